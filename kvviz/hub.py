@@ -1,0 +1,294 @@
+"""The queue, what is under way, and the link to the worker. Standard library only; no torch in this process.
+
+Threads: one keeps the worker alive and reads what it sends; page scripts call `submit`, `stop` and `get` from
+theirs. Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
+"""
+
+import json
+import logging
+import queue
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.modes import mode_named
+from kvviz.records import ComparisonSpec
+from kvviz.sources import find_source
+
+log = logging.getLogger("kvviz.hub")
+
+KEEP = 40  # finished comparisons that stay in memory
+LONGEST_QUEUE = 50
+PATIENCE = (0.2, 0.5, 1, 2, 5)  # seconds before each new start of a worker that keeps dying; then the hub gives up
+
+ACTIVE = ("queued", "loading", "running")
+
+
+@dataclass
+class Work:
+    """One submitted comparison: its state and the records so far, each one JSON text."""
+
+    id: str
+    spec: ComparisonSpec
+    state: str = "queued"
+    message: str = ""
+    records: list[str] = field(default_factory=list)
+    document: dict[str, Any] | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.state in ACTIVE
+
+
+class Hub:
+    """Queues comparisons and has them measured one at a time."""
+
+    def __init__(self, command: Callable[[int, str], list[str]] | None = None) -> None:
+        self._command = command or worker_command
+        self._lock = threading.RLock()
+        self._works: OrderedDict[str, Work] = OrderedDict()
+        self._waiting: queue.Queue[str] = queue.Queue()
+        self._current: str | None = None
+        self._pipe: Connection | None = None
+        self._process: subprocess.Popen | None = None
+        self._closing = threading.Event()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.device: dict[str, Any] | None = None
+        self.worker_state = "off"
+        self.version = 0
+
+    # --- what pages and routes call ------------------------------------------------------------------------
+
+    def start(self, cores: Sequence[int] = ()) -> None:
+        """Start the worker on the given cores and keep it alive until `close`."""
+        self._cores = ",".join(map(str, cores))
+        self._closing.clear()
+        self._thread = threading.Thread(target=self._keep_worker, name="kvviz-hub", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the worker and the hub's thread."""
+        self._closing.set()
+        self._wake.set()
+        if self._process is not None:
+            self._process.terminate()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def submit(self, spec: ComparisonSpec) -> str:
+        """Queue a comparison; returns its id. Raises KvvizError where it can't be done at all."""
+        for name in spec.modes:
+            mode_named(name)
+        find_source(spec.model, spec.weights)
+        with self._lock:
+            if sum(work.active for work in self._works.values()) >= LONGEST_QUEUE:
+                raise KvvizError(f"{LONGEST_QUEUE} comparisons are waiting already; try again when some are done")
+            work = Work(secrets.token_urlsafe(6), spec)
+            self._works[work.id] = work
+            self._forget()
+            self._waiting.put(work.id)
+            self._changed()
+            self._wake.set()
+            self._next()
+        return work.id
+
+    def stop(self, comparison_id: str) -> None:
+        """Stop a comparison: at once where it waits, after the step under way where it runs."""
+        with self._lock:
+            work = self._works.get(comparison_id)
+            if work is None or not work.active:
+                return
+            if comparison_id == self._current:
+                self._tell({"do": "stop", "id": comparison_id})
+            else:
+                self._end(work, "stopped")
+
+    def get(self, comparison_id: str) -> Work | None:
+        """A comparison by id, None where it is unknown or forgotten."""
+        return self._works.get(comparison_id)
+
+    def latest(self) -> Work | None:
+        """The comparison that is being measured, else the one that was submitted last."""
+        with self._lock:
+            if self._current:
+                return self._works[self._current]
+            return next(reversed(self._works.values()), None)
+
+    def ahead(self, comparison_id: str) -> int:
+        """How many comparisons come before this one."""
+        with self._lock:
+            active = [work.id for work in self._works.values() if work.active]
+            return active.index(comparison_id) if comparison_id in active else 0
+
+    # --- the queue -----------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        finished = [work.id for work in self._works.values() if not work.active]
+        for comparison_id in finished[: max(0, len(self._works) - KEEP)]:
+            del self._works[comparison_id]
+
+    def _next(self) -> None:
+        """Hand the worker the next comparison, if it is free."""
+        while self._current is None and self._pipe is not None and self.worker_state == "ready":
+            try:
+                work = self._works.get(self._waiting.get_nowait())
+            except queue.Empty:
+                return
+            if work is not None and work.active:
+                self._current = work.id
+                self._tell({"do": "compare", "id": work.id, "spec": work.spec.to_dict()})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # a pipe that breaks here is noticed by the thread that reads it
+            self._pipe.send_bytes(json.dumps(message).encode())
+
+    def _changed(self) -> None:
+        self.version += 1
+
+    def _end(self, work: Work, state: str, message: str = "") -> None:
+        work.state, work.message = state, message
+        work.records.append(json.dumps({"t": state, "message": message}))
+        self._changed()
+
+    # --- the worker ----------------------------------------------------------------------------------------
+
+    def _keep_worker(self) -> None:
+        failures = 0
+        while not self._closing.is_set():
+            self._start_worker()
+            greeted = self._read_worker()
+            failures = 0 if greeted else failures + 1
+            self._bury()
+            if self._closing.is_set():
+                return
+            if failures >= len(PATIENCE):
+                self.worker_state = "down"
+                self._changed()
+                self._wake.wait()  # a new comparison is a new reason to try
+                failures = 0
+            else:
+                self._closing.wait(PATIENCE[failures])
+
+    def _start_worker(self) -> None:
+        ours, theirs = Pipe()
+        self._wake.clear()
+        self.worker_state = "starting"
+        self._changed()
+        self._process = subprocess.Popen(
+            self._command(theirs.fileno(), self._cores), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+        self._pipe = ours
+
+    def _read_worker(self) -> bool:
+        """Read until the worker goes; True if it ever said hello."""
+        greeted = False
+        while True:
+            try:
+                head, _, body = self._pipe.recv_bytes().decode().partition("\n")
+            except (EOFError, OSError):
+                return greeted
+            comparison_id, kind = head.split(" ")
+            with self._lock:
+                if kind == "hello":
+                    greeted = True
+                    self.device = json.loads(body)
+                    self.worker_state = "ready"
+                else:
+                    self._take(comparison_id, kind, body)
+                self._changed()
+                self._next()
+
+    def _take(self, comparison_id: str, kind: str, body: str) -> None:
+        work = self._works[comparison_id]
+        if kind == "done":
+            work.document = json.loads(body)["document"]
+            self._finish(work, "done")
+        elif kind in ("stopped", "failed"):
+            self._finish(work, kind, json.loads(body).get("message", ""))
+        else:
+            work.state = "loading" if kind == "loading" else "running"
+            work.records.append(body)
+
+    def _finish(self, work: Work, state: str, message: str = "") -> None:
+        self._current = None
+        if state == "done":
+            work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
+        self._end(work, state, message)
+
+    def _bury(self) -> None:
+        """The worker is gone: say so on the comparison that it was measuring."""
+        code = self._process.wait()
+        with self._lock:
+            self._pipe.close()
+            self._pipe = None
+            self.worker_state = "off" if self._closing.is_set() else "restarting"
+            if self._current is not None:
+                work, self._current = self._works[self._current], None
+                self._end(work, "failed", why_it_ended(code))
+                log.warning("worker ended with %s during comparison %s", code, work.id)
+            self._changed()
+
+
+HEADLINE = (
+    "mode",
+    "identical",
+    "first_divergence",
+    "max_abs_logit_diff",
+    "ttft_s",
+    "itl_s",
+    "itl_p99_s",
+    "tokens_per_s",
+    "total_s",
+    "speedup",
+    "peak_bytes",
+    "repeatable",
+)
+
+
+def headline(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures of each run that a screen shows, without the curves, which it already has."""
+    return [{name: run[name] for name in HEADLINE} for run in document["runs"]]
+
+
+def why_it_ended(code: int) -> str:
+    """A worker's exit status as a sentence."""
+    if code == -signal.SIGKILL:
+        reason = "it was killed, by a person or by a system short of memory"
+    elif code < 0:
+        reason = f"signal {signal.Signals(-code).name}"
+    else:
+        reason = f"exit status {code}"
+    return f"the measuring process ended in the middle of this comparison ({reason}); a new one has taken its place"
+
+
+def worker_command(descriptor: int, cores: str) -> list[str]:
+    """The command line that starts a worker on an inherited pipe."""
+    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]
+
+
+_hub: Hub | None = None
+
+
+def hub() -> Hub:
+    """The one hub of this server process."""
+    global _hub
+    if _hub is None:
+        _hub = Hub()
+    return _hub
+
+
+def use(other: Hub | None) -> None:
+    """Put another hub in its place; tests do."""
+    global _hub
+    _hub = other

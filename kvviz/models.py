@@ -1,0 +1,184 @@
+"""A Source in, a model ready to decode out. The only place that loads weights.
+
+Safetensors only, remote code never; what can't be loaded is one KvvizError sentence.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvviz.errors import ConfigError, KvvizError
+from kvviz.memory import human, logits_bytes, peak_cache_bytes
+from kvviz.modes import mode_named
+from kvviz.records import ComparisonSpec
+from kvviz.sources import Source
+from kvviz.spec import ModelSpec
+from kvviz.text import ByteCodec, Codec, TokenizerCodec
+
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model on its device, in eval mode, with its spec and its codec."""
+
+    model: Any
+    spec: ModelSpec
+    codec: Codec
+    source: Source
+    params: int
+    device: str
+    dtype: str
+    stop_ids: frozenset[int]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters and buffers: what is there before a run and after it."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a comparison needs on its device: weights, every caching mode's cache at full length, logits."""
+
+    weights: int
+    caches: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.caches + self.logits
+
+    def check(self, free: int, device: str) -> None:
+        """Refuse what does not fit, with both figures."""
+        if self.total > free:
+            raise KvvizError(
+                f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
+                f"logits {human(self.logits)}), and {device} has {human(free)} free: take a smaller model, a shorter "
+                "run or half-precision weights"
+            )
+
+
+def needs(spec: ModelSpec, params: int, work: ComparisonSpec, prompt_tokens: int) -> Needs:
+    """What `work` needs: params x element bytes, the caches of the proof (all modes at once), and their logits."""
+    tokens = prompt_tokens + work.new_tokens
+    caching = sum(mode_named(name).caches or name == "unpassed" for name in work.modes)
+    return Needs(
+        weights=params * ELEMENT_BYTES[work.dtype],
+        caches=caching * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
+        logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
+    )
+
+
+def count_params(config: dict[str, Any]) -> int:
+    """Parameters of the model that a config describes, counted on the meta device: no weights, no memory."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(_hf_config(config), trust_remote_code=False)
+    return sum(p.numel() for p in model.parameters())
+
+
+def load(source: Source, *, dtype: str, device: str, attn: str, seed: int = 0) -> Loaded:
+    """Load a source's weights, or draw them where they are random. Raises KvvizError with one sentence."""
+    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
+    spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
+    return Loaded(
+        model=model.eval(),
+        spec=spec,
+        codec=_codec(source, spec),
+        source=source,
+        params=sum(p.numel() for p in model.parameters()),
+        device=device,
+        dtype=dtype,
+        stop_ids=_stop_ids(model),
+    )
+
+
+def _hf_config(config: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    fields = dict(config)
+    for name in ("auto_map", "transformers_version", "torch_dtype", "dtype", "architectures", "quantization_config"):
+        fields.pop(name, None)
+    if not isinstance(fields.get("model_type"), str):
+        raise ConfigError("the config has no model_type, so it does not say which architecture it is")
+    try:
+        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+    except ValueError as error:
+        raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
+
+
+def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
+    """The real architecture with seeded random weights.
+
+    They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with
+    the usual 0.02 a model repeats one token for ever, and then identical tokens would prove nothing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = _hf_config(source.config or {})
+    config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
+    torch.manual_seed(seed)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, dtype), attn_implementation=attn, trust_remote_code=False
+        )
+
+
+def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    place = str(source.folder) if source.folder else source.hub
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            place,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attn,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=source.folder is not None,
+        )
+    except Exception as error:
+        raise KvvizError(_why_not(source, error)) from error
+    return model.to(device)
+
+
+def _why_not(source: Source, error: Exception) -> str:
+    if source.weights == "hub":
+        return (
+            f"{source.hub} can't be had from the Hugging Face Hub (unknown id, no access, or no network): "
+            f"{_first_line(error)}"
+        )
+    return f"the weights in {source.folder} can't be loaded: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def _codec(source: Source, spec: ModelSpec) -> Codec:
+    """The tokenizer that comes with the weights; bytes where none does."""
+    place: Path | str | None = source.folder or (source.hub if source.weights == "hub" else None)
+    if place is None:
+        return ByteCodec(spec.vocab_size)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(place), trust_remote_code=False, local_files_only=source.folder is not None
+        )
+    except Exception:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
+        return ByteCodec(spec.vocab_size)
+    return TokenizerCodec(tokenizer)
+
+
+def _stop_ids(model: Any) -> frozenset[int]:
+    eos = getattr(model.generation_config, "eos_token_id", None)
+    if eos is None:
+        return frozenset()
+    return frozenset([eos] if isinstance(eos, int) else eos)

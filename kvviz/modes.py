@@ -1,0 +1,91 @@
+"""How a decode is done: one row per mode, each opening a forward for the loop.
+
+A forward takes `ids` (B, T), the whole sequence so far, and `new` (B, t), the tokens that it has not been
+given yet; it returns the logits of the last position (B, vocabulary) and the cache that the run keeps.
+Every mode computes the head for the last position only, as any decoder would.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.errors import KvvizError
+
+Forward = Callable[[Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to decode. `exact` modes give the same tokens as `uncached` in float32."""
+
+    name: str
+    title: str
+    summary: str
+    exact: bool
+    caches: bool
+    open: Callable[[Any], Forward]
+
+
+def _only_last(model: Any) -> dict[str, int]:
+    """The argument that spares the head all positions but the last, where the model has it."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+
+def _uncached(model: Any) -> Forward:
+    only_last = _only_last(model)
+
+    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+        out = model(input_ids=ids, use_cache=False, **only_last)
+        return out.logits[:, -1], out.get("past_key_values")
+
+    return forward
+
+
+def _unpassed(model: Any) -> Forward:
+    only_last = _only_last(model)
+
+    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+        logits = model(input_ids=ids, use_cache=True, **only_last).logits[:, -1]
+        return logits, None  # the cache that the model filled is dropped here, with the rest of its output
+
+    return forward
+
+
+def _cached(model: Any) -> Forward:
+    from transformers import DynamicCache
+
+    only_last = _only_last(model)
+    cache = DynamicCache(config=model.config)
+
+    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+        out = model(input_ids=new, past_key_values=cache, use_cache=True, **only_last)
+        return out.logits[:, -1], cache
+
+    return forward
+
+
+_ROWS = (
+    Mode(
+        "uncached", "No cache", "reads the whole sequence again at every step (use_cache=False)", True, False, _uncached
+    ),
+    Mode(
+        "cached", "KV cache", "reads only the new token; keys and values of the others are kept", True, True, _cached
+    ),
+    Mode(
+        "unpassed",
+        "Cache not passed on",
+        "fills a cache at every step and throws it away: the whole sequence again, and the work of caching on top",
+        True,
+        False,
+        _unpassed,
+    ),
+)
+MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
+
+
+def mode_named(name: str) -> Mode:
+    """The row of a mode. Raises KvvizError listing the names where there is none."""
+    if name not in MODES:
+        raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
+    return MODES[name]

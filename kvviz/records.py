@@ -1,0 +1,165 @@
+"""What runs are made of: the small frozen values that pass between the rooms.
+
+Standard library only; tensors appear here as `Any` and never travel further than the measuring process.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from kvviz.errors import KvvizError
+
+WEIGHTS = ("auto", "bundled", "random", "hub", "local")
+DTYPES = ("float32", "bfloat16", "float16")
+ATTENTION = ("sdpa", "eager")
+LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not _whole(value, 1) or value > LIMITS[name]:
+        words = name.replace("_", " ")
+        raise KvvizError(f"{words} is {value!r}; it is a whole number from 1 to {LIMITS[name]:,}")
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's cache as it is now: `seen` tokens have passed, `held` of them are kept.
+
+    Those take `nbytes` bytes inside storages of `allocated` bytes. Shapes are those of the stored tensors,
+    `(batch, kv_heads, held, dim)`; an empty tuple where a layer keeps no such tensor.
+    """
+
+    index: int
+    kind: str
+    key_shape: tuple[int, ...]
+    value_shape: tuple[int, ...]
+    dtype: str
+    seen: int
+    held: int
+    nbytes: int
+    allocated: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a decode loop yields: the tokens chosen at this step and the logits they were chosen from.
+
+    `index` 0 is the prefill. `token_ids` is a (B,) tensor, `logits` (B, vocabulary); `cache` is the object
+    that the run keeps for its next step, None where it keeps nothing.
+    """
+
+    index: int
+    phase: str
+    token_ids: Any
+    logits: Any
+    cache: Any
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step and the seconds it took, the device synchronised on both sides."""
+
+    step: Step
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen: `temperature` 0 is greedy; the draws depend on `seed` and the step alone."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not _finite(self.temperature) or not 0 <= self.temperature <= 100:
+            raise KvvizError(f"temperature is {self.temperature!r}; it is a number from 0 (greedy) to 100")
+        if self.top_k is not None and not _whole(self.top_k, 1):
+            raise KvvizError(f"top_k is {self.top_k!r}; it is a whole number of at least 1")
+        if self.top_p is not None and not (_finite(self.top_p) and 0 < self.top_p <= 1):
+            raise KvvizError(f"top_p is {self.top_p!r}; it is a number above 0 and at most 1")
+        if not _whole(self.seed, 0) or self.seed >= 2**32:
+            raise KvvizError(f"seed is {self.seed!r}; it is a whole number from 0 to {2**32 - 1}")
+
+
+@dataclass(frozen=True)
+class ComparisonSpec:
+    """One piece of work, decoded in several modes: what a form asks for and what is queued.
+
+    The prompt is a text, or `prompt_tokens` seeded random tokens. `warmup` counts full passes before the
+    measured `repeats`; the first of them proves that the modes agree.
+    """
+
+    model: str
+    modes: tuple[str, ...] = ("uncached", "cached")
+    weights: str = "auto"
+    prompt: str | None = None
+    prompt_tokens: int | None = None
+    new_tokens: int = 32
+    batch: int = 1
+    repeats: int = 3
+    warmup: int = 1
+    dtype: str = "float32"
+    device: str = "auto"
+    attn: str = "sdpa"
+    sampling: Sampling = Sampling()
+    stop_at_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model.strip():
+            raise KvvizError("a comparison needs a model: a catalog id such as gpt2, a folder or a Hugging Face id")
+        self._check_prompt()
+        for name in ("new_tokens", "batch", "repeats", "warmup"):
+            _check_count(name, getattr(self, name))
+        for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION)):
+            if getattr(self, name) not in allowed:
+                raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
+        if not self.modes or len(set(self.modes)) != len(self.modes):
+            raise KvvizError("a comparison needs at least one mode, each named once, such as uncached,cached")
+
+    def _check_prompt(self) -> None:
+        if (self.prompt is None) == (self.prompt_tokens is None):
+            raise KvvizError("give either a prompt text or a number of prompt tokens")
+        if self.prompt_tokens is not None:
+            _check_count("prompt_tokens", self.prompt_tokens)
+        elif not isinstance(self.prompt, str) or not self.prompt:
+            raise KvvizError("the prompt is empty; it has to hold at least one character")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict` reads them back."""
+        return {**asdict(self), "modes": list(self.modes)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ComparisonSpec":
+        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise KvvizError(f"a comparison has no field {', '.join(sorted(unknown))}")
+        sampling = Sampling(**data.get("sampling", {}))
+        return cls(**{**data, "modes": tuple(data.get("modes", cls.modes)), "sampling": sampling})
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where the figures were measured; it travels with them."""
+
+    device: str
+    device_name: str
+    dtype: str
+    attn_implementation: str
+    threads: int
+    cores: int
+    torch: str
+    transformers: str
+    python: str
+    platform: str

@@ -1,0 +1,124 @@
+"""What a finished comparison says: the figures of each run, from its steps. Standard library only.
+
+The document's fields are a contract with scripts; docs/json.md describes them.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kvviz.measure import quartiles
+from kvviz.modes import mode_named
+from kvviz.records import ComparisonSpec, Environment, LayerState
+from kvviz.spec import LayerSpec
+
+if TYPE_CHECKING:
+    from kvviz.models import Loaded
+    from kvviz.perform import ModeTrace
+
+
+def reference_mode(modes: Sequence[str]) -> str:
+    """The mode that the others are held against: uncached where it runs, else the first."""
+    return "uncached" if "uncached" in modes else modes[0]
+
+
+def comparison_document(
+    comparison_id: str,
+    work: ComparisonSpec,
+    loaded: "Loaded",
+    environment: Environment,
+    prompt_tokens: int,
+    traces: dict[str, "ModeTrace"],
+) -> dict[str, Any]:
+    """The whole comparison as JSON values; times in seconds, sizes in bytes."""
+    runs = [_run(f"{comparison_id}-{name}", name, work, loaded, traces[name]) for name in work.modes]
+    baseline = next((run["total_s"] for run in runs if run["mode"] == "uncached"), None)
+    for run in runs:
+        run["speedup"] = baseline / run["total_s"] if baseline else None
+    return {
+        "id": comparison_id,
+        "environment": asdict(environment),
+        "model": loaded.source.model,
+        "weights": loaded.source.weights,
+        "prompt": work.prompt,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": work.new_tokens,
+        "batch": work.batch,
+        "warmup": work.warmup,
+        "repeats": work.repeats,
+        "sampling": asdict(work.sampling),
+        "reference": reference_mode(work.modes),
+        "identical": all(run["identical"] for run in runs if run["exact"]),
+        "runs": runs,
+    }
+
+
+def _run(run_id: str, name: str, work: ComparisonSpec, loaded: "Loaded", trace: "ModeTrace") -> dict[str, Any]:
+    flat = work.batch == 1
+    rows = list(zip(*trace.tokens, strict=True))  # one row per sequence of the batch
+    texts = [loaded.codec.decode(row) for row in rows]
+    return {
+        "id": run_id,
+        "mode": name,
+        "exact": mode_named(name).exact,
+        "token_ids": list(rows[0]) if flat else [list(row) for row in rows],
+        "text": texts[0] if flat else texts,
+        "identical": trace.divergence is None,
+        "first_divergence": trace.divergence,
+        "divergence_margin": trace.margin,
+        "max_abs_logit_diff": trace.max_delta,
+        "repeatable": trace.repeatable,
+        **figures(trace.repeats, work.batch),
+        "cache_class": trace.cache_class,
+        "cache_bytes": [sum(row.nbytes for row in states) for states in trace.layers],
+        "allocated_bytes": [sum(row.allocated for row in states) for states in trace.layers],
+        "outliving_bytes": trace.outliving,
+        "layers": [layer_row(loaded.spec.layers[row.index], row) for row in trace.layers[-1]],
+        "peak_bytes": trace.peak,
+        "peak_kind": "cuda_allocated" if trace.peak is not None else None,
+    }
+
+
+def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> dict[str, Any]:
+    """Headline figures of one mode from the seconds of every step of every repeat.
+
+    step_s: median over repeats at each step (q1 and q3 beside it); ttft_s its first entry; itl_s the median and
+    itl_mean_s the mean of the others; itl_p99_s the 99th percentile of all single decode steps; total_s the
+    median over repeats of a pass's sum.
+    """
+    columns = [quartiles(column) for column in zip(*repeats, strict=True)]
+    step_s = [middle for _, middle, _ in columns]
+    singles = sorted(s for repeat in repeats for s in repeat[1:])
+    total = statistics.median(sum(repeat) for repeat in repeats)
+    return {
+        "ttft_s": step_s[0],
+        "itl_s": statistics.median(step_s[1:]) if step_s[1:] else None,
+        "itl_mean_s": statistics.fmean(step_s[1:]) if step_s[1:] else None,
+        "itl_p99_s": singles[min(len(singles) - 1, int(0.99 * len(singles)))] if singles else None,
+        "tokens_per_s": len(step_s) * batch / total,
+        "total_s": total,
+        "step_s": step_s,
+        "step_s_q1": [low for low, _, _ in columns],
+        "step_s_q3": [high for _, _, high in columns],
+    }
+
+
+def layer_row(spec: LayerSpec, state: LayerState) -> dict[str, Any]:
+    """A layer's format and its state in one row."""
+    return {
+        "index": state.index,
+        "kind": state.kind,
+        "kv_heads": spec.kv_heads,
+        "key_dim": spec.key_dim,
+        "value_dim": spec.value_dim,
+        "window": spec.window,
+        "seen": state.seen,
+        "held": state.held,
+        "key_shape": list(state.key_shape),
+        "value_shape": list(state.value_shape),
+        "dtype": state.dtype,
+        "state_bytes": 0,
+        "nbytes": state.nbytes,
+        "allocated": state.allocated,
+    }

@@ -1,0 +1,169 @@
+// The live component: puts socket, state and views together. One instance per element that Streamlit gives.
+
+import { CurveChart } from "./chart.js"
+import { Feed } from "./feed.js"
+import { apply, emptyState, ended } from "./state.js"
+import { element, Figures, LayerTable, StatusBar, Texts } from "./view.js"
+
+const DRAW_EVERY_MS = 150
+const instances = new WeakMap()
+
+export function mount({ data, parentElement, setTriggerValue }) {
+  let live = instances.get(parentElement)
+  if (!live) {
+    live = new Live(parentElement.querySelector(".kv-live"), data)
+    instances.set(parentElement, live)
+  }
+  live.update(data, setTriggerValue)
+  return () => {
+    live.close()
+    instances.delete(parentElement)
+  }
+}
+
+class Live {
+  constructor(root, data) {
+    this.root = root
+    this.data = data
+    this.state = emptyState(null)
+    this.linked = true
+    const look = this.look()
+    if (!document.querySelector("link[data-kv]")) {
+      document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live.css`, "data-kv": "" }))
+    }
+    this.status = new StatusBar()
+    this.figures = new Figures(look)
+    this.texts = new Texts(look)
+    this.layers = new LayerTable(look)
+    this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
+    this.chart = new CurveChart(this.node, data.assets, look)
+    this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
+    root.replaceChildren(
+      this.status.node, this.figures.node,
+      section("Time per token", this.scale(), this.node),
+      section("What was written", null, this.texts.node),
+      section("The cache, layer by layer", null, this.layers.node),
+      this.environment,
+    )
+    this.resizer = new ResizeObserver(() => this.chart.resize())
+    this.resizer.observe(root)
+  }
+
+  update(data, trigger) {
+    this.data = data
+    this.trigger = trigger
+    if (this.feed && this.follows === data.comparison) {
+      this.redraw() // the theme may have changed
+      return
+    }
+    this.follows = data.comparison
+    this.feed?.close()
+    this.feed = new Feed(data.comparison, (...all) => this.take(...all), (m) => this.note(m), (up) => this.link(up))
+    this.redraw()
+  }
+
+  take(id, records, first) {
+    if (first || this.state.id !== id) this.state = emptyState(id)
+    const was = ended(this.state)
+    for (const record of records) apply(this.state, record)
+    if (!was && ended(this.state) && !first) this.trigger("ended", id)
+    this.redraw()
+  }
+
+  note(message) {
+    this.queue = message.status
+    if (this.state.id !== message.comparison) this.state = emptyState(message.comparison)
+    if (message.state === "queued") this.state.state = "queued"
+    if (message.state === "none" && this.follows) this.state.state = "gone"
+    this.redraw()
+  }
+
+  link(up) {
+    this.linked = up
+    this.redraw()
+  }
+
+  // At most one drawing per DRAW_EVERY_MS, however many records come.
+  redraw() {
+    if (this.timer) return
+    const wait = Math.max(0, DRAW_EVERY_MS - (performance.now() - (this.drawn ?? -DRAW_EVERY_MS)))
+    this.timer = setTimeout(() => {
+      this.timer = null
+      this.drawn = performance.now()
+      this.draw()
+    }, wait)
+  }
+
+  draw() {
+    const state = this.state
+    this.colours()
+    this.status.draw(state, this.linked, this.queue)
+    this.figures.draw(state)
+    this.texts.draw(state)
+    this.layers.draw(state)
+    this.environment.textContent = environment(state)
+    this.root.dataset.state = state.state
+    this.root.dataset.comparison = state.id ?? ""
+    this.root.dataset.empty = String(!state.modes.length)
+    this.chart.draw(state)
+  }
+
+  scale() {
+    const button = element("button", { type: "button", class: "kv-scale", "data-testid": "kv-scale" }, "log scale")
+    button.onclick = () => {
+      this.chart.log = !this.chart.log
+      button.textContent = this.chart.log ? "linear scale" : "log scale"
+      this.redraw()
+    }
+    return button
+  }
+
+  dark() {
+    const [r, g, b] = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor.match(/\d+/g).map(Number)
+    return 0.299 * r + 0.587 * g + 0.114 * b < 128
+  }
+
+  colours() {
+    const dark = this.dark()
+    for (const [mode, colour] of Object.entries(this.data.colours[dark ? "dark" : "light"])) {
+      this.root.style.setProperty(`--kv-${mode}`, colour)
+    }
+  }
+
+  // What the views ask of the palette; colours as CSS variables where CSS reads them.
+  look() {
+    const set = () => this.data.colours[this.dark() ? "dark" : "light"]
+    const css = (name) => getComputedStyle(this.root).getPropertyValue(name).trim()
+    return {
+      colour: (mode) => set()[mode] ?? css("--st-text-color"),
+      faint: (mode) => `${set()[mode] ?? "#888888"}2e`,
+      dash: (mode) => this.data.dash[mode] ?? "dash",
+      marker: (mode) => this.data.marker[mode] ?? "cross",
+      theme: () => ({ text: css("--st-text-color"), grid: this.dark() ? "#33404d" : "#dfe5ea",
+                      paper: css("--st-background-color"), family: css("--st-font") || "sans-serif" }),
+    }
+  }
+
+  close() {
+    clearTimeout(this.timer)
+    this.timer = -1
+    this.feed?.close()
+    this.resizer.disconnect()
+    this.chart.purge()
+  }
+}
+
+function section(title, control, body) {
+  const head = element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...(control ? [control] : []))
+  return element("section", {}, head, body)
+}
+
+function environment(state) {
+  const env = state.environment
+  if (!env) return ""
+  const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
+  const note = state.model.note ? `${state.model.note} ` : ""
+  return `${note}Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
+    `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …); ` +
+    "the curve is the median of the repeats at each token, the band its quartiles."
+}

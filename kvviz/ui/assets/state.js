@@ -1,0 +1,115 @@
+// Records in, the state of one comparison out. Plain data: no DOM, no socket.
+
+export function emptyState(id) {
+  return { id, state: "waiting", message: "", spec: null, model: null, environment: null, prompt: null,
+           modes: [], proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, figures: null }
+}
+
+const steps = {
+  loading: (s) => { s.state = "loading" },
+  started: (s, r) => {
+    Object.assign(s, { state: "proof", spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
+    s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null }))
+  },
+  proof: (s, r) => {
+    s.proofSteps = r.i + 1
+    s.proofAt = r.at
+    for (const [name, row] of Object.entries(r.modes)) {
+      const mode = named(s, name)
+      mode.tokens.push({ ids: row.ids, text: row.text, piece: row.piece ?? row.text })
+      mode.rows.push({ layers: row.layers, outliving: row.outliving })
+      mode.delta = row.delta
+      mode.divergence = row.divergence
+    }
+  },
+  pass: (s, r) => {
+    s.state = "measuring"
+    s.running = { mode: r.mode, repeat: r.repeat, began: r.at }
+  },
+  times: (s, r) => {
+    s.state = "measuring"
+    const seconds = (s.passTimes[`${r.mode} ${r.repeat}`] ??= [])
+    seconds.push(...r.s)
+    if (r.repeat < 0) return
+    const times = named(s, r.mode).times
+    r.s.forEach((value, k) => insert((times[r.from + k] ??= []), value))
+  },
+  figures: (s, r) => { s.figures = r.runs },
+  done: (s) => { s.state = "done" },
+  stopped: (s) => { s.state = "stopped" },
+  failed: (s, r) => { s.state = "failed"; s.message = r.message },
+}
+
+export function apply(state, record) {
+  if (record.at !== undefined) state.at = record.at
+  steps[record.t]?.(state, record)
+}
+
+export function named(state, name) {
+  return state.modes.find((m) => m.name === name)
+}
+
+export const ended = (state) => ["done", "stopped", "failed"].includes(state.state)
+
+function insert(sorted, value) {
+  let i = sorted.length
+  while (i > 0 && sorted[i - 1] > value) i--
+  sorted.splice(i, 0, value)
+}
+
+// Linear interpolation between sorted values, as the server computes it.
+export function quantile(sorted, share) {
+  const place = (sorted.length - 1) * share
+  const low = Math.floor(place)
+  const high = Math.min(low + 1, sorted.length - 1)
+  return sorted[low] + (sorted[high] - sorted[low]) * (place - low)
+}
+
+export const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5)
+
+// Per-step median and quartiles over the repeats so far, in seconds.
+export function curve(mode) {
+  return mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
+}
+
+// A row's layers come in groups of like state: [indices, kind, K shape, V shape, dtype, seen, held, nbytes, allocated].
+const overLayers = (row, place) => (row ? row.layers.reduce((sum, group) => sum + group[0].length * group[place], 0) : null)
+export const cacheBytes = (row) => overLayers(row, 7)
+export const reservedBytes = (row) => overLayers(row, 8)
+
+// Headline figures: the server's when the comparison is over, until then from the steps measured so far.
+export function headline(state, mode) {
+  const final = state.figures?.find((run) => run.mode === mode.name)
+  if (final) return final
+  if (!mode.times.length) return null
+  const mids = curve(mode).map((c) => c.mid)
+  const whole = Object.entries(state.passTimes)
+    .filter(([key, s]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0 && s.length === mode.tokens.length)
+    .map(([, s]) => s.reduce((a, b) => a + b, 0))
+  const total = whole.length ? median(whole) : null
+  return {
+    ttft_s: mids[0],
+    itl_s: mids.length > 1 ? median(mids.slice(1)) : null,
+    total_s: total,
+    tokens_per_s: total ? (mode.tokens.length * state.spec.batch) / total : null,
+    speedup: null,
+  }
+}
+
+// Seconds left: the passes still to come at what a pass of that mode took, or at its share of the proof.
+export function progress(state) {
+  if (ended(state)) return { share: state.state === "done" ? 1 : null, left: 0 }
+  if (!state.spec || !state.proofSteps) return { share: 0, left: null }
+  const count = state.modes.length
+  const proof = (state.proofAt * state.spec.new_tokens) / state.proofSteps
+  const passes = state.spec.warmup - 1 + state.spec.repeats
+  let left = state.proofSteps < state.spec.new_tokens && !state.running ? proof - state.proofAt : 0
+  for (const mode of state.modes) {
+    const runs = Object.entries(state.passTimes).filter(([key]) => key.startsWith(`${mode.name} `)).map(([, s]) => s)
+    const full = runs.filter((s) => s.length >= mode.tokens.length && mode.tokens.length)
+    const sum = (s) => s.reduce((a, b) => a + b, 0)
+    const one = full.length ? sum(full[0]) : proof / count
+    left += Math.max(0, one * passes - runs.reduce((all, s) => all + sum(s), 0))
+  }
+  return { share: state.at / (state.at + left), left }
+}

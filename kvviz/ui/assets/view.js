@@ -1,0 +1,272 @@
+// The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
+
+import { bytes, count, duration, ms, rate, times } from "./format.js"
+import { cacheBytes, ended, headline, progress, reservedBytes } from "./state.js"
+
+export function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag)
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") node.className = value
+    else node.setAttribute(name, value)
+  }
+  node.append(...children)
+  return node
+}
+
+function put(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+// --- what is going on ---------------------------------------------------------------------------------------
+
+export class StatusBar {
+  constructor() {
+    this.words = element("span", { "data-testid": "kv-status", role: "status" })
+    this.left = element("span", { class: "kv-left" })
+    this.fill = element("div", { class: "kv-fill" })
+    this.bar = element("div", { class: "kv-bar", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill)
+    this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
+  }
+
+  draw(state, linked, status) {
+    put(this.words, linked ? sentence(state, status) : "Connection lost: trying again")
+    const { share, left } = progress(state)
+    put(this.left, state.spec && !ended(state) && left !== null ? `about ${duration(Math.max(left, 0.1))} left` : "")
+    this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
+    this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
+    this.node.dataset.state = state.state
+  }
+}
+
+function sentence(state, status) {
+  const model = state.model ? `${state.model.title}, ${weightsWords(state.model)}` : ""
+  if (state.state === "failed") return `Could not be done: ${state.message}`
+  if (state.state === "waiting") return status?.worker && status.worker !== "ready" ? workerWords(status.worker) : "Nothing has run yet"
+  if (state.state === "queued") {
+    if (status?.worker !== "ready") return workerWords(status?.worker)
+    return status.ahead ? `Waiting: ${status.ahead} ${status.ahead === 1 ? "comparison" : "comparisons"} ahead` : "Waiting for the device"
+  }
+  if (state.state === "gone") return "This comparison is no longer here"
+  if (state.state === "loading") return "Loading the model"
+  if (state.state === "proof") return `${model} · checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`
+  if (state.state === "measuring") return `${model} · ${passWords(state)}`
+  if (state.state === "stopped") return `${model} · stopped; what was measured stands`
+  return `${model} · done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
+}
+
+export function weightsWords(model) {
+  return { random: "random weights (real shapes and times, the text is noise)", bundled: "trained weights that come with kvviz",
+           local: "weights from a local folder", hub: "weights from the Hugging Face Hub" }[model.weights]
+}
+
+function workerWords(worker) {
+  return { starting: "The measuring process is starting", restarting: "The measuring process ended; a new one is starting",
+           down: "The measuring process can't be started; the server's log says why", off: "The measuring process is off" }[worker] ?? ""
+}
+
+function passWords(state) {
+  const { mode, repeat } = state.running ?? {}
+  const title = state.modes.find((m) => m.name === mode)?.title ?? ""
+  return repeat < 0 ? `warm-up pass, ${title}` : `timed pass ${repeat + 1} of ${state.spec.repeats}, ${title}`
+}
+
+// --- headline figures ----------------------------------------------------------------------------------------
+
+const COLUMNS = [
+  ["Mode", "", ""],
+  ["TTFT", "time to first token: the prefill, median of the repeats", "ttft"],
+  ["ITL", "inter-token latency: median over the decode steps", "itl"],
+  ["p99", "99th percentile of all single decode steps of all repeats", "p99"],
+  ["Tokens/s", "new tokens over the whole time, prefill included", "rate"],
+  ["Whole run", "median over the repeats of the sum of all steps", "total"],
+  ["Cache", "bytes of keys and values that the run holds", "cache"],
+  ["Speed-up", "whole time of “No cache” over that of this mode", "speedup"],
+]
+
+export class Figures {
+  constructor(look) {
+    this.look = look
+    this.badge = element("div", { class: "kv-badge", "data-testid": "kv-badge" })
+    this.big = element("div", { class: "kv-big", "data-testid": "kv-speedup" })
+    this.body = element("tbody")
+    const head = element("tr", {}, ...COLUMNS.map(([title, tip]) => element("th", tip ? { title: tip } : {}, title)))
+    this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
+    this.node = element("div", { class: "kv-headline" }, element("div", { class: "kv-call" }, this.big, this.badge),
+                        element("div", { class: "kv-scroll" }, this.table))
+    this.rows = new Map()
+  }
+
+  draw(state) {
+    if (this.shown !== state.id + state.modes.length) {
+      this.shown = state.id + state.modes.length
+      this.rows = new Map(state.modes.map((mode) => [mode.name, this.row(mode)]))
+      this.body.replaceChildren(...[...this.rows.values()].map((row) => row.node))
+    }
+    for (const mode of state.modes) this.fill(this.rows.get(mode.name), state, mode)
+    this.call(state)
+  }
+
+  row(mode) {
+    const cells = Object.fromEntries(COLUMNS.slice(1).map(([, , key]) => [key, element("td", { "data-figure": key })]))
+    const name = element("th", { scope: "row", title: mode.summary }, element("i", { class: "kv-dot", style: `background:${this.look.colour(mode.name)}` }), mode.title)
+    return { node: element("tr", { "data-mode": mode.name }, name, ...Object.values(cells)), cells }
+  }
+
+  fill({ cells }, state, mode) {
+    const figures = headline(state, mode)
+    const last = mode.rows.at(-1)
+    put(cells.ttft, ms(figures?.ttft_s))
+    put(cells.itl, ms(figures?.itl_s))
+    put(cells.p99, ms(figures?.itl_p99_s))
+    put(cells.rate, rate(figures?.tokens_per_s))
+    put(cells.total, duration(figures?.total_s))
+    put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
+    put(cells.speedup, times(figures?.speedup))
+  }
+
+  call(state) {
+    const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
+    put(this.big, best ? `${times(best.speedup)} faster with the cache` : "")
+    const [words, good] = identity(state)
+    put(this.badge, words)
+    this.badge.dataset.good = String(good)
+  }
+}
+
+// The proof's sentence: how many tokens agree, and how far the logits are apart.
+function identity(state) {
+  const compared = state.modes.filter((m) => m.exact)
+  if (compared.length < 2 || !state.proofSteps) return ["", ""]
+  const total = state.spec.new_tokens
+  const same = Math.min(...compared.map((m) => m.divergence ?? Math.min(state.proofSteps, m.tokens.length)))
+  const delta = Math.max(...compared.map((m) => m.delta ?? 0))
+  const split = compared.find((m) => m.divergence !== null)
+  const size = `max |Δlogit| = ${delta.toExponential(1)}`
+  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size}`, false]
+  return [`${same} of ${total} tokens identical · ${size}`, true]
+}
+
+// --- the texts -----------------------------------------------------------------------------------------------
+
+export class Texts {
+  constructor(look) {
+    this.look = look
+    this.node = element("div", { class: "kv-texts" })
+    this.panels = new Map()
+  }
+
+  draw(state) {
+    if (this.shown !== state.id + state.modes.length) {
+      this.shown = state.id + state.modes.length
+      this.panels = new Map(state.modes.map((mode) => [mode.name, this.panel(state, mode)]))
+      this.node.replaceChildren(...[...this.panels.values()].map((panel) => panel.node))
+    }
+    for (const mode of state.modes) this.extend(this.panels.get(mode.name), state, mode)
+  }
+
+  panel(state, mode) {
+    const body = element("div", { class: "kv-text", "data-testid": `kv-text-${mode.name}` },
+                         element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
+    const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
+    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0 }
+  }
+
+  extend(panel, state, mode) {
+    for (; panel.done < mode.tokens.length; panel.done++) {
+      const token = mode.tokens[panel.done]
+      const place = `token ${panel.done + 1}, position ${state.prompt.tokens + panel.done + 1}, id ${token.ids[0]}`
+      panel.body.append(element("span", { class: "kv-token", title: place }, token.text))
+      panel.body.scrollTop = panel.body.scrollHeight
+    }
+  }
+}
+
+// --- the layers ----------------------------------------------------------------------------------------------
+
+const LAYER_COLUMNS = [
+  ["Layer", "counted from 0"], ["Kind", "full: keeps every token; sliding: only a window's"],
+  ["K shape", "batch, KV heads, tokens held, head dim"], ["V shape", "batch, KV heads, tokens held, head dim"],
+  ["Seen", "tokens that have passed"], ["Held", "tokens that are kept"],
+  ["nbytes", "bytes of the tokens held"], ["Allocated", "bytes of the storage that they lie in"],
+]
+
+export class LayerTable {
+  constructor(look) {
+    this.look = look
+    this.tabs = element("div", { class: "kv-tabs", role: "tablist" })
+    this.note = element("p", { class: "kv-note", "data-testid": "kv-layers-note" })
+    this.body = element("tbody")
+    const head = element("tr", {}, ...LAYER_COLUMNS.map(([title, tip]) => element("th", { title: tip }, title)))
+    this.table = element("table", { class: "kv-layers", "data-testid": "kv-layers" }, element("thead", {}, head), this.body)
+    this.node = element("div", {}, this.tabs, this.note, element("div", { class: "kv-scroll kv-tall" }, this.table))
+    this.cells = []
+  }
+
+  draw(state) {
+    if (this.shown !== state.id + state.modes.length) {
+      this.shown = state.id + state.modes.length
+      this.mode = state.modes.find((m) => m.name === "cached")?.name ?? state.modes[0]?.name
+      this.tabs.replaceChildren(...state.modes.map((mode) => this.tab(mode)))
+    }
+    this.state = state
+    this.fill()
+  }
+
+  tab(mode) {
+    const tab = element("button", { type: "button", role: "tab", "data-mode": mode.name }, mode.title)
+    tab.style.setProperty("--kv-mode", this.look.colour(mode.name))
+    tab.onclick = () => {
+      this.mode = mode.name
+      this.fill()
+    }
+    return tab
+  }
+
+  fill() {
+    for (const tab of this.tabs.children) tab.setAttribute("aria-selected", String(tab.dataset.mode === this.mode))
+    const mode = this.state.modes.find((m) => m.name === this.mode)
+    const row = mode?.rows.at(-1)
+    put(this.note, row ? held(mode, row) : "")
+    const layers = row ? row.layers.flatMap((g) => g[0].map((i) => [i, ...g.slice(1)])).sort((a, b) => a[0] - b[0]) : []
+    this.table.hidden = !layers.length
+    while (this.cells.length < layers.length) this.add()
+    while (this.cells.length > layers.length) this.cells.pop()[0].parentNode.remove()
+    layers.forEach((layer, i) => this.update(this.cells[i], layer))
+  }
+
+  add() {
+    const cells = LAYER_COLUMNS.map(() => element("td"))
+    this.body.append(element("tr", {}, ...cells))
+    this.cells.push(cells)
+  }
+
+  update(cells, [index, kind, key, value, dtype, seen, kept, size, allocated]) {
+    put(cells[0], String(index))
+    put(cells[1], kind)
+    shape(cells[2], key, dtype)
+    shape(cells[3], value, dtype)
+    put(cells[4], count(seen))
+    put(cells[5], count(kept))
+    put(cells[6], bytes(size))
+    put(cells[7], bytes(allocated))
+  }
+}
+
+// The axis that grows, the third, stands out.
+function shape(cell, sizes, dtype) {
+  const text = `[${sizes.join(", ")}]`
+  if (cell.textContent === text) return
+  cell.title = dtype
+  cell.replaceChildren(...sizes.flatMap((n, i) => [i ? ", " : "[", i === 2 ? element("b", {}, String(n)) : String(n)]), "]")
+}
+
+function held(mode, row) {
+  const step = mode.rows.length
+  if (!row.layers.length) {
+    return `After step ${step}: no cache object. Of the tensors made in this step, ${bytes(row.outliving)} of keys and values outlived it (observed, not assumed).`
+  }
+  const used = cacheBytes(row)
+  const reserved = reservedBytes(row)
+  const slack = reserved === used ? "" : ` in storages of ${bytes(reserved)}: a window is a view of a longer tensor`
+  return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${slack}.`
+}

@@ -1,0 +1,40 @@
+"""The live component: a socket to the feed and everything that moves on the page, in the browser."""
+
+from typing import Any
+
+import streamlit as st
+
+from kvviz.ui import ASSETS_URL, palette
+
+_STUB = f"""
+export default function (component) {{
+  let cleanup = null
+  let gone = false
+  import(new URL("{ASSETS_URL}/live.js", location.origin).href).then((live) => {{
+    if (!gone) cleanup = live.mount(component)
+  }})
+  return () => {{
+    gone = true
+    if (cleanup) cleanup()
+  }}
+}}
+"""
+
+_component = st.components.v2.component(
+    "kvviz_live", html='<div class="kv-live" data-testid="kv-live"></div>', js=_STUB, isolate_styles=False
+)
+
+
+def live_view(comparison: str | None, *, key: str = "live") -> Any:
+    """Draw the comparison with this id as it happens; None follows whatever the device measures."""
+    return _component(
+        key=key,
+        data={
+            "comparison": comparison,
+            "assets": ASSETS_URL,
+            "colours": {"light": palette.LIGHT, "dark": palette.DARK},
+            "dash": palette.DASH,
+            "marker": palette.MARKER,
+        },
+        on_ended_change=lambda: None,
+    )

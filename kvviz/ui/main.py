@@ -1,0 +1,10 @@
+"""The script behind every page: the frame and the navigation."""
+
+import streamlit as st
+
+from kvviz.ui import PAGES
+
+st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
+live = st.Page(PAGES / "live.py", title="Live", url_path="live")
+front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
+st.navigation([front, live], position="top").run()

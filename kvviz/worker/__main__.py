@@ -1,0 +1,11 @@
+"""`python -m kvviz.worker FD CORES`: started by the hub, never by hand."""
+
+import sys
+
+from kvviz.measure import pin
+
+if __name__ == "__main__":
+    pin([int(core) for core in sys.argv[2].split(",") if core])  # before torch counts the cores
+    from kvviz.worker.loop import main
+
+    main(int(sys.argv[1]))

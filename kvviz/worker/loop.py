@@ -1,0 +1,109 @@
+"""Takes comparisons from the hub one at a time, performs them, sends what they yield.
+
+A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub passes most of them on unread.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from kvviz.device import device_memory, device_name, measure_rates, pick_device, set_threads
+from kvviz.engine import Engine
+from kvviz.errors import KvvizError
+from kvviz.memory import human
+from kvviz.perform import Stopped, perform
+from kvviz.records import ComparisonSpec
+
+
+class Worker:
+    """One engine, one pipe. A second thread only listens, so that a stop is seen between two steps."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._engine = Engine()
+        self._jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._stopped: set[str] = set()
+
+    def run(self) -> None:
+        """Serve until the hub goes away."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._send("-", hello())
+        while True:
+            job = self._jobs.get()
+            self._perform(job["id"], job["spec"])
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = json.loads(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                os._exit(0)  # the hub is gone, and with it everyone who could see a result
+            if message["do"] == "stop":
+                self._stopped.add(message["id"])
+            else:
+                self._jobs.put(message)
+
+    def _perform(self, comparison_id: str, spec: dict[str, Any]) -> None:
+        try:
+            work = ComparisonSpec.from_dict(spec)
+            self._send(comparison_id, {"t": "loading"})
+            loaded = self._engine.get(work)
+            for record in perform(
+                work, loaded, comparison_id=comparison_id, should_stop=lambda: comparison_id in self._stopped
+            ):
+                self._send(comparison_id, record)
+        except Stopped:
+            self._send(comparison_id, {"t": "stopped"})
+        except KvvizError as error:
+            self._send(comparison_id, {"t": "failed", "message": str(error)})
+        except Exception as error:
+            self._send(comparison_id, {"t": "failed", "message": self._explained(error)})
+
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            free, _ = device_memory(pick_device())
+            return (
+                f"the device ran out of memory ({human(free)} are free now): take a smaller model, a shorter run or "
+                "fewer modes"
+            )
+        traceback.print_exc(file=sys.stderr)
+        first = str(error).strip().splitlines()[:1]
+        return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
+
+    def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
+        head = f"{comparison_id} {record['t']}\n"
+        self._pipe.send_bytes((head + json.dumps(record, separators=(",", ":"), allow_nan=False)).encode())
+
+
+def hello() -> dict[str, Any]:
+    """What the hub has to know of the device: its name, its memory (bytes) and its measured rates."""
+    device = pick_device()
+    free, total = device_memory(device)
+    rates = measure_rates(device)
+    return {
+        "t": "hello",
+        "pid": os.getpid(),
+        "device": device,
+        "device_name": device_name(device),
+        "free_bytes": free,
+        "total_bytes": total,
+        "threads": torch.get_num_threads(),
+        "rates": {"read": rates.read, "flops": rates.flops, "launch": rates.launch},
+    }
+
+
+def main(descriptor: int) -> None:
+    """Serve the hub behind an inherited pipe."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    set_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)
+    Worker(Connection(descriptor)).run()

@@ -1,0 +1,42 @@
+"""/live: a real model decodes without and with its cache, and everyone watches."""
+
+import streamlit as st
+
+from kvviz.errors import KvvizError
+from kvviz.hub import hub
+from kvviz.ui.controls import choose
+from kvviz.ui.live import live_view
+
+st.title("Watch the KV cache work", anchor=False)
+st.markdown(
+    "The same model writes the same text in two ways. **Without a cache** it reads everything again for every new "
+    "token; **with its KV cache** it reads only the newest one and looks up the keys and values of the rest. "
+    "Press Run and watch the two curves part."
+)
+
+choice = choose(hub())
+own = hub().get(st.session_state.get("mine", ""))
+watched = st.query_params.get("comparison")
+
+run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
+with run:
+    pressed = st.button("Run", type="primary", disabled=choice.work is None, width="stretch", key="run")
+with stop:
+    halted = st.button("Stop", disabled=own is None or not own.active, width="stretch", key="stop")
+with words:
+    if choice.problem:
+        st.warning(choice.problem)
+    elif choice.seconds is not None:
+        st.caption(f"Estimated from this device's measured rates: about {choice.seconds:.0f} s")
+
+if pressed:
+    try:
+        watched = st.session_state.mine = hub().submit(choice.work)
+        st.query_params["comparison"] = watched
+        st.rerun()
+    except KvvizError as error:
+        st.error(str(error))
+if halted and own is not None:
+    hub().stop(own.id)
+
+live_view(watched)
