@@ -27,7 +27,14 @@ def forward_seconds(params: int, layers: int, tokens: int, element_bytes: int, r
 
 
 def pass_seconds(
-    params: int, layers: int, prompt_tokens: int, new_tokens: int, element_bytes: int, rates: Rates, *, caches: bool
+    params: int,
+    layers: int,
+    prompt_tokens: int,
+    new_tokens: int,
+    element_bytes: int,
+    rates: Rates,
+    *,
+    caches: bool,
 ) -> float:
     """Estimate of one full pass: a prefill and new_tokens - 1 decode steps, of 1 token or of all so far."""
     lengths = [prompt_tokens] + [1 if caches else prompt_tokens + i for i in range(1, new_tokens)]

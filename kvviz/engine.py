@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 
 from kvviz.device import device_memory, pick_device
-from kvviz.models import Loaded, Needs, count_params, load, needs
+from kvviz.models import Loaded, Needs, count_params, fetched, load, needs
 from kvviz.records import ComparisonSpec
-from kvviz.sources import find_source
+from kvviz.sources import Source, find_source
 from kvviz.text import ByteCodec
 
 
@@ -26,16 +26,17 @@ class Engine:
         seed = work.sampling.seed if source.weights == "random" else 0
         key = (source.model, source.weights, device, work.dtype, work.attn, seed)
         if key not in self._loaded:
-            if source.config is not None:
-                if source.params is None:
-                    source = replace(source, params=count_params(source.config))
-                self._make_room(self._needs(source, work), device)
+            if source.config is None:
+                source = fetched(source)
+            elif source.params is None:
+                source = replace(source, params=count_params(source.config))
+            self._make_room(self._needs(source, work), device)
             self._loaded[key] = load(source, dtype=work.dtype, device=device, attn=work.attn, seed=seed)
         loaded = self._loaded[key] = self._loaded.pop(key)  # the most recently used comes last
         return loaded
 
     @staticmethod
-    def _needs(source, work: ComparisonSpec) -> Needs:
+    def _needs(source: Source, work: ComparisonSpec) -> Needs:
         prompt_tokens = work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or " "))
         return needs(source.spec, source.params, work, prompt_tokens)
 

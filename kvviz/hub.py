@@ -28,7 +28,13 @@ log = logging.getLogger("kvviz.hub")
 
 KEEP = 40  # finished comparisons that stay in memory
 LONGEST_QUEUE = 50
-PATIENCE = (0.2, 0.5, 1, 2, 5)  # seconds before each new start of a worker that keeps dying; then the hub gives up
+PATIENCE = (
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+)  # seconds before each new start of a worker that keeps dying; then the hub gives up
 
 ACTIVE = ("queued", "loading", "running")
 

@@ -4,9 +4,13 @@ Safetensors only, remote code never; what can't be loaded is one KvvizError sent
 """
 
 import math
-from dataclasses import dataclass
+import os
+import socket
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -75,10 +79,8 @@ def needs(spec: ModelSpec, params: int, work: ComparisonSpec, prompt_tokens: int
 
 def count_params(config: dict[str, Any]) -> int:
     """Parameters of the model that a config describes, counted on the meta device: no weights, no memory."""
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(_hf_config(config), trust_remote_code=False)
+        model = _built(_hf_config(config))
     return sum(p.numel() for p in model.parameters())
 
 
@@ -98,17 +100,47 @@ def load(source: Source, *, dtype: str, device: str, attn: str, seed: int = 0) -
     )
 
 
+def fetched(source: Source) -> Source:
+    """A hub source with its config, fetched (or found in the local cache), and its parameter count."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(source.hub, trust_remote_code=False, local_files_only=_offline())
+    except Exception as error:
+        raise KvvizError(_why_not(source, error)) from error
+    fields = config.to_dict()
+    return replace(source, config=fields, params=count_params(fields))
+
+
+@cache
+def _offline() -> bool:
+    """True where the Hub's name does not even resolve: then only what is in the local cache can be loaded."""
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.getaddrinfo(host.hostname, host.port or 443)
+    except OSError:
+        return True
+    return False
+
+
 def _hf_config(config: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     fields = dict(config)
-    for name in ("auto_map", "transformers_version", "torch_dtype", "dtype", "architectures", "quantization_config"):
+    for name in (
+        "auto_map",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "architectures",
+        "quantization_config",
+    ):
         fields.pop(name, None)
     if not isinstance(fields.get("model_type"), str):
         raise ConfigError("the config has no model_type, so it does not say which architecture it is")
     try:
         return AutoConfig.for_model(fields.pop("model_type"), **fields)
-    except ValueError as error:
+    except Exception as error:
         raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
 
 
@@ -118,15 +150,22 @@ def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any
     They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with
     the usual 0.02 a model repeats one token for ever, and then identical tokens would prove nothing.
     """
-    from transformers import AutoModelForCausalLM
-
     config = _hf_config(source.config or {})
     config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
     torch.manual_seed(seed)
     with torch.device(device):
-        return AutoModelForCausalLM.from_config(
-            config, dtype=getattr(torch, dtype), attn_implementation=attn, trust_remote_code=False
-        )
+        return _built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
+
+
+def _built(config: Any, **options: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a model's constructor makes of a config that does not hold together
+        raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
 
 
 def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
@@ -140,7 +179,7 @@ def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> An
             attn_implementation=attn,
             use_safetensors=True,
             trust_remote_code=False,
-            local_files_only=source.folder is not None,
+            local_files_only=source.folder is not None or _offline(),
         )
     except Exception as error:
         raise KvvizError(_why_not(source, error)) from error
@@ -149,10 +188,12 @@ def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> An
 
 def _why_not(source: Source, error: Exception) -> str:
     if source.weights == "hub":
-        return (
-            f"{source.hub} can't be had from the Hugging Face Hub (unknown id, no access, or no network): "
-            f"{_first_line(error)}"
-        )
+        if _offline():
+            return (
+                f"{source.hub} is not in the local cache and the Hugging Face Hub can't be reached from here: "
+                "take a catalog model with random weights, or a local folder"
+            )
+        return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
     return f"the weights in {source.folder} can't be loaded: {_first_line(error)}"
 
 
@@ -170,7 +211,7 @@ def _codec(source: Source, spec: ModelSpec) -> Codec:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            str(place), trust_remote_code=False, local_files_only=source.folder is not None
+            str(place), trust_remote_code=False, local_files_only=source.folder is not None or _offline()
         )
     except Exception:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
         return ByteCodec(spec.vocab_size)

@@ -67,10 +67,20 @@ def _cached(model: Any) -> Forward:
 
 _ROWS = (
     Mode(
-        "uncached", "No cache", "reads the whole sequence again at every step (use_cache=False)", True, False, _uncached
+        "uncached",
+        "No cache",
+        "reads the whole sequence again at every step (use_cache=False)",
+        True,
+        False,
+        _uncached,
     ),
     Mode(
-        "cached", "KV cache", "reads only the new token; keys and values of the others are kept", True, True, _cached
+        "cached",
+        "KV cache",
+        "reads only the new token; keys and values of the others are kept",
+        True,
+        True,
+        _cached,
     ),
     Mode(
         "unpassed",

@@ -48,7 +48,11 @@ class ModeTrace:
 
 
 def perform(
-    work: ComparisonSpec, loaded: Loaded, *, comparison_id: str, should_stop: Callable[[], bool] = lambda: False
+    work: ComparisonSpec,
+    loaded: Loaded,
+    *,
+    comparison_id: str,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped when told to."""
     started = time.monotonic()
@@ -60,7 +64,10 @@ def perform(
     for part in (_prove, _measure):
         for record in part(work, loaded, prompt, traces, should_stop):
             yield {**record, "at": round(time.monotonic() - started, 3)}
-    yield {"t": "done", "document": comparison_document(comparison_id, work, loaded, env, prompt.shape[1], traces)}
+    yield {
+        "t": "done",
+        "document": comparison_document(comparison_id, work, loaded, env, prompt.shape[1], traces),
+    }
 
 
 def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:
@@ -91,7 +98,10 @@ def _started(
             "context": loaded.spec.context,
             "note": loaded.codec.note,
         },
-        "prompt": {"tokens": len(ids), "text": work.prompt if work.prompt is not None else loaded.codec.decode(ids)},
+        "prompt": {
+            "tokens": len(ids),
+            "text": work.prompt if work.prompt is not None else loaded.codec.decode(ids),
+        },
         "modes": [
             {"name": m.name, "title": m.title, "summary": m.summary, "exact": m.exact}
             for m in map(mode_named, work.modes)
@@ -185,7 +195,16 @@ def grouped(rows: tuple[LayerState, ...]) -> list[list[Any]]:
     """
     groups: dict[tuple, list[int]] = {}
     for row in rows:
-        state = (row.kind, row.key_shape, row.value_shape, row.dtype, row.seen, row.held, row.nbytes, row.allocated)
+        state = (
+            row.kind,
+            row.key_shape,
+            row.value_shape,
+            row.dtype,
+            row.seen,
+            row.held,
+            row.nbytes,
+            row.allocated,
+        )
         groups.setdefault(state, []).append(row.index)
     return [[indices, *map(_plain, state)] for state, indices in groups.items()]
 
@@ -248,4 +267,10 @@ def _timed_pass(
 
 
 def _times(mode: str, repeat: int, sent: int, seconds: list[float]) -> dict[str, Any]:
-    return {"t": "times", "mode": mode, "repeat": repeat, "from": sent, "s": [round(s, 9) for s in seconds[sent:]]}
+    return {
+        "t": "times",
+        "mode": mode,
+        "repeat": repeat,
+        "from": sent,
+        "s": [round(s, 9) for s in seconds[sent:]],
+    }

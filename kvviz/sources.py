@@ -65,7 +65,11 @@ def _from_catalog(model: str, weights: str) -> Source:
     folder = BUNDLED / model
     if weights in ("auto", "bundled") and (folder / "config.json").is_file():
         return Source(
-            **known, weights="bundled", config=_read_config(folder), folder=folder, params=_stored_params(folder)
+            **known,
+            weights="bundled",
+            config=_read_config(folder),
+            folder=folder,
+            params=_stored_params(folder),
         )
     if weights == "bundled":
         raise KvvizError(f"{model} does not come with kvviz; --weights random builds it with random weights")
@@ -100,7 +104,9 @@ def _from_config_file(path: Path, weights: str) -> Source:
 
 def _from_hub(model: str, weights: str) -> Source:
     if weights == "auto":
-        raise KvvizError(f"{model!r} looks like a Hugging Face id; --weights hub fetches it, auto never uses the network")
+        raise KvvizError(
+            f"{model!r} looks like a Hugging Face id; --weights hub fetches it, auto never uses the network"
+        )
     return Source(model, model.split("/")[1], "hub", hub=model, origin=f"https://huggingface.co/{model}")
 
 

@@ -89,7 +89,14 @@ def _size(config: Mapping[str, Any], *names: str) -> int:
     return value
 
 
-_UNREAD = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", "state_size", "conv_L_cache", "time_step_rank")
+_UNREAD = (
+    "linear_num_value_heads",
+    "ssm_state_size",
+    "mamba_d_state",
+    "state_size",
+    "conv_L_cache",
+    "time_step_rank",
+)
 
 _KIND_OF_TYPE = {
     "full_attention": "full",
@@ -177,7 +184,14 @@ def _kv_heads(config: Mapping[str, Any]) -> int:
     return _optional_size(config, "num_key_value_heads", "num_kv_heads", "n_head_kv") or _heads(config)
 
 
-_DEFAULT_HEAD_DIM = {"qwen3": 128, "qwen3_moe": 128, "gemma2": 256, "gemma3_text": 256, "gemma3": 256, "gpt_oss": 64}
+_DEFAULT_HEAD_DIM = {
+    "qwen3": 128,
+    "qwen3_moe": 128,
+    "gemma2": 256,
+    "gemma3_text": 256,
+    "gemma3": 256,
+    "gpt_oss": 64,
+}
 
 
 def _head_dim(config: Mapping[str, Any]) -> int:

@@ -122,7 +122,12 @@ def _settings() -> tuple[int, int, str, str]:
         repeats = st.number_input("Timed passes of each mode", 1, 20, 3, key="repeats")
     with two:
         warmup = st.number_input(
-            "Warm-up passes", 1, 10, 1, key="warmup", help="The first proves that the modes agree; none is timed."
+            "Warm-up passes",
+            1,
+            10,
+            1,
+            key="warmup",
+            help="The first proves that the modes agree; none is timed.",
         )
     with three:
         dtype = st.selectbox("Precision", DTYPES, key="dtype", help="float32 proves that the tokens are identical.")
@@ -149,6 +154,13 @@ def estimate(work: ComparisonSpec, hub: Hub) -> float | None:
         return None
     rates = Rates(**hub.device["rates"])
     prompt_tokens = work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or " "))
-    size = (source.params, len(source.spec.layers), prompt_tokens, work.new_tokens, DTYPE_BYTES[work.dtype], rates)
+    size = (
+        source.params,
+        len(source.spec.layers),
+        prompt_tokens,
+        work.new_tokens,
+        DTYPE_BYTES[work.dtype],
+        rates,
+    )
     one_each = sum(pass_seconds(*size, caches=MODES[name].caches) for name in work.modes)
     return one_each * (work.warmup + work.repeats)

@@ -37,12 +37,15 @@ class Live {
     this.layers = new LayerTable(look)
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
+    this.noise = element("span")
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
       this.status.node, this.figures.node,
-      section("Time per token", this.scale(), this.node),
-      section("What was written", null, this.texts.node),
-      section("The cache, layer by layer", null, this.layers.node),
+      section("Time per token", this.scale(), this.node, "Look at the slopes. Without a cache every token takes " +
+        "longer than the one before, since one more token has to be read again. With it, each step reads one token."),
+      section("What was written", null, this.texts.node, this.noise),
+      section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape: it is the " +
+        "only one that grows, by one for each new token, in every layer."),
       this.environment,
     )
     this.resizer = new ResizeObserver(() => this.chart.resize())
@@ -101,6 +104,7 @@ class Live {
     this.figures.draw(state)
     this.texts.draw(state)
     this.layers.draw(state)
+    this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
     this.root.dataset.state = state.state
     this.root.dataset.comparison = state.id ?? ""
@@ -153,17 +157,16 @@ class Live {
   }
 }
 
-function section(title, control, body) {
+function section(title, control, body, words) {
   const head = element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...(control ? [control] : []))
-  return element("section", {}, head, body)
+  return element("section", {}, head, element("p", { class: "kv-words" }, words), body)
 }
 
 function environment(state) {
   const env = state.environment
   if (!env) return ""
   const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
-  const note = state.model.note ? `${state.model.note} ` : ""
-  return `${note}Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
+  return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
     `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …); ` +
     "the curve is the median of the repeats at each token, the band its quartiles."
 }

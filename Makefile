@@ -1,0 +1,32 @@
+# make run: the dashboard. make test: all tests. Each sets up what it needs.
+PYTHON ?= python3
+PORT ?= 8501
+HOST ?= 127.0.0.1
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: run test check python
+
+run: $(VENV)/.app
+	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
+
+test: $(VENV)/.dev
+	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
+	$(VENV)/bin/python -m pytest
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+python: $(VENV)/.app
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.app: requirements.txt | $(VENV)/bin/python
+	$(PIP) -r requirements.txt
+	touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.app
+	$(PIP) -r requirements-dev.txt
+	touch $@

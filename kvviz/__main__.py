@@ -1,0 +1,6 @@
+"""`python -m kvviz`: the command line."""
+
+from kvviz.cli import main
+
+if __name__ == "__main__":
+    main()

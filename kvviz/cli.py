@@ -1,0 +1,173 @@
+"""The same answers headless. `--json` prints one JSON document on standard output and nothing else there."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvviz.catalog import models as catalog_models
+from kvviz.errors import KvvizError
+from kvviz.records import ComparisonSpec, Sampling
+from kvviz.sources import BUNDLED
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
+
+UsageError = typer.BadParameter.__base__  # typer has no public name for it
+ROOT = Path(__file__).resolve().parents[1]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.callback(invoke_without_command=True)
+def dashboard(context: typer.Context) -> None:
+    """See the KV cache work. Without a command: open the dashboard."""
+    if context.invoked_subcommand is None:
+        raise typer.Exit(subprocess.call([sys.executable, str(ROOT / "app.py")], cwd=ROOT))
+
+
+@app.command("models")
+def models_command(as_json: AsJson = False) -> None:
+    """List the models that kvviz knows by name."""
+    rows = [
+        {
+            "id": row.id,
+            "family": row.family,
+            "title": row.title,
+            "layers": row.config.get("num_hidden_layers", row.config.get("n_layer")),
+            "params": row.params,
+            "weights": "bundled" if (BUNDLED / row.id / "config.json").is_file() else "random",
+            "source": row.source,
+        }
+        for row in catalog_models().values()
+    ]
+    if as_json:
+        _print_json({"models": rows})
+        return
+    for row in rows:
+        typer.echo(f"{row['id']:<20}{row['title']:<34}{row['layers']:>4} layers {row['params']:>16,} parameters")
+
+
+@app.command()
+def run(
+    model: Annotated[str, typer.Option(help="Catalog id, folder, config.json, Hugging Face id, or - for a config.")],
+    weights: Annotated[str, typer.Option(help="auto, bundled, random, hub or local.")] = "auto",
+    mode: Annotated[str, typer.Option(help="Modes, separated by commas.")] = "uncached,cached",
+    prompt: Annotated[str | None, typer.Option(help="The prompt's text.")] = None,
+    prompt_file: Annotated[Path | None, typer.Option(help="A file that holds the prompt.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="That many seeded random tokens as the prompt.")] = None,
+    new_tokens: Annotated[int, typer.Option(help="Tokens to decode.")] = 64,
+    batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Timed passes of each mode.")] = 3,
+    warmup: Annotated[int, typer.Option(help="Untimed full passes before them; the first is the proof.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    attn: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
+    seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this share.")] = None,
+    stop_at_eos: Annotated[bool, typer.Option("--stop-at-eos", help="End at the model's end token.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode one piece of work in several modes, prove that they agree, time them; prints JSON."""
+    with ExitStack() as stack:
+        work = ComparisonSpec(
+            model=_model_argument(model, stack),
+            weights=weights,
+            modes=tuple(name.strip() for name in mode.split(",")),
+            prompt=_prompt(prompt, prompt_file, prompt_tokens),
+            prompt_tokens=prompt_tokens,
+            new_tokens=new_tokens,
+            batch=batch,
+            repeats=repeats,
+            warmup=warmup,
+            dtype=dtype,
+            device=device,
+            attn=attn,
+            sampling=Sampling(temperature, top_k, top_p, seed),
+            stop_at_eos=stop_at_eos,
+        )
+        _print_json(_perform(work))
+
+
+DEFAULT_PROMPT = "Once upon a time there was a little"
+
+
+def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | None:
+    if sum(given is not None for given in (text, file, tokens)) > 1:
+        raise KvvizError("give one of --prompt, --prompt-file and --prompt-tokens")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KvvizError(f"{file} can't be read as UTF-8 text ({type(error).__name__})") from error
+    return text if text is not None or tokens is not None else DEFAULT_PROMPT
+
+
+def _model_argument(model: str, stack: ExitStack) -> str:
+    """MODEL as given; `-` is a config on standard input, kept in a file for as long as the command runs."""
+    if model != "-":
+        return model
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "config.json"
+    path.write_text(sys.stdin.read(), encoding="utf-8")
+    return str(path)
+
+
+def _perform(work: ComparisonSpec) -> dict[str, Any]:
+    """Measure in this process, on the cores that a dashboard's worker would have."""
+    from kvviz.measure import pin, share_of_cores
+
+    measuring, _ = share_of_cores()
+    pin(measuring)
+
+    from tqdm import tqdm
+    from transformers.utils import logging
+
+    from kvviz.device import set_threads
+    from kvviz.engine import Engine
+    from kvviz.modes import mode_named
+    from kvviz.perform import perform
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    for name in work.modes:
+        mode_named(name)
+    set_threads(len(measuring) or max(1, (os.cpu_count() or 2) - 1))
+    loaded = Engine().get(work)
+    steps = len(work.modes) * work.new_tokens * (work.warmup + work.repeats)
+    document: dict[str, Any] = {}
+    bar = None
+    for record in perform(work, loaded, comparison_id=secrets.token_urlsafe(6)):
+        bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # not before the work is accepted
+        bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
+        document = record.get("document", document)
+    bar.close()
+    return document
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    typer.echo(json.dumps(document, allow_nan=False))
+
+
+def main() -> None:
+    """Run the command line: a KvvizError is one line on standard error and exit status 2."""
+    try:
+        status = app(standalone_mode=False)
+    except KvvizError as error:
+        _refuse(str(error))
+    except UsageError as error:
+        _refuse(error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        raise SystemExit(130) from None
+    raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _refuse(sentence: str) -> None:
+    print(f"kvviz: {' '.join(sentence.split())}", file=sys.stderr)
+    raise SystemExit(2)

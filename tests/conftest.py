@@ -1,0 +1,51 @@
+"""Small real models and a hub without a worker; no test needs a download."""
+
+import json
+
+import pytest
+
+from kvviz.records import ComparisonSpec
+
+TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """One engine for the session: each tiny model is built once."""
+    from kvviz.device import set_threads
+    from kvviz.engine import Engine
+
+    set_threads(1)
+    return Engine()
+
+
+@pytest.fixture(scope="session")
+def load(engine):
+    """`load("tiny-gpt2")` is that model, ready to decode."""
+    return lambda model, **fields: engine.get(ComparisonSpec(model=model, prompt="x", **fields))
+
+
+@pytest.fixture
+def hub_without_worker():
+    """A hub whose worker is a script of the test: `script` is the list of records that each comparison yields."""
+    from kvviz.hub import Hub
+
+    class Quiet(Hub):
+        def __init__(self):
+            super().__init__()
+            self.worker_state = "ready"
+            self.device = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
+
+        def record(self, comparison_id, record):
+            """What a worker would have sent."""
+            with self._lock:
+                self._current = comparison_id
+                self._take(comparison_id, record["t"], json.dumps(record))
+                self._changed()
+
+    from kvviz import hub as module
+
+    quiet = Quiet()
+    module.use(quiet)
+    yield quiet
+    module.use(None)

@@ -1,0 +1,97 @@
+"""The loop: every exact mode gives the same tokens, and a run leaves nothing behind."""
+
+import pytest
+import torch
+
+from kvviz.decode import check_context, chooser, decode
+from kvviz.errors import KvvizError
+from kvviz.modes import MODES, mode_named
+from kvviz.records import Sampling
+from kvviz.snapshot import snapshot
+from tests.conftest import TINY
+
+PROMPT, NEW = 40, 32  # longer than two windows of 16
+
+
+def prompt_ids(batch=1, length=PROMPT):
+    return torch.randint(0, 256, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def tokens(loaded, mode, sampling=Sampling(), batch=1, **options):
+    loop = decode(loaded.model, prompt_ids(batch), mode=mode, new_tokens=NEW, choose=chooser(sampling), **options)
+    return [step.token_ids.tolist() for step in loop]
+
+
+@pytest.mark.parametrize("mode", [m.name for m in MODES.values() if m.exact and m.name != "uncached"])
+@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize("attn", ["sdpa", "eager"])
+def test_exact_modes_give_identical_tokens(load, model, mode, attn):
+    loaded = load(model, attn=attn)
+    expected = tokens(loaded, "uncached")
+    assert len({row[0] for row in expected}) >= 8, "a text that repeats one token would prove nothing"
+    assert tokens(loaded, mode) == expected
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, seed=3), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.7)])
+def test_draws_are_the_same_in_every_mode(load, sampling):
+    loaded = load("tiny-llama")
+    drawn = {mode: tokens(loaded, mode, sampling, batch=3) for mode in MODES}
+    assert drawn["uncached"] == drawn["cached"] == drawn["unpassed"]
+    assert drawn["cached"] != tokens(loaded, "cached", Sampling(1.0, seed=99), batch=3)
+
+
+def test_top_k_and_top_p_keep_to_their_sets():
+    logits = torch.tensor([[4.0, 3.0, 2.0, 1.0, 0.0]]).repeat(64, 1)
+    for sampling, allowed in ((Sampling(1.0, top_k=2), {0, 1}), (Sampling(1.0, top_p=0.6), {0})):
+        drawn = {t for i in range(50) for t in chooser(sampling)(logits, i).tolist()}
+        assert drawn <= allowed
+    shares = torch.cat([chooser(Sampling(1.0))(logits, i) for i in range(100)])
+    observed = shares.bincount(minlength=5) / len(shares)
+    assert torch.allclose(observed, logits[0].softmax(0), atol=0.02)
+
+
+@pytest.mark.parametrize("model", TINY)
+def test_the_cache_grows_by_one_until_a_window_is_full(load, model):
+    loaded = load(model)
+    config = loaded.model.config
+    for step in decode(loaded.model, prompt_ids(length=5), mode="cached", new_tokens=30):
+        seen = 5 + step.index
+        for spec, row in zip(loaded.spec.layers, snapshot(step.cache), strict=True):
+            held = min(seen, spec.window - 1) if spec.window else seen
+            assert row.key_shape == row.value_shape == (1, spec.kv_heads, held, spec.key_dim)
+            assert (row.seen, row.held, row.kind) == (seen, held, spec.kind)
+            assert row.nbytes == 2 * spec.kv_heads * held * spec.key_dim * 4
+    assert {spec.kv_heads for spec in loaded.spec.layers} == {getattr(config, "num_key_value_heads", 4)}
+
+
+def test_a_run_leaves_nothing_on_the_model(load):
+    model = load("tiny-mistral").model
+
+    def marks():
+        hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+        return hooks, sorted(model.__dict__), [sorted(m.__dict__) for m in model.modules()]
+
+    before = marks()
+    for mode in MODES:
+        list(decode(model, prompt_ids(), mode=mode, new_tokens=3))
+    assert marks() == before
+
+
+def test_it_stops_when_every_row_has_ended(load):
+    loaded = load("tiny-gpt2")
+    all_tokens = [row[0] for row in tokens(loaded, "cached")]
+    stop = next(t for i, t in enumerate(all_tokens) if i and t not in all_tokens[:i])
+    ended = tokens(loaded, "cached", stop_ids=frozenset([stop]))
+    assert [row[0] for row in ended] == all_tokens[: all_tokens.index(stop) + 1]
+
+
+def test_the_context_limit_is_named():
+    check_context(1024, 960, 64)
+    check_context(None, 10**6, 64)
+    with pytest.raises(KvvizError, match=r"1,024 positions: ask for at most 63"):
+        check_context(1024, 961, 64)
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(KvvizError, match="uncached, cached, unpassed"):
+        mode_named("fast")
