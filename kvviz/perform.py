@@ -228,12 +228,13 @@ def _measure(
     for number, mode in interleaved(work.modes, passes):
         repeat = number - (work.warmup - 1)
         yield {"t": "pass", "mode": mode, "repeat": repeat}
-        seconds = yield from _timed_pass(work, loaded, prompt, traces[mode], mode, repeat, should_stop)
+        with no_collection():
+            seconds = yield from timed_pass(work, loaded, prompt, traces[mode], mode, repeat, should_stop)
         if repeat >= 0:
             traces[mode].repeats.append(seconds)
 
 
-def _timed_pass(
+def timed_pass(
     work: ComparisonSpec,
     loaded: Loaded,
     prompt: torch.Tensor,
@@ -248,16 +249,15 @@ def _timed_pass(
     on_cuda = loaded.device.startswith("cuda")
     if on_cuda:
         torch.cuda.reset_peak_memory_stats(loaded.device)
-    with no_collection():
-        sent, last = 0, time.monotonic()
-        for step in timed(_loop(work, loaded, prompt, mode), synchroniser(loaded.device)):
-            seconds.append(step.seconds)
-            chosen.append(step.step.token_ids)
-            if should_stop():
-                raise Stopped
-            if time.monotonic() - last >= SEND_EVERY:
-                yield _times(mode, repeat, sent, seconds)
-                sent, last = len(seconds), time.monotonic()
+    sent, last = 0, time.monotonic()
+    for step in timed(_loop(work, loaded, prompt, mode), synchroniser(loaded.device)):
+        seconds.append(step.seconds)
+        chosen.append(step.step.token_ids)
+        if should_stop():
+            raise Stopped
+        if time.monotonic() - last >= SEND_EVERY:
+            yield _times(mode, repeat, sent, seconds)
+            sent, last = len(seconds), time.monotonic()
     if on_cuda and repeat >= 0:
         trace.peak = max(trace.peak or 0, torch.cuda.max_memory_allocated(loaded.device))
     trace.repeatable &= [ids.tolist() for ids in chosen] == trace.tokens

@@ -20,7 +20,6 @@ FLOORS = [
     {"feed", "cli"},
     {"ui"},
 ]
-SIDEWAYS = {("models", "modes"), ("models", "sources")}
 TORCH = {"decode", "snapshot", "device", "models", "perform", "engine", "worker"}
 
 
@@ -58,7 +57,7 @@ def floor(room):
     return next((i for i, rooms in enumerate(FLOORS) if room in rooms), len(FLOORS))
 
 
-@pytest.mark.parametrize(("room", "path"), sources(), ids=lambda value: str(getattr(value, "name", value)))
+@pytest.mark.parametrize(("room", "path"), list(sources()), ids=lambda value: str(getattr(value, "name", value)))
 def test_imports_run_one_way(room, path):
     assert room == "page" or any(room in rooms for rooms in FLOORS), f"{room} has no place in the house"
     for name in imported(path):
@@ -67,7 +66,7 @@ def test_imports_run_one_way(room, path):
             assert other == room or floor(other) < floor(room), f"{path.name} ({room}) imports {other}"
 
 
-@pytest.mark.parametrize(("room", "path"), sources(), ids=lambda value: str(getattr(value, "name", value)))
+@pytest.mark.parametrize(("room", "path"), list(sources()), ids=lambda value: str(getattr(value, "name", value)))
 def test_each_package_has_its_rooms(room, path):
     top_level = {name.split(".")[0] for name in imported(path, top_level_only=True)}
     everywhere = {name.split(".")[0] for name in imported(path)}

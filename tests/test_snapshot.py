@@ -52,7 +52,7 @@ def test_right_after_a_long_prefill_a_window_is_a_view(load):
     (first, _), (second, _) = walk(load("tiny-mistral"), "cached", new_tokens=2, prompt=64)
     # 2 (K, V) x 2 heads x 16 dims x 4 bytes = 256 bytes a token: 15 held, 64 still in the storage, then 16
     assert (first.index, second.index) == (0, 1)
-    rows = [row for row in snapshot(second.cache)]
+    rows = snapshot(second.cache)
     assert {(row.seen, row.held, row.nbytes, row.allocated) for row in rows} == {(65, 15, 15 * 256, 16 * 256)}
 
 

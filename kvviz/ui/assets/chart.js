@@ -77,7 +77,7 @@ const PREFILL = { text: "prefill", x: 1, y: 0, yref: "paper", yanchor: "bottom",
 const CONFIG = {
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], // and none that sends the chart elsewhere
   toImageButtonOptions: { format: "svg", filename: "kvviz" },
 }
 

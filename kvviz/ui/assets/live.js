@@ -48,6 +48,8 @@ class Live {
         "only one that grows, by one for each new token, in every layer."),
       this.environment,
     )
+    root.kvState = () => this.state // for the curious, and for tests
+    root.kvFeed = () => this.feed
     this.resizer = new ResizeObserver(() => this.chart.resize())
     this.resizer.observe(root)
   }

@@ -1,0 +1,1 @@
+"""Measurements that are not tests: each prints JSON with the environment it was measured in."""

@@ -1,0 +1,106 @@
+"""What the instruments cost: the timed loop, as a comparison runs it, against a bare loop over the same forward.
+
+The bare loop is what a user would write: a cache, a forward, an argmax. Whole passes are timed, wall clock, so
+that everything between the steps counts too. Passes alternate; the ratio is that of the medians.
+
+    python bench/overhead.py --json
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from kvviz.device import environment, set_threads
+from kvviz.engine import Engine
+from kvviz.measure import no_collection, pin, share_of_cores
+from kvviz.models import Loaded
+from kvviz.perform import ModeTrace, encode_prompt, timed_pass
+from kvviz.records import ComparisonSpec
+
+MODELS = {"gpt2": (33, 15), "tiny-llama": (129, 41)}  # new tokens and passes of each kind
+
+
+def bare_pass(loaded: Loaded, prompt: torch.Tensor, new_tokens: int) -> None:
+    """A cached decode with nothing around it."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=loaded.model.config)
+    ids = new = prompt
+    for _ in range(new_tokens):
+        with torch.inference_mode():
+            out = loaded.model(input_ids=new, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            new = out.logits[:, -1].argmax(dim=-1)[:, None]
+            ids = torch.cat([ids, new], dim=1)
+
+
+def instrumented_pass(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
+    """The same decode as a comparison times it, its records encoded as they would be sent."""
+    for record in timed_pass(work, loaded, prompt, ModeTrace(), "cached", 0, lambda: False):
+        json.dumps(record)
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    with no_collection():
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+
+def measure(engine: Engine, model: str) -> dict[str, float]:
+    """Medians over interleaved passes, their ratio, and the ratio of the two halves of the bare passes: the noise."""
+    new_tokens, passes = MODELS[model]
+    work = ComparisonSpec(model=model, modes=("cached",), prompt="Once upon a time", new_tokens=new_tokens)
+    loaded = engine.get(work)
+    prompt = encode_prompt(work, loaded)
+    kinds = {
+        "bare": lambda: bare_pass(loaded, prompt, new_tokens),
+        "instrumented": lambda: instrumented_pass(work, loaded, prompt),
+    }
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for number in range(passes + 1):
+        for name in list(kinds) if number % 2 else reversed(list(kinds)):
+            spent = seconds_of(kinds[name])
+            if number:  # the first round warms up
+                times[name].append(spent)
+    bare, instrumented = (statistics.median(times[name]) for name in ("bare", "instrumented"))
+    noise = statistics.median(times["bare"][::2]) / statistics.median(times["bare"][1::2])
+    return {
+        "ratio": instrumented / bare,
+        "bare_s": bare,
+        "instrumented_s": instrumented,
+        "new_tokens": new_tokens,
+        "passes": passes,
+        "bare_even_over_odd": noise,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
+    parser.add_argument("--models", default=",".join(MODELS))
+    names = parser.parse_args().models.split(",")
+    measuring, _ = share_of_cores()
+    pin(measuring)
+    set_threads(len(measuring) or 1)
+    engine = Engine()
+    per_model = {name: measure(engine, name) for name in names}
+    loaded = engine.get(ComparisonSpec(model=names[0], prompt="x"))
+    document = {
+        "ratio": max(row["ratio"] for row in per_model.values()),
+        "per_model": per_model,
+        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+    }
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

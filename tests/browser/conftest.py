@@ -1,0 +1,115 @@
+"""A real server and a real browser. The console and the server's log are held to be clean after every test."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# Streamlit asks for its own endpoints below the page's path first, and takes the 404 as an answer.
+EXPECTED = "Failed to load resource: the server responded with a status of 404"
+
+
+class Server:
+    """`python app.py` on a free port, with a fresh home."""
+
+    def __init__(self, home: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / "server.log"
+        env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(home)}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=log, stderr=log)
+
+    def health(self) -> str:
+        with urllib.request.urlopen(f"{self.url}/kv/health", timeout=5) as answer:
+            return answer.read().decode()
+
+    def wait(self) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                if '"ready"' in self.health():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"the server did not come up:\n{self.log.read_text()}")
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("home"))
+    server.wait()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The system's Chromium, else Playwright's own; without either the browser tests are skipped, but never in CI."""
+    from playwright.sync_api import Error, sync_playwright
+
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        except Error as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(f"no browser for this test: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium, server):
+    """`open_page("/live")` is a page of its own; at the end its console has to be clean, and the server's log."""
+    contexts, complaints = [], []
+
+    def open_page(path="/live", **options):
+        context = chromium.new_context(viewport={"width": 1280, "height": 1600}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda m: complaints.append(m.text) if m.type in ("error", "warning") and EXPECTED not in m.text else None,
+        )
+        page.goto(server.url + path)
+        return page
+
+    before = len(server.log.read_text())
+    yield open_page
+    for context in contexts:
+        for page in context.pages:  # a test that failed must not keep the device from the next
+            stop = page.get_by_role("button", name="Stop", exact=True)
+            if stop.count() and stop.is_enabled():
+                stop.click()
+                page.wait_for_timeout(500)
+        context.close()
+    assert complaints == []
+    log = server.log.read_text()[before:]
+    assert "Traceback" not in log
+    assert "Error" not in log

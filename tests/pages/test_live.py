@@ -1,0 +1,88 @@
+"""The live page as Streamlit runs it, without a browser: the form, Run, Stop, bad input."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.ui import MAIN, PAGES
+from kvviz.ui.controls import PROMPTS
+
+
+@pytest.fixture
+def page(hub_without_worker):
+    app = AppTest.from_file(str(MAIN), default_timeout=20).run()
+    app.switch_page(str(PAGES / "live.py")).run()
+    assert not app.exception
+    app.hub = hub_without_worker
+    return app
+
+
+def watched(app):
+    """What the component is told to show."""
+    return json.loads(app.get("bidi_component")[0].proto.json)["comparison"]
+
+
+def test_the_default_is_ready_to_run(page):
+    assert page.selectbox(key="model").value == "gpt2"
+    assert not page.button(key="run").disabled
+    assert page.button(key="stop").disabled
+    assert any("about" in caption.value for caption in page.caption)
+    assert watched(page) is None
+
+
+def test_run_submits_what_the_form_says(page):
+    page.selectbox(key="model").select("tiny-mistral")
+    page.text_area(key="prompt").set_value("A prompt of mine")
+    page.slider(key="new_tokens").set_value(64)
+    page.number_input(key="repeats").set_value(2)
+    page.button(key="run").click().run()
+    assert not page.exception
+    work = page.hub.latest()
+    assert (work.spec.model, work.spec.prompt, work.spec.new_tokens) == ("tiny-mistral", "A prompt of mine", 64)
+    assert (work.spec.modes, work.spec.repeats) == (("uncached", "cached"), 2)
+    assert page.query_params["comparison"] in (work.id, [work.id])
+    assert watched(page) == work.id
+
+
+def test_stop_stops_ones_own(page):
+    page.button(key="run").click().run()
+    own = page.hub.latest()
+    assert not page.button(key="stop").disabled
+    page.button(key="stop").click().run()
+    assert own.state == "stopped"
+
+
+def test_a_link_shows_that_comparison(hub_without_worker):
+    app = AppTest.from_file(str(MAIN), default_timeout=20).run()
+    app.query_params["comparison"] = "abc"
+    app.switch_page(str(PAGES / "live.py")).run()
+    assert watched(app) == "abc"
+    assert app.button(key="stop").disabled, "only who started a comparison can stop it"
+
+
+def pills(app, key):
+    return next(group for group in app.get("button_group") if group.key == key)
+
+
+@pytest.mark.parametrize("empty", ["prompt", "modes"])
+def test_an_impossible_choice_is_said_and_can_not_be_run(page, empty):
+    if empty == "prompt":
+        page.text_area(key="prompt").set_value("").run()
+    else:
+        pills(page, "modes").set_value([]).run()
+    assert not page.exception
+    assert page.button(key="run").disabled
+    assert len(page.warning) == 1
+
+
+def test_an_own_model_that_is_not_there(page):
+    page.selectbox(key="model").select_index(len(page.selectbox(key="model").options) - 1).run()
+    page.text_input(key="own_model").set_value("/nowhere/at/all").run()
+    assert not page.exception
+    assert "neither a catalog id" in page.warning[0].value
+
+
+def test_presets_fill_the_prompt(page):
+    pills(page, "preset").set_value("Code").run()
+    assert page.text_area(key="prompt").value == PROMPTS["Code"]

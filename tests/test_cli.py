@@ -1,0 +1,71 @@
+"""The contract of the command line, as scripts see it: one JSON document, or one sentence and status 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def kvviz(*arguments, stdin=None):
+    return subprocess.run(
+        [sys.executable, "-m", "kvviz", *arguments], cwd=ROOT, capture_output=True, text=True, input=stdin
+    )
+
+
+def test_models_lists_what_the_catalog_has():
+    rows = {row["id"]: row for row in json.loads(kvviz("models", "--json").stdout)["models"]}
+    assert {"gpt2", "llama-3.1-8b", "qwen3-4b", "tiny-gpt2", "tiny-gemma3"} <= set(rows)
+    assert set(rows["gpt2"]) >= {"id", "family", "title", "layers", "params", "weights", "source"}
+    assert (rows["gpt2"]["layers"], rows["gpt2"]["params"]) == (12, 124_439_808)
+
+
+def test_run_prints_one_document():
+    done = kvviz("run", "--model", "tiny-mistral", "--prompt-tokens", "40", "--new-tokens", "5", "--json")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert document["identical"] is True
+    assert [run["mode"] for run in document["runs"]] == ["uncached", "cached"]
+    assert document["runs"][1]["speedup"] > 0
+
+
+def test_a_config_on_standard_input():
+    config = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
+    done = kvviz("run", "--model", "-", "--new-tokens", "3", "--repeats", "1", stdin=config)
+    assert len(json.loads(done.stdout)["runs"][1]["layers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--model", "no-such-model"], "catalog id"),
+        (["run", "--model", "tiny-gpt2", "--mode", "fast"], "uncached, cached, unpassed"),
+        (["run", "--model", "tiny-gpt2", "--mode", "cached,cached"], "each named once"),
+        (["run", "--model", "tiny-gpt2", "--new-tokens", "many"], "--new-tokens"),
+        (["run", "--model", "tiny-gpt2", "--new-tokens", "0"], "from 1 to"),
+        (["run", "--model", "tiny-gpt2", "--prompt", "a", "--prompt-tokens", "3"], "one of --prompt"),
+        (["run", "--model", "tiny-gpt2", "--prompt-file", "/nowhere"], "can't be read"),
+        (["run", "--model", "tiny-gpt2", "--prompt", ""], "empty"),
+        (["run", "--model", "tiny-gpt2", "--dtype", "int3"], "float32, bfloat16, float16"),
+        (["run", "--model", "tiny-gpt2", "--device", "cuda:99"], "not on this machine"),
+        (["run", "--model", "tiny-gpt2", "--top-p", "2"], "top_p"),
+        (["run", "--model", "tiny-gpt2", "--prompt-tokens", "1000"], "1,024 positions"),
+        (["run", "--model", "tiny-gpt2", "--batch", "65"], "1 to 64"),
+        (["frobnicate"], "No such command"),
+        (["run"], "--model"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(arguments, says):
+    done = kvviz(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_broken_config_on_standard_input():
+    done = kvviz("run", "--model", "-", stdin="{nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "JSON" in done.stderr

@@ -1,0 +1,131 @@
+"""The hub with a real worker: queue, stop, death and replacement."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvviz.errors import KvvizError
+from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, headline, why_it_ended
+from kvviz.measure import share_of_cores
+from kvviz.records import ComparisonSpec
+
+SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
+LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def hub():
+    hub = Hub()
+    hub.start(share_of_cores()[0])
+    yield hub
+    hub.close()
+    assert hub._process.poll() is not None, "the worker ends with the hub"
+
+
+def finished(hub, comparison_id):
+    until(lambda: not hub.get(comparison_id).active)
+    return hub.get(comparison_id)
+
+
+def test_a_comparison_goes_through_and_the_device_is_named(hub):
+    work = finished(hub, hub.submit(SHORT))
+    assert work.state == "done" and work.document["identical"]
+    assert hub.device["device"] and hub.device["rates"]["read"] > 0
+    assert headline(work.document)[1]["mode"] == "cached"
+
+
+def test_one_at_a_time_in_order_and_stop_is_prompt(hub):
+    first, second = hub.submit(LONG), hub.submit(SHORT)
+    until(lambda: hub.get(first).state == "running")
+    assert hub.latest().id == first and hub.ahead(second) == 1 and hub.get(second).state == "queued"
+    hub.stop(first)
+    assert finished(hub, first).state == "stopped"
+    assert finished(hub, second).state == "done"
+
+
+def test_what_waits_can_be_stopped(hub):
+    first, second, third = hub.submit(LONG), hub.submit(LONG), hub.submit(SHORT)
+    hub.stop(second)
+    assert hub.get(second).state == "stopped"
+    hub.stop(first)
+    assert finished(hub, third).state == "done"
+
+
+def test_a_killed_worker_is_replaced_and_the_next_comparison_runs(hub):
+    victim, waiting = hub.submit(LONG), hub.submit(SHORT)
+    until(lambda: hub.get(victim).state == "running")
+    pid = hub._process.pid
+    os.kill(pid, signal.SIGKILL)
+    assert finished(hub, victim).state == "failed" and "killed" in hub.get(victim).message
+    assert finished(hub, waiting).state == "done"
+    assert hub._process.pid != pid
+
+
+def test_bad_work_fails_with_its_sentence_and_harms_nobody(hub):
+    too_long = hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=2000))
+    assert "1,024 positions" in finished(hub, too_long).message
+    too_large = hub.submit(ComparisonSpec(model="llama-3.1-405b", prompt="hello"))
+    assert "free" in finished(hub, too_large).message
+    with pytest.raises(KvvizError):
+        hub.submit(ComparisonSpec(model="nonsense", prompt="hello"))
+    assert finished(hub, hub.submit(SHORT)).state == "done"
+
+
+def test_the_queue_is_bounded_and_old_comparisons_are_forgotten():
+    hub = Hub()
+    ids = [hub.submit(SHORT) for _ in range(LONGEST_QUEUE)]
+    with pytest.raises(KvvizError, match="waiting already"):
+        hub.submit(SHORT)
+    for comparison_id in ids:
+        hub.stop(comparison_id)
+    hub.submit(SHORT)
+    assert len(hub._works) <= KEEP + 1
+
+
+def test_a_worker_that_can_not_start_is_given_up_on(monkeypatch):
+    monkeypatch.setattr("kvviz.hub.PATIENCE", (0.01, 0.01))
+    hub = Hub(command=lambda descriptor, cores: [sys.executable, "-c", "raise SystemExit(3)"])
+    hub.start()
+    until(lambda: hub.worker_state == "down")
+    waiting = hub.submit(SHORT)  # a new reason to try
+    until(lambda: hub.worker_state != "down")
+    until(lambda: hub.worker_state == "down")
+    assert hub.get(waiting).state == "queued"
+    hub.close()
+
+
+def test_the_worker_leaves_when_the_server_is_killed():
+    code = (
+        "import time; from kvviz.hub import Hub; h = Hub(); h.start()\n"
+        "while h.worker_state != 'ready': time.sleep(0.05)\n"
+        "print(h.device['pid'], flush=True); time.sleep(60)"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    worker = int(server.stdout.readline())
+    server.kill()
+    server.wait()
+    until(lambda: not alive(worker), seconds=10)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2] if Path("/proc").exists() else True
+
+
+def test_exit_statuses_in_words():
+    assert "killed" in why_it_ended(-9) and "SIGSEGV" in why_it_ended(-11) and "status 3" in why_it_ended(3)
