@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 def dashboard(context: typer.Context) -> None:
     """See the KV cache work. Without a command: open the dashboard."""
     if context.invoked_subcommand is None:
+        if not (ROOT / "app.py").is_file() or find_spec("streamlit") is None:
+            raise KvvizError("the dashboard is not installed here; in a checkout of kvviz, `make run` opens it")
         raise typer.Exit(subprocess.call([sys.executable, str(ROOT / "app.py")], cwd=ROOT))
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import torch
 
 from kvviz.device import device_memory, pick_device
-from kvviz.models import Loaded, Needs, count_params, fetched, load, needs
+from kvviz.models import Loaded, count_params, fetched, load
+from kvviz.plan import Needs, needs
 from kvviz.records import ComparisonSpec
-from kvviz.sources import Source, find_source
-from kvviz.text import ByteCodec
+from kvviz.sources import find_source
 
 
 class Engine:
@@ -30,15 +30,10 @@ class Engine:
                 source = fetched(source)
             elif source.params is None:
                 source = replace(source, params=count_params(source.config))
-            self._make_room(self._needs(source, work), device)
+            self._make_room(needs(source, work), device)
             self._loaded[key] = load(source, dtype=work.dtype, device=device, attn=work.attn, seed=seed)
         loaded = self._loaded[key] = self._loaded.pop(key)  # the most recently used comes last
         return loaded
-
-    @staticmethod
-    def _needs(source: Source, work: ComparisonSpec) -> Needs:
-        prompt_tokens = work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or " "))
-        return needs(source.spec, source.params, work, prompt_tokens)
 
     def _make_room(self, wanted: Needs, device: str) -> None:
         while self._loaded and wanted.total > device_memory(device)[0]:

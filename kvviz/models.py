@@ -15,14 +15,9 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.errors import ConfigError, KvvizError
-from kvviz.memory import human, logits_bytes, peak_cache_bytes
-from kvviz.modes import mode_named
-from kvviz.records import ComparisonSpec
 from kvviz.sources import Source
 from kvviz.spec import ModelSpec
 from kvviz.text import ByteCodec, Codec, TokenizerCodec
-
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -42,39 +37,6 @@ class Loaded:
     def tensors(self) -> list[torch.Tensor]:
         """Parameters and buffers: what is there before a run and after it."""
         return [*self.model.parameters(), *self.model.buffers()]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Bytes that a comparison needs on its device: weights, every caching mode's cache at full length, logits."""
-
-    weights: int
-    caches: int
-    logits: int
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.caches + self.logits
-
-    def check(self, free: int, device: str) -> None:
-        """Refuse what does not fit, with both figures."""
-        if self.total > free:
-            raise KvvizError(
-                f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
-                f"logits {human(self.logits)}), and {device} has {human(free)} free: take a smaller model, a shorter "
-                "run or half-precision weights"
-            )
-
-
-def needs(spec: ModelSpec, params: int, work: ComparisonSpec, prompt_tokens: int) -> Needs:
-    """What `work` needs: params x element bytes, the caches of the proof (all modes at once), and their logits."""
-    tokens = prompt_tokens + work.new_tokens
-    caching = sum(mode_named(name).caches or name == "unpassed" for name in work.modes)
-    return Needs(
-        weights=params * ELEMENT_BYTES[work.dtype],
-        caches=caching * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
-        logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
-    )
 
 
 def count_params(config: dict[str, Any]) -> int:

@@ -17,13 +17,17 @@ Forward = Callable[[Any, Any], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to decode. `exact` modes give the same tokens as `uncached` in float32."""
+    """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
+
+    A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
+    """
 
     name: str
     title: str
     summary: str
     exact: bool
     caches: bool
+    fills: bool
     open: Callable[[Any], Forward]
 
 
@@ -67,28 +71,31 @@ def _cached(model: Any) -> Forward:
 
 _ROWS = (
     Mode(
-        "uncached",
-        "No cache",
-        "reads the whole sequence again at every step (use_cache=False)",
-        True,
-        False,
-        _uncached,
+        name="uncached",
+        title="No cache",
+        summary="reads the whole sequence again at every step (use_cache=False)",
+        exact=True,
+        caches=False,
+        fills=False,
+        open=_uncached,
     ),
     Mode(
-        "cached",
-        "KV cache",
-        "reads only the new token; keys and values of the others are kept",
-        True,
-        True,
-        _cached,
+        name="cached",
+        title="KV cache",
+        summary="reads only the new token; keys and values of the others are kept",
+        exact=True,
+        caches=True,
+        fills=True,
+        open=_cached,
     ),
     Mode(
-        "unpassed",
-        "Cache not passed on",
-        "fills a cache at every step and throws it away: the whole sequence again, and the work of caching on top",
-        True,
-        False,
-        _unpassed,
+        name="unpassed",
+        title="Cache not passed on",
+        summary="fills a cache at every step and throws it away: the whole sequence again, and the caching on top",
+        exact=True,
+        caches=False,
+        fills=True,
+        open=_unpassed,
     ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}

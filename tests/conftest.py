@@ -27,14 +27,15 @@ def load(engine):
 
 @pytest.fixture
 def hub_without_worker():
-    """A hub whose worker is a script of the test: `script` is the list of records that each comparison yields."""
+    """A hub in whose worker's place the test speaks, with `record`."""
     from kvviz.hub import Hub
 
     class Quiet(Hub):
         def __init__(self):
             super().__init__()
             self.worker_state = "ready"
-            self.device = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
+            rates = {"read": 2e10, "flops": 8e10, "launch": 2e-6}
+            self.device = {"rates": rates, "device_name": "a test's device", "total_bytes": 16 * 2**30}
 
         def record(self, comparison_id, record):
             """What a worker would have sent."""

@@ -14,6 +14,7 @@ FLOORS = [
     {"errors"},
     {"catalog", "records", "spec"},
     {"memory", "cost", "sources", "text", "modes", "measure"},
+    {"plan"},
     {"decode", "snapshot", "device", "report", "models"},
     {"perform", "engine"},
     {"worker", "hub"},
@@ -78,8 +79,8 @@ def test_each_package_has_its_rooms(room, path):
 def test_the_server_never_imports_torch():
     code = (
         "import runpy, sys; from kvviz.hub import hub; import kvviz.feed, kvviz.ui.live, kvviz.ui.controls;"
-        "from kvviz.ui.controls import estimate; from kvviz.records import ComparisonSpec;"
-        "estimate(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py');"
+        "from kvviz.ui.controls import plan; from kvviz.records import ComparisonSpec;"
+        "plan(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py');"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

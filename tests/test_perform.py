@@ -110,7 +110,7 @@ def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
 
         return forward
 
-    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", True, False, opened))
+    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", True, False, False, opened))
     doc = document(records(engine, modes=("uncached", "wrong")))
     right, wrong = doc["runs"]
     assert not doc["identical"] and right["identical"] and not wrong["identical"]
@@ -147,7 +147,7 @@ def test_logits_that_overflow_are_named(engine, monkeypatch):
     def opened(model):
         return lambda ids, new: (torch.full((1, 256), float("nan")), None)
 
-    monkeypatch.setitem(MODES, "broken", Mode("broken", "", "", True, False, opened))
+    monkeypatch.setitem(MODES, "broken", Mode("broken", "", "", True, False, False, opened))
     with pytest.raises(KvvizError, match="not finite"):
         records(engine, modes=("uncached", "broken"))
 

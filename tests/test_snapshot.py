@@ -42,7 +42,7 @@ def test_a_mode_that_hoards_is_caught(load, monkeypatch):
 
         return forward
 
-    monkeypatch.setitem(MODES, "hoarding", Mode("hoarding", "", "", True, False, opened))
+    monkeypatch.setitem(MODES, "hoarding", Mode("hoarding", "", "", True, False, False, opened))
     for step, kept in walk(load("tiny-gpt2"), "hoarding"):
         assert snapshot(step.cache) == ()
         assert kept == hoard[-1].numel() * 4

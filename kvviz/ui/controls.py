@@ -6,14 +6,12 @@ from pathlib import Path
 import streamlit as st
 
 from kvviz.catalog import models
-from kvviz.cost import Rates, pass_seconds
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.memory import DTYPE_BYTES
 from kvviz.modes import MODES
+from kvviz.plan import needs, seconds
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec
 from kvviz.sources import BUNDLED, find_source
-from kvviz.text import ByteCodec
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 PROMPTS = {
@@ -70,7 +68,7 @@ def choose(hub: Hub) -> Choice:
             dtype=dtype,
             attn=attn,
         )
-        return Choice(work, seconds=estimate(work, hub))
+        return Choice(work, seconds=plan(work, hub))
     except KvvizError as error:
         return Choice(None, problem=str(error))
 
@@ -144,23 +142,13 @@ def _settings() -> tuple[int, int, str, str]:
     return int(repeats), int(warmup), dtype, attn
 
 
-def estimate(work: ComparisonSpec, hub: Hub) -> float | None:
-    """Seconds that the whole comparison will take on the hub's device; None where the size or the device is unknown.
+def plan(work: ComparisonSpec, hub: Hub) -> float | None:
+    """Seconds that the work will take on the hub's device; None where model or device tell too little yet.
 
-    Raises KvvizError where the model can't be found.
+    Raises KvvizError where the model can't be found or can't fit.
     """
     source = find_source(work.model, work.weights)
     if hub.device is None or source.params is None or source.spec is None:
         return None
-    rates = Rates(**hub.device["rates"])
-    prompt_tokens = work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or " "))
-    size = (
-        source.params,
-        len(source.spec.layers),
-        prompt_tokens,
-        work.new_tokens,
-        DTYPE_BYTES[work.dtype],
-        rates,
-    )
-    one_each = sum(pass_seconds(*size, caches=MODES[name].caches) for name in work.modes)
-    return one_each * (work.warmup + work.repeats)
+    needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"])
+    return seconds(source, work, hub.device)

@@ -1,6 +1,8 @@
 """The live page in a real browser: it runs, grows, stops, and what it shows is what was measured."""
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -232,8 +234,31 @@ def test_the_front_door_leads_to_the_live_page(open_page):
 def test_torch_is_in_the_worker_and_not_in_the_server(open_page, server):
     page = open_page()
     expect(page.get_by_test_id("kv-status")).to_be_visible()
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    threads = Path(f"/proc/{server.process.pid}/task").iterdir()
-    children += [child for task in threads for child in (task / "children").read_text().split()]
     assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert any("libtorch" in Path(f"/proc/{child}/maps").read_text() for child in children)
+    assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
+def test_a_killed_worker_is_named_and_replaced(open_page, server):
+    page = open_page()
+    choose(page, "tiny Gemma", new_tokens=512, repeats=20)
+    run(page)
+    in_state(page, "measuring")
+    os.kill(worker_of(server), signal.SIGKILL)
+    in_state(page, "failed")
+    expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
+    choose(page, "tiny GPT-2", new_tokens=8)
+    run(page)
+    in_state(page, "done")
+
+
+def worker_of(server):
+    """The process that the server started to measure, found by its command line."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (path / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            if int(parent) == server.process.pid and "kvviz.worker" in (path / "cmdline").read_text():
+                return int(path.name)
+        except OSError:
+            continue  # a process that has ended meanwhile
+    raise AssertionError("the server has no worker")

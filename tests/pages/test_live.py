@@ -83,6 +83,13 @@ def test_an_own_model_that_is_not_there(page):
     assert "neither a catalog id" in page.warning[0].value
 
 
+def test_what_can_not_fit_is_said_before_it_is_run(page):
+    page.selectbox(key="model").select("llama-3.1-8b").run()
+    assert page.button(key="run").disabled
+    assert "needs 29.9 GiB" in page.warning[0].value
+    assert "16.0 GiB" in page.warning[0].value
+
+
 def test_presets_fill_the_prompt(page):
     pills(page, "preset").set_value("Code").run()
     assert page.text_area(key="prompt").value == PROMPTS["Code"]

@@ -1,0 +1,68 @@
+"""What a comparison will need and take, worked out before anything is loaded. Standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.cost import Rates, pass_seconds
+from kvviz.errors import KvvizError
+from kvviz.memory import DTYPE_BYTES, human, logits_bytes, peak_cache_bytes
+from kvviz.modes import mode_named
+from kvviz.records import ComparisonSpec
+from kvviz.sources import Source
+from kvviz.text import ByteCodec
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a comparison needs on its device: weights, every mode's cache at full length, logits."""
+
+    weights: int
+    caches: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """The sum of the three."""
+        return self.weights + self.caches + self.logits
+
+    def check(self, free: int, device: str) -> None:
+        """Refuse what does not fit, with both figures."""
+        if self.total > free:
+            raise KvvizError(
+                f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
+                f"logits {human(self.logits)}), and {device} has {human(free)} free: take a smaller model, a shorter "
+                "run or half-precision weights"
+            )
+
+
+def prompt_length(work: ComparisonSpec) -> int:
+    """Tokens of the prompt, at most: a text has no more tokens than bytes."""
+    return work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or ""))
+
+
+def needs(source: Source, work: ComparisonSpec) -> Needs:
+    """params x element bytes, the caches of the proof (all modes at once), their logits. `source.params` is known."""
+    tokens = prompt_length(work) + work.new_tokens
+    filling = sum(mode_named(name).fills for name in work.modes)
+    spec = source.spec
+    return Needs(
+        weights=source.params * DTYPE_BYTES[work.dtype],
+        caches=filling * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
+        logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
+    )
+
+
+def seconds(source: Source, work: ComparisonSpec, device: Mapping[str, Any]) -> float:
+    """Estimate of the whole comparison: every mode's pass, as often as it is made, at the device's measured rates."""
+    rates = Rates(**device["rates"])
+    size = (
+        source.params,
+        len(source.spec.layers),
+        prompt_length(work),
+        work.new_tokens,
+        DTYPE_BYTES[work.dtype],
+        rates,
+    )
+    one_each = sum(pass_seconds(*size, caches=mode_named(name).caches) for name in work.modes)
+    return one_each * (work.warmup + work.repeats)
