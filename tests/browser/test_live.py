@@ -241,7 +241,7 @@ def test_torch_is_in_the_worker_and_not_in_the_server(open_page, server):
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
 def test_a_killed_worker_is_named_and_replaced(open_page, server):
     page = open_page()
-    choose(page, "tiny Gemma", new_tokens=512, repeats=20)
+    choose(page, "tiny Gemma", new_tokens=128, repeats=20)
     run(page)
     in_state(page, "measuring")
     os.kill(worker_of(server), signal.SIGKILL)
