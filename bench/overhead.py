@@ -23,7 +23,8 @@ from kvviz.device import environment, set_threads
 from kvviz.engine import Engine
 from kvviz.measure import no_collection, pin, share_of_cores
 from kvviz.models import Loaded
-from kvviz.perform import ModeTrace, encode_prompt, timed_pass
+from kvviz.perform import encode_prompt, timed_pass
+from kvviz.proof import ModeTrace
 from kvviz.records import ComparisonSpec
 
 MODELS = {"gpt2": (33, 15), "tiny-llama": (129, 41)}  # new tokens and passes of each kind
@@ -44,7 +45,8 @@ def bare_pass(loaded: Loaded, prompt: torch.Tensor, new_tokens: int) -> None:
 
 def instrumented_pass(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
     """The same decode as a comparison times it, its records encoded as they would be sent."""
-    for record in timed_pass(work, loaded, prompt, ModeTrace(), "cached", 0, lambda: False):
+    trace = ModeTrace(tokens=[[0]] * work.new_tokens)
+    for record in timed_pass(work, loaded, prompt, trace, "cached", 0, lambda: False):
         json.dumps(record)
 
 

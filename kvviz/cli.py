@@ -76,6 +76,7 @@ def run(
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this share.")] = None,
     stop_at_eos: Annotated[bool, typer.Option("--stop-at-eos", help="End at the model's end token.")] = False,
+    stop: Annotated[str, typer.Option(help="End when this text has been written.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Decode one piece of work in several modes, prove that they agree, time them; prints JSON."""
@@ -95,6 +96,7 @@ def run(
             attn=attn,
             sampling=Sampling(temperature, top_k, top_p, seed),
             stop_at_eos=stop_at_eos,
+            stop_text=stop,
         )
         _print_json(_perform(work))
 

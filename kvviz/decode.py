@@ -56,15 +56,13 @@ def decode(
     mode: str,
     new_tokens: int,
     choose: Choose = greedy,
-    stop_ids: frozenset[int] = frozenset(),
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
 
-    Ends early once every row has chosen one of `stop_ids`.
+    Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait.
     """
     forward = mode_named(mode).open(model)
     ids = new = prompt_ids
-    finished = False
     for index in range(new_tokens):
         with torch.inference_mode():
             logits, cache = forward(ids, new)
@@ -72,10 +70,6 @@ def decode(
             new = token_ids[:, None]
             ids = torch.cat([ids, new], dim=1)
         yield Step(index, "decode" if index else "prefill", token_ids, logits, cache)
-        if stop_ids:
-            finished = finished | torch.isin(token_ids, torch.tensor(sorted(stop_ids), device=token_ids.device))
-            if finished.all():
-                return
 
 
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:

@@ -114,6 +114,7 @@ class ComparisonSpec:
     attn: str = "sdpa"
     sampling: Sampling = Sampling()
     stop_at_eos: bool = False
+    stop_text: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():

@@ -15,7 +15,7 @@ from kvviz.spec import LayerSpec
 
 if TYPE_CHECKING:
     from kvviz.models import Loaded
-    from kvviz.perform import ModeTrace
+    from kvviz.proof import ModeTrace
 
 
 def reference_mode(modes: Sequence[str]) -> str:
@@ -57,6 +57,7 @@ def comparison_document(
 def _run(run_id: str, name: str, work: ComparisonSpec, loaded: "Loaded", trace: "ModeTrace") -> dict[str, Any]:
     flat = work.batch == 1
     rows = list(zip(*trace.tokens, strict=True))  # one row per sequence of the batch
+    allocator = trace.memory["allocator"] if trace.memory else None
     texts = [loaded.codec.decode(row) for row in rows]
     return {
         "id": run_id,
@@ -75,8 +76,9 @@ def _run(run_id: str, name: str, work: ComparisonSpec, loaded: "Loaded", trace: 
         "allocated_bytes": [sum(row.allocated for row in states) for states in trace.layers],
         "outliving_bytes": trace.outliving,
         "layers": [layer_row(loaded.spec.layers[row.index], row) for row in trace.layers[-1]],
-        "peak_bytes": trace.peak,
-        "peak_kind": "cuda_allocated" if trace.peak is not None else None,
+        "memory": trace.memory,
+        "peak_bytes": allocator["peak"] if allocator else None,
+        "peak_kind": allocator["kind"] if allocator else None,
     }
 
 

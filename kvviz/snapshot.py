@@ -3,7 +3,7 @@
 Called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -82,14 +82,16 @@ def _kind(layer: Any) -> str:
 
 
 class Outliving(TorchDispatchMode):
-    """Inside `with`, notes every tensor that an operation makes; afterwards `survivors` tells which still live.
+    """Inside `with`, notes every tensor that an operation makes; `survivors` tells which of all noted still live.
 
-    This is how a run that claims to hold nothing is checked: it notes all tensors of a step, whatever made them,
-    and asks the allocator's own reference counts. Costs microseconds an operation, so it is used untimed.
+    This is how a run that claims to hold nothing is checked: it notes all tensors of a run, whatever made them, and
+    asks the storages' own reference counts. Costs microseconds an operation, so it is used untimed. `known` tensors,
+    a model's weights, are none of the run's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
+        self._known = {tensor.untyped_storage()._cdata for tensor in known}
         self._made: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,10 +99,12 @@ class Outliving(TorchDispatchMode):
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.dtype != torch.int64:  # token ids are not K/V
                 storage = leaf.untyped_storage()
-                self._made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                if storage._cdata not in self._known:
+                    self._made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
         return out
 
-    def survivors(self, *known: torch.Tensor) -> int:
-        """Bytes of the noted storages that are still alive, those of `known` tensors (weights, logits) apart."""
-        apart = {tensor.untyped_storage()._cdata for tensor in known}
-        return sum(size for key, (ref, size) in self._made.items() if key not in apart and not ref.expired())
+    def survivors(self, *apart: torch.Tensor) -> int:
+        """Bytes of the noted storages that are still alive, those of the tensors `apart` (logits) not counted."""
+        others = {tensor.untyped_storage()._cdata for tensor in apart}
+        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
+        return sum(size for key, (_, size) in self._made.items() if key not in others)

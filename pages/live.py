@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
-from kvviz.ui.controls import choose
+from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view
 
 st.title("Watch the KV cache work", anchor=False)
@@ -27,7 +27,7 @@ with words:
     if choice.problem:
         st.warning(choice.problem)
     elif choice.seconds is not None:
-        st.caption(f"Estimated from this device's measured rates: about {choice.seconds:.0f} s")
+        st.caption(f"Estimated from this device's measured rates: {in_words(choice.seconds)}")
 
 if pressed:
     try:

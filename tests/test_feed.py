@@ -1,6 +1,7 @@
 """The feed: deltas, catch-up, reconnection, and who may open a socket."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.applications import Starlette
@@ -26,6 +27,12 @@ def running(hub, count):
     for i in range(count):
         hub.record(comparison_id, {"t": "proof", "i": i})
     return comparison_id
+
+
+def in_a_loop(coroutine):
+    """Run it in a thread of its own: the browser tests keep a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, coroutine).result()
 
 
 def receive(socket):
@@ -115,7 +122,7 @@ def test_a_slow_viewer_is_dropped_and_can_come_back(hub_without_worker):
         assert feed.viewers == 0 and slow.outbox.get_nowait() is None
         feed.close()
 
-    asyncio.run(scene())
+    in_a_loop(scene())
 
 
 def test_one_encoding_for_all_viewers(hub_without_worker, monkeypatch):
@@ -128,7 +135,7 @@ def test_one_encoding_for_all_viewers(hub_without_worker, monkeypatch):
         assert len(calls) == 1
         assert len({v.outbox.get_nowait() for v in viewers}) == 1
 
-    asyncio.run(scene())
+    in_a_loop(scene())
 
 
 def test_what_a_step_costs_on_the_wire_does_not_grow(hub_without_worker):

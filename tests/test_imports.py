@@ -15,13 +15,14 @@ FLOORS = [
     {"catalog", "records", "spec"},
     {"memory", "cost", "sources", "text", "modes", "measure"},
     {"plan"},
-    {"decode", "snapshot", "device", "report", "models"},
-    {"perform", "engine"},
+    {"decode", "snapshot", "allocator", "device", "report", "models"},
+    {"proof", "engine"},
+    {"perform"},
     {"worker", "hub"},
     {"feed", "cli"},
     {"ui"},
 ]
-TORCH = {"decode", "snapshot", "device", "models", "perform", "engine", "worker"}
+TORCH = {"decode", "snapshot", "allocator", "proof", "device", "models", "perform", "engine", "worker"}
 
 
 def sources():

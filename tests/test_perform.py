@@ -2,13 +2,15 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kvviz.errors import KvvizError
 from kvviz.modes import MODES, Mode
-from kvviz.perform import Stopped, grouped, perform
+from kvviz.perform import perform
+from kvviz.proof import Stopped, grouped
 from kvviz.records import ComparisonSpec, LayerState, Sampling
 from kvviz.report import figures
 
@@ -32,7 +34,7 @@ def document(done):
 def test_the_order_of_the_records(done):
     kinds = [r["t"] for r in done]
     assert kinds[0] == "started" and kinds[-1] == "done"
-    assert kinds[1:7] == ["proof"] * 6
+    assert kinds[1:10] == ["proof"] * 6 + ["memory"] * 3
     passes = [(r["repeat"], r["mode"]) for r in done if r["t"] == "pass"]
     names = ["uncached", "cached", "unpassed"]
     assert passes == [(repeat, mode) for repeat in (-1, 0, 1) for mode in (names if repeat % 2 else reversed(names))], (
@@ -87,6 +89,38 @@ def test_cache_bytes_follow_the_formula(done):
     assert runs["cached"]["cache_class"] == "DynamicCache"
     layer = runs["cached"]["layers"][0]
     assert (layer["kind"], layer["kv_heads"], layer["key_dim"], layer["seen"], layer["held"]) == ("full", 2, 32, 21, 21)
+
+
+def test_three_figures_for_the_memory_agree(engine, done):
+    """Formula, tensors and the allocator's own account (the profiler's on a CPU), which knows no cache by name."""
+    for run in document(done)["runs"]:
+        memory = run["memory"]
+        assert memory["formula"] == memory["tensors"] == memory["storages"] == memory["allocator"]["kept"]
+        assert run["peak_kind"] == "profiler"
+        assert run["peak_bytes"] >= memory["allocator"]["kept"]
+    window = document(records(engine, model="tiny-mistral", prompt=None, prompt_tokens=40))["runs"][1]["memory"]
+    assert window["formula"] == window["tensors"] == 4 * 2 * 2 * 15 * 16 * 4
+    assert window["storages"] == 4 * 2 * 2 * 16 * 16 * 4, "a window is a view of a longer storage"
+    assert window["allocator"]["kept"] == window["storages"] + 4 * 8, "and each layer keeps its window as a tensor"
+
+
+def test_it_ends_at_the_stop_text_in_every_mode(engine):
+    whole = document(records(engine, new_tokens=12))["runs"][0]
+    stop = whole["text"][4:7]
+    runs = document(records(engine, new_tokens=12, stop_text=stop))["runs"]
+    for run in runs:
+        assert run["text"] == runs[0]["text"]
+        assert stop in run["text"]
+        assert len(run["token_ids"]) == len(run["step_s"]) < 12
+        assert run["token_ids"] == whole["token_ids"][: len(run["token_ids"])]
+
+
+def test_it_ends_at_an_end_token_when_every_row_has(engine):
+    whole = document(records(engine, new_tokens=12))["runs"][0]["token_ids"]
+    work = ComparisonSpec(**{**WORK, "new_tokens": 12, "stop_at_eos": True})
+    loaded = replace(engine.get(work), stop_ids=frozenset([whole[5]]))
+    doc = list(perform(work, loaded, comparison_id="c"))[-1]["document"]
+    assert doc["runs"][0]["token_ids"] == whole[: whole.index(whole[5]) + 1]
 
 
 def test_batches_and_random_prompts(engine):

@@ -152,3 +152,12 @@ def plan(work: ComparisonSpec, hub: Hub) -> float | None:
         return None
     needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"])
     return seconds(source, work, hub.device)
+
+
+def in_words(seconds: float) -> str:
+    """An estimate as one says it: no more digits than it deserves."""
+    if seconds < 1.5:
+        return "a second or so"
+    if seconds < 100:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min"

@@ -27,8 +27,9 @@ export class CurveChart {
   }
 
   // Drawings queue up behind one another; only the newest state that waits is drawn.
-  draw(state) {
+  draw(state, marked) {
     this.wanted = state
+    this.marked = marked
     this.busy = this.busy.then(async () => {
       const current = this.wanted
       if (!current) return
@@ -57,6 +58,8 @@ export class CurveChart {
                tickformat: "d" },
       yaxis: { ...axis, title: { text: "ms for this token" }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
+      shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
+                               line: { color: text, width: 1.5, dash: "dot" } }] : [],
       annotations: measured ? [PREFILL] : [{ text: hint(state), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
@@ -87,6 +90,7 @@ function hint(state) {
     queued: "Waiting for the device",
     loading: "Loading the model",
     proof: "First an untimed pass checks that the modes agree; then the clock runs",
+    memory: "Then the allocator is asked what each mode takes; then the clock runs",
     measuring: "The first timed pass is under way",
     failed: "No curve: the comparison could not be done",
     stopped: "Stopped before the first timed step",

@@ -3,7 +3,8 @@
 import { CurveChart } from "./chart.js"
 import { Feed } from "./feed.js"
 import { apply, emptyState, ended } from "./state.js"
-import { element, Figures, LayerTable, StatusBar, Texts } from "./view.js"
+import { Race } from "./race.js"
+import { element, Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
 
 const DRAW_EVERY_MS = 150
 const instances = new WeakMap()
@@ -35,17 +36,19 @@ class Live {
     this.figures = new Figures(look)
     this.texts = new Texts(look)
     this.layers = new LayerTable(look)
+    this.slider = new StepSlider(() => this.redraw())
+    this.race = new Race(() => this.draw(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
     this.noise = element("span")
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
-      this.status.node, this.figures.node,
+      this.status.node, this.figures.node, this.slider.node,
       section("Time per token", this.scale(), this.node, "Look at the slopes. Without a cache every token takes " +
         "longer than the one before, since one more token has to be read again. With it, each step reads one token."),
-      section("What was written", null, this.texts.node, this.noise),
-      section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape: it is the " +
-        "only one that grows, by one for each new token, in every layer."),
+      section("What was written", this.race.node, this.texts.node, this.noise),
+      section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape, the tokens " +
+        "held: it is the only one that changes, by one for each new token, and stops where a window is full."),
       this.environment,
     )
     root.kvState = () => this.state // for the curious, and for tests
@@ -104,18 +107,20 @@ class Live {
     this.colours()
     this.status.draw(state, this.linked, this.queue)
     this.figures.draw(state)
-    this.texts.draw(state)
-    this.layers.draw(state)
+    this.slider.draw(state)
+    this.race.follow(state)
+    this.texts.draw(state, (mode) => this.race.shown(mode) ?? this.slider.upto)
+    this.layers.draw(state, this.slider.upto)
     this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
     this.root.dataset.state = state.state
     this.root.dataset.comparison = state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
-    this.chart.draw(state)
+    this.chart.draw(state, this.slider.at)
   }
 
   scale() {
-    const button = element("button", { type: "button", class: "kv-scale", "data-testid": "kv-scale" }, "log scale")
+    const button = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-scale" }, "log scale")
     button.onclick = () => {
       this.chart.log = !this.chart.log
       button.textContent = this.chart.log ? "linear scale" : "log scale"

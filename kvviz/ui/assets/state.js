@@ -9,7 +9,8 @@ const steps = {
   loading: (s) => { s.state = "loading" },
   started: (s, r) => {
     Object.assign(s, { state: "proof", spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
-    s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null }))
+    s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null,
+                                    margin: null, memory: null }))
   },
   proof: (s, r) => {
     s.proofSteps = r.i + 1
@@ -20,7 +21,12 @@ const steps = {
       mode.rows.push({ layers: row.layers, outliving: row.outliving })
       mode.delta = row.delta
       mode.divergence = row.divergence
+      mode.margin = row.margin ?? null
     }
+  },
+  memory: (s, r) => {
+    s.state = "memory"
+    named(s, r.mode).memory = r
   },
   pass: (s, r) => {
     s.state = "measuring"

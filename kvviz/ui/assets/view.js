@@ -1,6 +1,7 @@
 // The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
 
 import { bytes, count, duration, ms, rate, times } from "./format.js"
+import { CacheGrid } from "./grid.js"
 import { cacheBytes, ended, headline, progress, reservedBytes } from "./state.js"
 
 export function element(tag, attributes = {}, ...children) {
@@ -49,6 +50,7 @@ function sentence(state, status) {
   if (state.state === "gone") return "This comparison is no longer here"
   if (state.state === "loading") return "Loading the model"
   if (state.state === "proof") return `${model} · checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`
+  if (state.state === "memory") return `${model} · asking the allocator what each mode takes (untimed)`
   if (state.state === "measuring") return `${model} · ${passWords(state)}`
   if (state.state === "stopped") return `${model} · stopped; what was measured stands`
   return `${model} · done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
@@ -77,7 +79,8 @@ const COLUMNS = [
   ["TTFT", "time to first token: the prefill, median of the repeats", "ttft"],
   ["ITL", "inter-token latency: median over the decode steps", "itl"],
   ["p99", "99th percentile of all single decode steps of all repeats", "p99"],
-  ["Tokens/s", "new tokens over the whole time, prefill included", "rate"],
+  ["Tokens/s", "new tokens of all sequences over the whole time, prefill included", "rate"],
+  ["Per sequence", "tokens per second of one sequence of the batch", "each"],
   ["Whole run", "median over the repeats of the sum of all steps", "total"],
   ["Cache", "bytes of keys and values that the run holds", "cache"],
   ["Speed-up", "whole time of “No cache” over that of this mode", "speedup"],
@@ -89,7 +92,7 @@ export class Figures {
     this.badge = element("div", { class: "kv-badge", "data-testid": "kv-badge" })
     this.big = element("div", { class: "kv-big", "data-testid": "kv-speedup" })
     this.body = element("tbody")
-    const head = element("tr", {}, ...COLUMNS.map(([title, tip]) => element("th", tip ? { title: tip } : {}, title)))
+    const head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
     this.node = element("div", { class: "kv-headline" }, element("div", { class: "kv-call" }, this.big, this.badge),
                         element("div", { class: "kv-scroll" }, this.table))
@@ -102,6 +105,7 @@ export class Figures {
       this.rows = new Map(state.modes.map((mode) => [mode.name, this.row(mode)]))
       this.body.replaceChildren(...[...this.rows.values()].map((row) => row.node))
     }
+    this.node.dataset.batch = String((state.spec?.batch ?? 1) > 1)
     for (const mode of state.modes) this.fill(this.rows.get(mode.name), state, mode)
     this.call(state)
   }
@@ -119,6 +123,7 @@ export class Figures {
     put(cells.itl, ms(figures?.itl_s))
     put(cells.p99, ms(figures?.itl_p99_s))
     put(cells.rate, rate(figures?.tokens_per_s))
+    put(cells.each, rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null))
     put(cells.total, duration(figures?.total_s))
     put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
     put(cells.speedup, times(figures?.speedup))
@@ -133,17 +138,24 @@ export class Figures {
   }
 }
 
-// The proof's sentence: how many tokens agree, and how far the logits are apart.
+// The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.
 function identity(state) {
   const compared = state.modes.filter((m) => m.exact)
   if (compared.length < 2 || !state.proofSteps) return ["", ""]
-  const total = state.spec.new_tokens
-  const same = Math.min(...compared.map((m) => m.divergence ?? Math.min(state.proofSteps, m.tokens.length)))
+  const total = ended(state) || state.running ? Math.max(...compared.map((m) => m.tokens.length)) : state.spec.new_tokens
   const delta = Math.max(...compared.map((m) => m.delta ?? 0))
-  const split = compared.find((m) => m.divergence !== null)
   const size = `max |Δlogit| = ${delta.toExponential(1)}`
-  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size}`, false]
+  const split = compared.find((m) => m.divergence !== null)
+  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size} · ${why(split, state)}`, false]
+  const same = Math.min(...compared.map((m) => m.tokens.length))
   return [`${same} of ${total} tokens identical · ${size}`, true]
+}
+
+function why({ margin, delta }, state) {
+  if (margin === null) return "this mode ended at another token"
+  const gap = `the two best tokens lay ${margin.toPrecision(2)} apart`
+  const precision = state.environment.dtype
+  return margin <= 2 * delta ? `${gap}: a near-tie, decided by rounding in ${precision}` : `${gap}: more than rounding explains`
 }
 
 // --- the texts -----------------------------------------------------------------------------------------------
@@ -155,29 +167,43 @@ export class Texts {
     this.panels = new Map()
   }
 
-  draw(state) {
+  // `shown` says how many tokens of a mode are to be seen: those of the step looked at, or of the race.
+  draw(state, shown) {
     if (this.shown !== state.id + state.modes.length) {
       this.shown = state.id + state.modes.length
       this.panels = new Map(state.modes.map((mode) => [mode.name, this.panel(state, mode)]))
       this.node.replaceChildren(...[...this.panels.values()].map((panel) => panel.node))
     }
-    for (const mode of state.modes) this.extend(this.panels.get(mode.name), state, mode)
+    for (const mode of state.modes) {
+      const panel = this.panels.get(mode.name)
+      this.extend(panel, state, mode)
+      this.reveal(panel, Math.min(shown(mode), mode.tokens.length))
+    }
   }
 
   panel(state, mode) {
     const body = element("div", { class: "kv-text", "data-testid": `kv-text-${mode.name}` },
                          element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
     const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
-    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0 }
+    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0 }
   }
 
   extend(panel, state, mode) {
     for (; panel.done < mode.tokens.length; panel.done++) {
       const token = mode.tokens[panel.done]
       const place = `token ${panel.done + 1}, position ${state.prompt.tokens + panel.done + 1}, id ${token.ids[0]}`
-      panel.body.append(element("span", { class: "kv-token", title: place }, token.text))
-      panel.body.scrollTop = panel.body.scrollHeight
+      const span = element("span", { class: "kv-token", title: place }, token.text)
+      panel.spans.push(span)
+      panel.body.append(span)
+      span.hidden = true
     }
+  }
+
+  reveal(panel, count) {
+    if (panel.seen === count) return
+    for (let i = Math.min(panel.seen, count); i < Math.max(panel.seen, count); i++) panel.spans[i].hidden = i >= count
+    panel.seen = count
+    panel.body.scrollTop = panel.body.scrollHeight
   }
 }
 
@@ -187,7 +213,8 @@ const LAYER_COLUMNS = [
   ["Layer", "counted from 0"], ["Kind", "full: keeps every token; sliding: only a window's"],
   ["K shape", "batch, KV heads, tokens held, head dim"], ["V shape", "batch, KV heads, tokens held, head dim"],
   ["Seen", "tokens that have passed"], ["Held", "tokens that are kept"],
-  ["nbytes", "bytes of the tokens held"], ["Allocated", "bytes of the storage that they lie in"],
+  ["nbytes", "bytes of the tokens held"], ["per sequence", "bytes of the tokens held, of one sequence of the batch"],
+  ["Allocated", "bytes of the storage that they lie in"],
 ]
 
 export class LayerTable {
@@ -198,17 +225,20 @@ export class LayerTable {
     this.body = element("tbody")
     const head = element("tr", {}, ...LAYER_COLUMNS.map(([title, tip]) => element("th", { title: tip }, title)))
     this.table = element("table", { class: "kv-layers", "data-testid": "kv-layers" }, element("thead", {}, head), this.body)
-    this.node = element("div", {}, this.tabs, this.note, element("div", { class: "kv-scroll kv-tall" }, this.table))
+    this.memory = element("div", { class: "kv-memory", "data-testid": "kv-memory" })
+    this.grid = new CacheGrid(look)
+    this.node = element("div", {}, this.tabs, this.note, this.grid.node, element("div", { class: "kv-scroll kv-tall" }, this.table), this.memory)
     this.cells = []
   }
 
-  draw(state) {
+  draw(state, upto) {
     if (this.shown !== state.id + state.modes.length) {
       this.shown = state.id + state.modes.length
       this.mode = state.modes.find((m) => m.name === "cached")?.name ?? state.modes[0]?.name
       this.tabs.replaceChildren(...state.modes.map((mode) => this.tab(mode)))
     }
     this.state = state
+    this.upto = upto
     this.fill()
   }
 
@@ -225,8 +255,12 @@ export class LayerTable {
   fill() {
     for (const tab of this.tabs.children) tab.setAttribute("aria-selected", String(tab.dataset.mode === this.mode))
     const mode = this.state.modes.find((m) => m.name === this.mode)
-    const row = mode?.rows.at(-1)
-    put(this.note, row ? held(mode, row) : "")
+    const step = Math.min(this.upto, mode?.rows.length ?? 0)
+    const row = mode?.rows[step - 1]
+    this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
+    put(this.note, row ? held(row, step) : "")
+    this.grid.draw(this.state, mode, step)
+    this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode, this.state) : []))
     const layers = row ? row.layers.flatMap((g) => g[0].map((i) => [i, ...g.slice(1)])).sort((a, b) => a[0] - b[0]) : []
     this.table.hidden = !layers.length
     while (this.cells.length < layers.length) this.add()
@@ -248,7 +282,8 @@ export class LayerTable {
     put(cells[4], count(seen))
     put(cells[5], count(kept))
     put(cells[6], bytes(size))
-    put(cells[7], bytes(allocated))
+    put(cells[7], key.length ? bytes(size / key[0]) : "–")
+    put(cells[8], bytes(allocated))
   }
 }
 
@@ -260,13 +295,84 @@ function shape(cell, sizes, dtype) {
   cell.replaceChildren(...sizes.flatMap((n, i) => [i ? ", " : "[", i === 2 ? element("b", {}, String(n)) : String(n)]), "]")
 }
 
-function held(mode, row) {
-  const step = mode.rows.length
+function held(row, step) {
   if (!row.layers.length) {
-    return `After step ${step}: no cache object. Of the tensors made in this step, ${bytes(row.outliving)} of keys and values outlived it (observed, not assumed).`
+    return `After step ${step}: no cache object, and ${bytes(row.outliving)} of all tensors that the run has made are still alive (observed, not assumed).`
   }
   const used = cacheBytes(row)
   const reserved = reservedBytes(row)
   const slack = reserved === used ? "" : ` in storages of ${bytes(reserved)}: a window is a view of a longer tensor`
   return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${slack}.`
+}
+
+// Formula, tensors, allocator: three accounts that know nothing of one another.
+function threeFigures(mode, state) {
+  const { formula, tensors, storages, allocator } = mode.memory
+  const kept = allocator?.kept ?? null
+  const agree = formula === tensors && tensors === storages && (kept === null || kept === storages)
+  const figures = [["Formula", formula], ["Tensors", tensors], ["Allocator", kept]]
+  const words = figures.map(([name, n]) => `${name} ${n === null ? "not known here" : `${count(n)} B`}`).join(agree ? " = " : " · ")
+  const head = element("p", { class: "kv-three", "data-agree": String(agree) }, words)
+  const lines = [formulaWords(mode, state), ...reasons(mode.memory, state), peakWords(allocator)]
+  return [head, ...lines.filter(Boolean).map((line) => element("p", {}, line))]
+}
+
+function formulaWords(mode, state) {
+  const groups = mode.rows.at(-1).layers.filter((g) => g[2].length === 4)
+  const size = { float32: 4, bfloat16: 2, float16: 2 }[state.environment.dtype]
+  const term = ([indices, , key, value]) =>
+    `${indices.length} layers × ${key[0]} × ${key[1]} KV heads × ${key[2]} tokens × (${key[3]} + ${value[3]}) × ${size} B`
+  if (!groups.length) return ""
+  return `layers × sequences × KV heads × tokens held × (K dim + V dim) × bytes: ${groups.map(term).join(" + ")} = ${count(mode.memory.formula)} B`
+}
+
+function reasons({ formula, tensors, storages, allocator }, state) {
+  const kept = allocator?.kept ?? null
+  const all = []
+  if (formula !== tensors) all.push("Formula and tensors differ: the library keeps this cache in another way than the config's formula says.")
+  if (storages > tensors) all.push(`The tensors lie in storages of ${count(storages)} B: a window is a view of a longer tensor until the next step.`)
+  if (kept !== null && kept !== storages) {
+    all.push(state.environment.device.startsWith("cuda")
+      ? `The allocator gives whole blocks: ${count(kept - storages)} B more than was asked for.`
+      : `The cache object keeps ${count(kept - storages)} B of its own counters beside keys and values.`)
+  }
+  if (kept === null) all.push("This device's allocator gives no account, or the run is too long to profile.")
+  return all
+}
+
+function peakWords(allocator) {
+  if (!allocator) return ""
+  const reserved = allocator.reserved ? ` The allocator's reserve from the driver went from ${bytes(allocator.reserved[0])} to ${bytes(allocator.reserved[1])}.` : ""
+  return `At most ${bytes(allocator.peak)} above the weights while it ran (${allocator.kind === "profiler" ? "torch.profiler, in an untimed pass" : "torch.cuda, in an untimed pass"}).${reserved}`
+}
+
+// --- the step that is looked at ---------------------------------------------------------------------------------
+
+export class StepSlider {
+  constructor(onMove) {
+    this.slider = element("input", { type: "range", min: 1, max: 1, value: 1, "data-testid": "kv-step", "aria-label": "Step" })
+    this.words = element("span", { class: "kv-stepwords" })
+    this.node = element("label", { class: "kv-stepbar" }, element("span", {}, "Look at step"), this.slider, this.words)
+    this.at = null // null: the newest, as it comes
+    this.slider.oninput = () => {
+      this.at = Number(this.slider.value) >= this.count ? null : Number(this.slider.value)
+      onMove()
+    }
+  }
+
+  draw(state) {
+    if (this.shown !== state.id) {
+      this.shown = state.id
+      this.at = null
+    }
+    this.count = state.proofSteps
+    this.node.hidden = !this.count
+    this.slider.max = String(Math.max(1, this.count))
+    if (this.at === null) this.slider.value = this.slider.max
+    put(this.words, this.at === null ? `${this.count}, the newest` : `${this.at} of ${this.count}`)
+  }
+
+  get upto() {
+    return this.at ?? this.count
+  }
 }
