@@ -1,3 +1,29 @@
-"""kvviz: see the KV cache work."""
+"""kvviz: see the KV cache work.
+
+>>> from kvviz import compare, watch
+>>> compare("tiny-gpt2").figure()          # decode with and without the cache, and draw both curves
+>>> with watch(model) as trace:            # or watch a run of your own
+...     model.generate(ids)
+"""
+
+from typing import Any
 
 __version__ = "0.1.0"
+__all__ = ["Comparison", "KvvizError", "Trace", "compare", "watch"]
+
+_HOMES = {
+    "Comparison": "comparing",
+    "KvvizError": "errors",
+    "Trace": "watching",
+    "compare": "comparing",
+    "watch": "watching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are asked for: the server imports this package and must not import torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"kvviz has no {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(f"kvviz.{_HOMES[name]}"), name)

@@ -64,12 +64,17 @@ def decode(
     forward = mode_named(mode).open(model)
     ids = new = prompt_ids
     for index in range(new_tokens):
-        with torch.inference_mode():
-            logits, cache = forward(ids, new)
-            token_ids = choose(logits, index)
-            new = token_ids[:, None]
-            ids = torch.cat([ids, new], dim=1)
-        yield Step(index, "decode" if index else "prefill", token_ids, logits, cache)
+        phase = "decode" if index else "prefill"
+        try:
+            with torch.inference_mode():
+                logits, cache = forward(ids, new)
+                token_ids = choose(logits, index)
+                new = token_ids[:, None]
+                ids = torch.cat([ids, new], dim=1)
+        except Exception as error:
+            error.add_note(f"decode step {index} of mode {mode}" if index else f"the prefill of mode {mode}")
+            raise
+        yield Step(index, phase, token_ids, logits, cache)
 
 
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:

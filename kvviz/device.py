@@ -45,10 +45,16 @@ def _host_memory() -> tuple[int, int]:
         free = total  # a system that does not tell what is available
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text()) - _page_cache()
         return min(free, limit - used), min(total, limit)
     except (OSError, ValueError):  # no limit on this process
         return free, total
+
+
+def _page_cache() -> int:
+    """Bytes that count as used by this control group but are files that the system drops when it needs to."""
+    lines = Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file")), 0)
 
 
 def device_name(device: str) -> str:

@@ -87,17 +87,27 @@ class Feed:
                 self._put(viewer, status_message(self._hub, None))
                 continue
             if viewer.comparison != work.id:
+                self._send_rest(viewer, encoded)
                 viewer.comparison, viewer.have = work.id, 0
             count = len(work.records)
             viewer.have = min(viewer.have, count)
             if count > viewer.have:
-                key = (work.id, viewer.have)
-                if key not in encoded:
-                    encoded[key] = encode(work, viewer.have, count)
-                self._put(viewer, encoded[key])
-                viewer.have = count
+                self._send(viewer, work, count, encoded)
             elif work.state == "queued" or force_status:
                 self._put(viewer, status_message(self._hub, work))
+
+    def _send(self, viewer: Viewer, work: Work, count: int, encoded: dict[tuple[str, int], str]) -> None:
+        key = (work.id, viewer.have)
+        if key not in encoded:
+            encoded[key] = encode(work, viewer.have, count)
+        self._put(viewer, encoded[key])
+        viewer.have = count
+
+    def _send_rest(self, viewer: Viewer, encoded: dict[tuple[str, int], str]) -> None:
+        """Who follows the device sees the end of one comparison before the next begins."""
+        old = self._hub.get(viewer.comparison or "")
+        if old is not None and len(old.records) > viewer.have:
+            self._send(viewer, old, len(old.records), encoded)
 
     def _put(self, viewer: Viewer, message: str) -> None:
         try:

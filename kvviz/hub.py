@@ -6,13 +6,12 @@ theirs. Records are kept as the JSON text that the worker sent: encoded once, re
 
 import json
 import logging
-import queue
 import secrets
 import signal
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.modes import mode_named
 from kvviz.records import ComparisonSpec
+from kvviz.report import headline
 from kvviz.sources import find_source
 
 log = logging.getLogger("kvviz.hub")
@@ -44,7 +44,7 @@ class Work:
     """One submitted comparison: its state and the records so far, each one JSON text."""
 
     id: str
-    spec: ComparisonSpec
+    spec: ComparisonSpec | None  # None for a recording
     state: str = "queued"
     message: str = ""
     records: list[str] = field(default_factory=list)
@@ -62,8 +62,9 @@ class Hub:
         self._command = command or worker_command
         self._lock = threading.RLock()
         self._works: OrderedDict[str, Work] = OrderedDict()
-        self._waiting: queue.Queue[str] = queue.Queue()
+        self._waiting: deque[str] = deque()
         self._current: str | None = None
+        self._measured: str | None = None
         self._pipe: Connection | None = None
         self._process: subprocess.Popen | None = None
         self._closing = threading.Event()
@@ -102,33 +103,52 @@ class Hub:
             work = Work(secrets.token_urlsafe(6), spec)
             self._works[work.id] = work
             self._forget()
-            self._waiting.put(work.id)
+            self._waiting.append(work.id)
             self._changed()
             self._wake.set()
             self._next()
         return work.id
 
+    def adopt(self, records: Sequence[dict[str, Any]]) -> str:
+        """Take in a recording (kvviz.recording.loads) as a finished comparison; returns its id."""
+        with self._lock:
+            work = Work(secrets.token_urlsafe(6), None, state="done", records=[json.dumps(r) for r in records])
+            self._works[work.id] = work
+            self._forget()
+            self._changed()
+        return work.id
+
     def stop(self, comparison_id: str) -> None:
-        """Stop a comparison: at once where it waits, after the step under way where it runs."""
+        """Stop a comparison: at once where it waits, after the step under way where it runs.
+
+        Loading knows no steps: there the worker is ended, and a new one takes its place.
+        """
         with self._lock:
             work = self._works.get(comparison_id)
             if work is None or not work.active:
                 return
-            if comparison_id == self._current:
+            if comparison_id != self._current:
+                self._end(work, "stopped")
+            elif work.state == "running":
                 self._tell({"do": "stop", "id": comparison_id})
             else:
+                self._current = None
+                self.worker_state = "restarting"
                 self._end(work, "stopped")
+                self._process.kill()
 
     def get(self, comparison_id: str) -> Work | None:
         """A comparison by id, None where it is unknown or forgotten."""
         return self._works.get(comparison_id)
 
     def latest(self) -> Work | None:
-        """The comparison that is being measured, else the one that was submitted last."""
+        """The comparison that is being measured, else the next, else the one that was measured last."""
         with self._lock:
-            if self._current:
-                return self._works[self._current]
-            return next(reversed(self._works.values()), None)
+            waiting = (work for work in self._works.values() if work.active)
+            measured = self._works.get(self._current or self._measured or "")
+            if self._current is None and (following := next(waiting, None)) is not None:
+                return following
+            return measured or next(reversed(self._works.values()), None)
 
     def ahead(self, comparison_id: str) -> int:
         """How many comparisons come before this one."""
@@ -146,12 +166,11 @@ class Hub:
     def _next(self) -> None:
         """Hand the worker the next comparison, if it is free."""
         while self._current is None and self._pipe is not None and self.worker_state == "ready":
-            try:
-                work = self._works.get(self._waiting.get_nowait())
-            except queue.Empty:
+            if not self._waiting:
                 return
+            work = self._works.get(self._waiting.popleft())
             if work is not None and work.active:
-                self._current = work.id
+                self._current = self._measured = work.id
                 self._tell({"do": "compare", "id": work.id, "spec": work.spec.to_dict()})
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -171,10 +190,14 @@ class Hub:
     def _keep_worker(self) -> None:
         failures = 0
         while not self._closing.is_set():
-            self._start_worker()
-            greeted = self._read_worker()
+            greeted = False
+            try:
+                self._start_worker()
+                greeted = self._read_worker()
+                self._bury()
+            except Exception:  # no memory for a new process, say: this thread has to live on
+                log.exception("the worker could not be kept")
             failures = 0 if greeted else failures + 1
-            self._bury()
             if self._closing.is_set():
                 return
             if failures >= len(PATIENCE):
@@ -186,14 +209,13 @@ class Hub:
                 self._closing.wait(PATIENCE[failures])
 
     def _start_worker(self) -> None:
-        ours, theirs = Pipe()
         self._wake.clear()
         self.worker_state = "starting"
         self._changed()
-        self._process = subprocess.Popen(
-            self._command(theirs.fileno(), self._cores), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        ours, theirs = Pipe()
+        with theirs:
+            command = self._command(theirs.fileno(), self._cores)
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._pipe = ours
 
     def _read_worker(self) -> bool:
@@ -216,14 +238,16 @@ class Hub:
                 self._next()
 
     def _take(self, comparison_id: str, kind: str, body: str) -> None:
-        work = self._works[comparison_id]
+        work = self._works.get(comparison_id)
+        if work is None or not work.active:
+            return  # it was stopped while its worker was still loading
         if kind == "done":
             work.document = json.loads(body)["document"]
             self._finish(work, "done")
         elif kind in ("stopped", "failed"):
             self._finish(work, kind, json.loads(body).get("message", ""))
         else:
-            work.state = "loading" if kind == "loading" else "running"
+            work.state = "loading" if kind in ("loading", "download") else "running"
             work.records.append(body)
 
     def _finish(self, work: Work, state: str, message: str = "") -> None:
@@ -234,37 +258,20 @@ class Hub:
 
     def _bury(self) -> None:
         """The worker is gone: say so on the comparison that it was measuring."""
-        code = self._process.wait()
         with self._lock:
             self._pipe.close()
             self._pipe = None
             self.worker_state = "off" if self._closing.is_set() else "restarting"
+        code = self._process.wait()
+        with self._lock:
             if self._current is not None:
                 work, self._current = self._works[self._current], None
-                self._end(work, "failed", why_it_ended(code))
+                if work.state == "queued":  # handed over, but never begun
+                    self._waiting.appendleft(work.id)
+                else:
+                    self._end(work, "failed", why_it_ended(code))
                 log.warning("worker ended with %s during comparison %s", code, work.id)
             self._changed()
-
-
-HEADLINE = (
-    "mode",
-    "identical",
-    "first_divergence",
-    "max_abs_logit_diff",
-    "ttft_s",
-    "itl_s",
-    "itl_p99_s",
-    "tokens_per_s",
-    "total_s",
-    "speedup",
-    "peak_bytes",
-    "repeatable",
-)
-
-
-def headline(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures of each run that a screen shows, without the curves, which it already has."""
-    return [{name: run[name] for name in HEADLINE} for run in document["runs"]]
 
 
 def why_it_ended(code: int) -> str:
@@ -272,10 +279,18 @@ def why_it_ended(code: int) -> str:
     if code == -signal.SIGKILL:
         reason = "it was killed, by a person or by a system short of memory"
     elif code < 0:
-        reason = f"signal {signal.Signals(-code).name}"
+        reason = f"signal {signal_name(-code)}"
     else:
         reason = f"exit status {code}"
     return f"the measuring process ended in the middle of this comparison ({reason}); a new one has taken its place"
+
+
+def signal_name(number: int) -> str:
+    """A signal's name, its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
 
 
 def worker_command(descriptor: int, cores: str) -> list[str]:

@@ -33,7 +33,7 @@ def synchroniser(device: str) -> Callable[[], None]:
     import torch
 
     if device.startswith("cuda"):
-        return torch.cuda.synchronize
+        return lambda: torch.cuda.synchronize(device)
     if device.startswith("mps"):
         return torch.mps.synchronize
     return lambda: None

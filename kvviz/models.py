@@ -3,9 +3,11 @@
 Safetensors only, remote code never; what can't be loaded is one KvvizError sentence.
 """
 
+import io
 import math
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -46,8 +48,15 @@ def count_params(config: dict[str, Any]) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def load(source: Source, *, dtype: str, device: str, attn: str, seed: int = 0) -> Loaded:
+Progress = Callable[[dict[str, Any]], None]
+
+
+def load(
+    source: Source, *, dtype: str, device: str, attn: str, seed: int = 0, progress: Progress = lambda record: None
+) -> Loaded:
     """Load a source's weights, or draw them where they are random. Raises KvvizError with one sentence."""
+    if source.weights == "hub":
+        source = replace(source, folder=_downloaded(source, progress))
     model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
     return Loaded(
@@ -58,6 +67,29 @@ def load(source: Source, *, dtype: str, device: str, attn: str, seed: int = 0) -
         params=sum(p.numel() for p in model.parameters()),
         device=device,
         dtype=dtype,
+        stop_ids=_stop_ids(model),
+    )
+
+
+def adopt(model: Any, tokenizer: Any = None) -> Loaded:
+    """A transformers model that someone has loaded already, as it is: its device, its precision, its weights."""
+    config = model.config.get_text_config().to_dict()
+    first = next(model.parameters())
+    try:
+        spec = ModelSpec.from_config(model.config.to_dict(), name=type(model).__name__)
+    except ConfigError:  # a cache that the closed form can't read is still there to be read itself
+        spec = ModelSpec(type(model).__name__, (), vocab_size=config.get("vocab_size"))
+    name = model.config.name_or_path or type(model).__name__
+    params = sum(p.numel() for p in model.parameters())
+    source = Source(name, type(model).__name__, "given", config=config, params=params, origin="given")
+    return Loaded(
+        model=model,
+        spec=spec,
+        codec=TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size),
+        source=source,
+        params=params,
+        device=str(first.device),
+        dtype=str(first.dtype).removeprefix("torch."),
         stop_ids=_stop_ids(model),
     )
 
@@ -83,6 +115,40 @@ def _offline() -> bool:
     except OSError:
         return True
     return False
+
+
+# What is fetched of a repository: weights in safetensors, configs, tokenizer. Never code, never pickles.
+_WANTED = ["*.safetensors", "*.json", "tokenizer.model", "*.txt"]
+
+
+def _downloaded(source: Source, progress: Progress) -> Path:
+    """The folder of a hub model, downloaded where it is not in the local cache yet."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                source.hub, allow_patterns=_WANTED, local_files_only=_offline(), tqdm_class=_reporter(progress)
+            )
+        )
+    except Exception as error:
+        raise KvvizError(_why_not(source, error)) from error
+
+
+def _reporter(progress: Progress) -> type:
+    """A tqdm that draws nothing and tells `progress` of bytes instead, twice a second at most."""
+    from tqdm import tqdm
+
+    class Reporter(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)
+            super().__init__(*args, **{**kwargs, "file": io.StringIO(), "mininterval": 0.5})
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            if self.unit == "B" and self.total:
+                progress({"t": "download", "bytes": int(self.n), "of": int(self.total)})
+
+    return Reporter
 
 
 def _hf_config(config: dict[str, Any]) -> Any:
@@ -133,15 +199,14 @@ def _built(config: Any, **options: Any) -> Any:
 def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
     from transformers import AutoModelForCausalLM
 
-    place = str(source.folder) if source.folder else source.hub
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            place,
+            str(source.folder),
             dtype=getattr(torch, dtype),
             attn_implementation=attn,
             use_safetensors=True,
             trust_remote_code=False,
-            local_files_only=source.folder is not None or _offline(),
+            local_files_only=True,
         )
     except Exception as error:
         raise KvvizError(_why_not(source, error)) from error
@@ -166,17 +231,16 @@ def _first_line(error: Exception) -> str:
 
 def _codec(source: Source, spec: ModelSpec) -> Codec:
     """The tokenizer that comes with the weights; bytes where none does."""
-    place: Path | str | None = source.folder or (source.hub if source.weights == "hub" else None)
-    if place is None:
+    if source.folder is None or source.weights == "random":
         return ByteCodec(spec.vocab_size)
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(place), trust_remote_code=False, local_files_only=source.folder is not None or _offline()
-        )
-    except Exception:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
-        return ByteCodec(spec.vocab_size)
+        tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
+        there = any((source.folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+        why = f"The tokenizer that comes with this model can't be read ({type(error).__name__}). " if there else ""
+        return ByteCodec(spec.vocab_size, why)
     return TokenizerCodec(tokenizer)
 
 

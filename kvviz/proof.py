@@ -198,7 +198,7 @@ def account_memory(
         if should_stop():
             raise Stopped
         trace = traces[name]
-        allocator = _allocator_account(work, loaded, prompt, name, trace)
+        allocator = _allocator_account(work, loaded, prompt, name, trace, should_stop)
         trace.memory = {
             "formula": _formula(work, loaded, prompt.shape[1], name, len(trace.tokens)),
             "tensors": sum(row.nbytes for row in trace.layers[-1]),
@@ -216,7 +216,12 @@ def _formula(work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, mode: str
 
 
 def _allocator_account(
-    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace
+    work: ComparisonSpec,
+    loaded: Loaded,
+    prompt: torch.Tensor,
+    mode: str,
+    trace: ModeTrace,
+    should_stop: Callable[[], bool],
 ) -> Account | None:
     """The allocator's account of a whole run of the mode; of its longest step alone where it keeps nothing."""
     steps = len(trace.tokens)
@@ -228,6 +233,8 @@ def _allocator_account(
 
     def cache_of_the_run() -> Any:
         for step in loop(work, loaded, prompt, mode, steps):
+            if should_stop():
+                raise Stopped
             cache = step.cache
         return cache
 

@@ -33,9 +33,10 @@ def comparison_document(
 ) -> dict[str, Any]:
     """The whole comparison as JSON values; times in seconds, sizes in bytes."""
     runs = [_run(f"{comparison_id}-{name}", name, work, loaded, traces[name]) for name in work.modes]
-    baseline = next((run["total_s"] for run in runs if run["mode"] == "uncached"), None)
-    for run in runs:
-        run["speedup"] = baseline / run["total_s"] if baseline else None
+    baseline = next((run for run in runs if run["mode"] == "uncached"), None)
+    for run in runs:  # a ratio only of like work: a mode that ended at another token has done less or more
+        alike = baseline is not None and len(baseline["step_s"]) == len(run["step_s"])
+        run["speedup"] = baseline["total_s"] / run["total_s"] if alike else None
     return {
         "id": comparison_id,
         "environment": asdict(environment),
@@ -124,3 +125,24 @@ def layer_row(spec: LayerSpec, state: LayerState) -> dict[str, Any]:
         "nbytes": state.nbytes,
         "allocated": state.allocated,
     }
+
+
+HEADLINE = (
+    "mode",
+    "identical",
+    "first_divergence",
+    "max_abs_logit_diff",
+    "ttft_s",
+    "itl_s",
+    "itl_p99_s",
+    "tokens_per_s",
+    "total_s",
+    "speedup",
+    "peak_bytes",
+    "repeatable",
+)
+
+
+def headline(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures of each run that a screen shows, without the curves, which it already has."""
+    return [{name: run[name] for name in HEADLINE} for run in document["runs"]]

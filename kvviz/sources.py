@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,17 +47,28 @@ def find_source(model: str, weights: str = "auto") -> Source:
         raise KvvizError("a model name holds no null bytes")
     if model in models():
         return _from_catalog(model, weights)
-    path = Path(model).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(model).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown user's home, a folder that may not be read
+        raise KvvizError(f"{model[:80]!r} can't be looked at as a path ({type(error).__name__})") from error
+    if is_folder:
         return _from_folder(path, weights)
-    if path.is_file():
+    if is_file:
         return _from_config_file(path, weights)
-    if weights in ("hub", "auto") and model.count("/") == 1 and not model.startswith((".", "/")):
+    if weights in ("hub", "auto") and looks_like_hub_id(model):
         return _from_hub(model, weights)
     raise KvvizError(
         f"no model {model!r}: it is neither a catalog id (near ones: {', '.join(near(model))}), "
         "nor a folder, nor a config.json"
     )
+
+
+def looks_like_hub_id(model: str) -> bool:
+    """Whether a name has the form of a Hugging Face id, owner/name, and is nothing on this machine's disk."""
+    if not re.fullmatch(r"[\w-][\w.-]{0,95}/[\w.-]{1,96}", model):
+        return False
+    return not Path(model).exists()
 
 
 def _from_catalog(model: str, weights: str) -> Source:
@@ -141,7 +153,7 @@ def _stored_params(folder: Path) -> int | None:
             with path.open("rb") as file:
                 (size,) = struct.unpack("<Q", file.read(8))
                 header = json.loads(file.read(min(size, 100_000_000)))
-        except (OSError, ValueError, struct.error):
-            return None
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+            total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error):
+            return None  # loading will say what is wrong with it
     return total

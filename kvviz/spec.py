@@ -58,7 +58,10 @@ class ModelSpec:
         """
         if not isinstance(config, Mapping):
             raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
-        text = {**config, **config.get("text_config", {})} if "text_config" in config else dict(config)
+        inner = config.get("text_config") or {}
+        if not isinstance(inner, Mapping):
+            raise ConfigError("text_config has to be an object, the config of the text decoder")
+        text = {**config, **inner}
         kinds = _layer_kinds(text)
         return cls(
             name=name or str(config.get("model_type", "model")),
@@ -89,14 +92,17 @@ def _size(config: Mapping[str, Any], *names: str) -> int:
     return value
 
 
-_UNREAD = (
-    "linear_num_value_heads",
-    "ssm_state_size",
-    "mamba_d_state",
-    "state_size",
-    "conv_L_cache",
-    "time_step_rank",
-)
+# Fields that change what is kept in a way that is not read here: refused, never guessed.
+_STATE = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", "state_size", "conv_L_cache", "time_step_rank")
+_UNREAD = {
+    **dict.fromkeys(_STATE, "layers keep a recurrent state"),
+    "block_types": "layers are of several kinds",
+    "num_kv_shared_layers": "layers share their keys and values",
+    "global_head_dim": "layers differ in their head dim",
+    "cross_attention_layers": "layers attend to an image",
+    "no_rope_layers": "layers differ in their attention",
+    "new_decoder_architecture": "query heads are cached one by one",
+}
 
 _KIND_OF_TYPE = {
     "full_attention": "full",
@@ -108,9 +114,9 @@ _KIND_OF_TYPE = {
 
 def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
     """The kind of each layer, from `layer_types` or from the window fields of the family."""
-    for name in _UNREAD:
-        if name in config:
-            raise ConfigError(f"{name} says that layers keep a recurrent state, which is not read yet")
+    for name, says in _UNREAD.items():
+        if config.get(name):
+            raise ConfigError(f"{name} says that {says}, which is not read yet")
     count = _size(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     if "kv_lora_rank" in config and config["kv_lora_rank"] is not None:
         return ["latent"] * count
@@ -119,6 +125,9 @@ def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
         return [_kind_of_type(t) for t in _checked_types(types, count)]
     if _window(config) is None:
         return ["full"] * count
+    if config.get("model_type") in _QWEN:  # these window only the layers from max_window_layers on
+        first = _check_size("max_window_layers", config.get("max_window_layers", 28), least=0)
+        return ["full" if i < first else "sliding" for i in range(count)]
     return _patterned(config, count)
 
 
@@ -129,14 +138,14 @@ def _checked_types(types: Any, count: int) -> list[str]:
 
 
 def _kind_of_type(layer_type: Any) -> str:
-    if layer_type not in _KIND_OF_TYPE:
+    if not isinstance(layer_type, str) or layer_type not in _KIND_OF_TYPE:
         raise ConfigError(f"layer_types holds {layer_type!r}; kvviz reads {', '.join(_KIND_OF_TYPE)}")
     return _KIND_OF_TYPE[layer_type]
 
 
 # How families without `layer_types` place their windows: every n-th layer is full, counted from `first`.
 # gemma2 and gpt_oss alternate starting with a window; gemma3 has five windows, then one full layer.
-_EVERY = {"gemma2": 2, "gpt_oss": 2, "gemma3_text": 6, "gemma3": 6}
+_EVERY = {"cohere2": 4, "gemma2": 2, "gpt_oss": 2, "gemma3_text": 6, "gemma3": 6}
 
 
 def _patterned(config: Mapping[str, Any], count: int) -> list[str]:
@@ -146,6 +155,8 @@ def _patterned(config: Mapping[str, Any], count: int) -> list[str]:
     return ["full" if (i + 1) % every == 0 else "sliding" for i in range(count)]
 
 
+_QWEN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+
 # What a family's config class fills in where the published file is silent.
 _DEFAULT_WINDOW = {"mistral": 4096, "gemma2": 4096, "gpt_oss": 128, "gemma3_text": 4096, "gemma3": 4096}
 
@@ -154,7 +165,7 @@ def _window(config: Mapping[str, Any]) -> int | None:
     if config.get("use_sliding_window") is False:
         return None
     model_type = str(config.get("model_type"))
-    if model_type in ("qwen2", "qwen3", "qwen3_moe") and not config.get("use_sliding_window"):
+    if model_type in _QWEN and not config.get("use_sliding_window"):
         return None
     if "sliding_window" not in config:
         return _DEFAULT_WINDOW.get(model_type)

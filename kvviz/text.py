@@ -21,8 +21,9 @@ class ByteCodec:
 
     note = "This model has no tokenizer here, so each byte of the prompt is a token and the answer is noise."
 
-    def __init__(self, vocab_size: int | None) -> None:
+    def __init__(self, vocab_size: int | None, why: str = "") -> None:
         self._vocab_size = vocab_size or 256
+        self.note = why + type(self).note
 
     def encode(self, text: str) -> list[int]:
         ids = list(text.encode("utf-8"))

@@ -5,7 +5,7 @@ import streamlit as st
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui.controls import choose, in_words
-from kvviz.ui.live import live_view
+from kvviz.ui.live import live_view, open_recording
 
 st.title("Watch the KV cache work", anchor=False)
 st.markdown(
@@ -15,8 +15,9 @@ st.markdown(
 )
 
 choice = choose(hub())
-own = hub().get(st.session_state.get("mine", ""))
 watched = st.query_params.get("comparison")
+mine = st.session_state.setdefault("mine", [])
+own = hub().get(watched) if watched in mine else None
 
 run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
 with run:
@@ -31,8 +32,8 @@ with words:
 
 if pressed:
     try:
-        watched = st.session_state.mine = hub().submit(choice.work)
-        st.query_params["comparison"] = watched
+        mine.append(hub().submit(choice.work))
+        st.query_params["comparison"] = mine[-1]
         st.rerun()
     except KvvizError as error:
         st.error(str(error))
@@ -40,3 +41,4 @@ if halted and own is not None:
     hub().stop(own.id)
 
 live_view(watched)
+open_recording()

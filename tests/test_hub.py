@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, headline, why_it_ended
+from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, why_it_ended
 from kvviz.measure import share_of_cores
 from kvviz.records import ComparisonSpec
+from kvviz.report import headline
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)

@@ -11,18 +11,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
-    {"errors"},
+    {"errors", "palette"},
     {"catalog", "records", "spec"},
-    {"memory", "cost", "sources", "text", "modes", "measure"},
-    {"plan"},
+    {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
+    {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
     {"proof", "engine"},
-    {"perform"},
+    {"perform", "watching"},
+    {"comparing"},
     {"worker", "hub"},
     {"feed", "cli"},
     {"ui"},
 ]
-TORCH = {"decode", "snapshot", "allocator", "proof", "device", "models", "perform", "engine", "worker"}
+TORCH = {"watching", "decode", "snapshot", "allocator", "proof", "device", "models", "perform", "engine", "worker"}
 
 
 def sources():
@@ -75,6 +76,7 @@ def test_each_package_has_its_rooms(room, path):
     assert "streamlit" not in everywhere or room in ("ui", "page")
     assert "starlette" not in everywhere or room == "feed"
     assert "torch" not in top_level or room in TORCH
+    assert "plotly" not in everywhere or room == "charts"
 
 
 def test_the_server_never_imports_torch():

@@ -1,7 +1,7 @@
 """The live page's form: widgets in, a ComparisonSpec out."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -10,8 +10,8 @@ from kvviz.errors import KvvizError
 from kvviz.hub import Hub
 from kvviz.modes import MODES
 from kvviz.plan import needs, seconds
-from kvviz.records import ATTENTION, DTYPES, ComparisonSpec
-from kvviz.sources import BUNDLED, find_source
+from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
+from kvviz.sources import BUNDLED, find_source, looks_like_hub_id
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 PROMPTS = {
@@ -55,7 +55,7 @@ def choose(hub: Hub) -> Choice:
             help="  \n".join(f"**{mode.title}**: {mode.summary}" for mode in MODES.values()),
         )
     with st.expander("Settings"):
-        repeats, warmup, dtype, attn = _settings()
+        settings = _settings()
     try:
         work = ComparisonSpec(
             model=model,
@@ -63,10 +63,8 @@ def choose(hub: Hub) -> Choice:
             prompt=prompt,
             new_tokens=new_tokens,
             modes=tuple(name for name in MODES if name in modes),
-            repeats=repeats,
-            warmup=warmup,
-            dtype=dtype,
-            attn=attn,
+            **settings,
+            sampling=_sampling(),
         )
         return Choice(work, seconds=plan(work, hub))
     except KvvizError as error:
@@ -84,9 +82,9 @@ def _model() -> tuple[str, str]:
     )
     if choice != OWN:
         return choice, st.session_state.get("weights", "auto")
-    own = st.text_input("Where it is", placeholder="/models/my-gpt, config.json or owner/name", key="own_model")
-    looks_hub = own.count("/") == 1 and not own.startswith((".", "/", "~")) and not Path(own).exists()
-    return own.strip(), "hub" if looks_hub else "auto"
+    own = st.text_input("Where it is", placeholder="/models/my-gpt, config.json or owner/name", key="own_model").strip()
+    weights = st.session_state.get("weights", "auto")
+    return own, "hub" if weights == "auto" and looks_like_hub_id(own) else weights
 
 
 def _label(name: str) -> str:
@@ -114,32 +112,55 @@ def _prompt() -> str:
     return text
 
 
-def _settings() -> tuple[int, int, str, str]:
+def _settings() -> dict[str, Any]:
+    """The fields of a ComparisonSpec that a first look does without."""
     one, two, three, four, five = st.columns(5)
-    with one:
-        repeats = st.number_input("Timed passes of each mode", 1, 20, 3, key="repeats")
-    with two:
-        warmup = st.number_input(
-            "Warm-up passes",
-            1,
-            10,
-            1,
-            key="warmup",
-            help="The first proves that the modes agree; none is timed.",
+    repeats = one.number_input("Timed passes of each mode", 1, 20, 3, key="repeats")
+    warmup = two.number_input(
+        "Warm-up passes", 1, 10, 1, key="warmup", help="The first proves that the modes agree; none is timed."
+    )
+    dtype = three.selectbox("Precision", DTYPES, key="dtype", help="float32 proves that the tokens are identical.")
+    attn = four.selectbox(
+        "Attention",
+        ATTENTION,
+        key="attn",
+        help="sdpa: torch's scaled_dot_product_attention; eager: the products and the softmax one by one.",
+    )
+    five.selectbox(
+        "Weights",
+        ["auto", "random", "hub"],
+        key="weights",
+        help="auto: trained weights where they come with kvviz, else seeded random ones; it never uses the network. "
+        "hub: fetched from the Hugging Face Hub.",
+    )
+    six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")
+    batch = six.number_input("Batch", 1, 64, 1, key="batch", help="Sequences that are decoded together.")
+    stop_text = seven.text_input("Stop at this text", key="stop_text", max_chars=200)
+    stop_at_eos = eight.checkbox("Stop at the end token", key="stop_at_eos")
+    return {
+        "repeats": int(repeats),
+        "warmup": int(warmup),
+        "dtype": dtype,
+        "attn": attn,
+        "batch": int(batch),
+        "stop_text": stop_text,
+        "stop_at_eos": stop_at_eos,
+    }
+
+
+def _sampling() -> Sampling:
+    """Greedy unless a temperature is set; the draws are the same in every mode."""
+    with st.expander("Sampling"):
+        one, two, three, four = st.columns(4)
+        temperature = one.number_input(
+            "Temperature", 0.0, 5.0, 0.0, step=0.1, key="temperature", help="0 is greedy: always the likeliest token."
         )
-    with three:
-        dtype = st.selectbox("Precision", DTYPES, key="dtype", help="float32 proves that the tokens are identical.")
-    with four:
-        attn = st.selectbox("Attention", ATTENTION, key="attn")
-    with five:
-        st.selectbox(
-            "Weights",
-            ["auto", "random", "hub"],
-            key="weights",
-            help="auto: trained weights where they come with kvviz, else seeded random ones; it never uses the "
-            "network. hub: fetched from the Hugging Face Hub.",
-        )
-    return int(repeats), int(warmup), dtype, attn
+        drawing = temperature > 0
+        top_k = two.number_input("Top-k (0: off)", 0, 1000, 0, key="top_k", disabled=not drawing)
+        top_p = three.number_input("Top-p (1: off)", 0.05, 1.0, 1.0, step=0.05, key="top_p", disabled=not drawing)
+        seed = four.number_input("Seed", 0, 2**32 - 1, 0, key="seed", help="Of the draws, and of random weights.")
+        st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
+    return Sampling(temperature, int(top_k) or None, top_p if top_p < 1 else None, int(seed))
 
 
 def plan(work: ComparisonSpec, hub: Hub) -> float | None:

@@ -4,7 +4,10 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.ui import ASSETS_URL, palette
+from kvviz import palette, recording
+from kvviz.errors import KvvizError
+from kvviz.hub import hub
+from kvviz.ui import ASSETS_URL
 
 _STUB = f"""
 export default function (component) {{
@@ -38,3 +41,18 @@ def live_view(comparison: str | None, *, key: str = "live") -> Any:
         },
         on_ended_change=lambda: None,
     )
+
+
+def open_recording() -> None:
+    """Offer to open a recording: a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
+    with st.expander("Open a recording"):
+        st.markdown("`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device.")
+        file = st.file_uploader("Recording", type="json", key="recording", label_visibility="collapsed")
+    if file is None or st.session_state.get("opened") == file.file_id:
+        return
+    st.session_state.opened = file.file_id
+    try:
+        st.query_params["comparison"] = hub().adopt(recording.loads(file.getvalue()))
+        st.rerun()
+    except KvvizError as error:
+        st.error(str(error))

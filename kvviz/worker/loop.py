@@ -54,7 +54,7 @@ class Worker:
         try:
             work = ComparisonSpec.from_dict(spec)
             self._send(comparison_id, {"t": "loading"})
-            loaded = self._engine.get(work)
+            loaded = self._engine.get(work, lambda record: self._send(comparison_id, record))
             for record in perform(
                 work, loaded, comparison_id=comparison_id, should_stop=lambda: comparison_id in self._stopped
             ):
@@ -64,22 +64,30 @@ class Worker:
         except KvvizError as error:
             self._send(comparison_id, {"t": "failed", "message": str(error)})
         except Exception as error:
-            self._send(comparison_id, {"t": "failed", "message": self._explained(error)})
-
-    def _explained(self, error: Exception) -> str:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-            free, _ = device_memory(pick_device())
-            return (
-                f"the device ran out of memory ({human(free)} are free now): take a smaller model, a shorter run or "
-                "fewer modes"
-            )
-        traceback.print_exc(file=sys.stderr)
-        first = str(error).strip().splitlines()[:1]
-        return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
+            self._send(comparison_id, {"t": "failed", "message": explained(error)})
 
     def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
         head = f"{comparison_id} {record['t']}\n"
         self._pipe.send_bytes((head + json.dumps(record, separators=(",", ":"), allow_nan=False)).encode())
+
+
+def explained(error: Exception) -> str:
+    """An unforeseen error as a sentence; its traceback goes to the log. Says where the memory ran out, if it did."""
+    if not is_out_of_memory(error):
+        traceback.print_exc(file=sys.stderr)
+        first = str(error).strip().splitlines()[:1]
+        return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
+    where = next((note for note in getattr(error, "__notes__", ())), "this comparison")
+    free, _ = device_memory(pick_device())
+    return (
+        f"the device ran out of memory during {where} ({human(free)} are free now): take a smaller model, a shorter "
+        "run, a smaller batch or fewer modes"
+    )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocator said no: Python's, CUDA's, or the CPU's, which raises a plain RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def hello() -> dict[str, Any]:

@@ -11,7 +11,10 @@ export function loadPlotly(assets) {
     const script = document.createElement("script")
     script.src = `${assets}/vendor/plotly-basic-4.1.1.min.js`
     script.onload = () => resolve(window.Plotly)
-    script.onerror = () => reject(new Error("plotly.js could not be loaded"))
+    script.onerror = () => {
+      plotly = null // the next drawing tries again
+      reject(new Error("plotly.js could not be loaded"))
+    }
     document.head.append(script)
   })
   return plotly
@@ -23,7 +26,8 @@ export class CurveChart {
     this.look = look
     this.log = false
     this.busy = Promise.resolve()
-    this.ready = loadPlotly(assets)
+    this.assets = assets
+    loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
   }
 
   // Drawings queue up behind one another; only the newest state that waits is drawn.
@@ -34,9 +38,9 @@ export class CurveChart {
       const current = this.wanted
       if (!current) return
       this.wanted = null
-      const Plotly = await this.ready
+      const Plotly = await loadPlotly(this.assets)
       await Plotly.react(this.node, traces(current, this.look), this.layout(current), CONFIG)
-    })
+    }).catch((error) => console.error(error))
     return this.busy
   }
 
@@ -66,11 +70,11 @@ export class CurveChart {
   }
 
   resize() {
-    this.ready.then((Plotly) => this.node.data && Plotly.Plots.resize(this.node))
+    if (this.node.data) window.Plotly.Plots.resize(this.node)
   }
 
   purge() {
-    this.ready.then((Plotly) => Plotly.purge(this.node))
+    if (this.node.data) window.Plotly.purge(this.node)
   }
 }
 
@@ -111,7 +115,7 @@ function traces(state, look) {
       { type: "scatter", mode: "lines", x: [...x, ...[...x].reverse()], hoverinfo: "skip", showlegend: false,
         y: [...points.map((p) => p.q3 * 1000), ...points.map((p) => p.q1 * 1000).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
-      { type: "scatter", mode: "lines+markers", name: mode.title, x, y, text, hoverinfo: "text",
+      { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
         line: { color: colour, width: 2.5, dash: look.dash(mode.name) }, marker: { color: colour, ...prefill } },
     ]
   })

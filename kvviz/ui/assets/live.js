@@ -37,7 +37,7 @@ class Live {
     this.texts = new Texts(look)
     this.layers = new LayerTable(look)
     this.slider = new StepSlider(() => this.redraw())
-    this.race = new Race(() => this.draw(), () => { this.slider.at = null })
+    this.race = new Race(() => this.write(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
     this.noise = element("span")
@@ -74,7 +74,7 @@ class Live {
     if (first || this.state.id !== id) this.state = emptyState(id)
     const was = ended(this.state)
     for (const record of records) apply(this.state, record)
-    if (!was && ended(this.state) && !first) this.trigger("ended", id)
+    if (!was && ended(this.state)) this.trigger("ended", id)
     this.redraw()
   }
 
@@ -109,7 +109,7 @@ class Live {
     this.figures.draw(state)
     this.slider.draw(state)
     this.race.follow(state)
-    this.texts.draw(state, (mode) => this.race.shown(mode) ?? this.slider.upto)
+    this.write()
     this.layers.draw(state, this.slider.upto)
     this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
@@ -117,6 +117,10 @@ class Live {
     this.root.dataset.comparison = state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
     this.chart.draw(state, this.slider.at)
+  }
+
+  write() {
+    this.texts.draw(this.state, (mode) => this.race.shown(mode) ?? this.slider.upto)
   }
 
   scale() {
@@ -157,6 +161,7 @@ class Live {
 
   close() {
     clearTimeout(this.timer)
+    this.race.clear()
     this.timer = -1
     this.feed?.close()
     this.resizer.disconnect()

@@ -7,6 +7,7 @@ export function emptyState(id) {
 
 const steps = {
   loading: (s) => { s.state = "loading" },
+  download: (s, r) => { s.download = r },
   started: (s, r) => {
     Object.assign(s, { state: "proof", spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
     s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null,
@@ -105,6 +106,7 @@ export function headline(state, mode) {
 // Seconds left: the passes still to come at what a pass of that mode took, or at its share of the proof.
 export function progress(state) {
   if (ended(state)) return { share: state.state === "done" ? 1 : null, left: 0 }
+  if (!state.spec && state.download) return { share: state.download.bytes / state.download.of, left: null }
   if (!state.spec || !state.proofSteps) return { share: 0, left: null }
   const count = state.modes.length
   const proof = (state.proofAt * state.spec.new_tokens) / state.proofSteps

@@ -48,17 +48,23 @@ function sentence(state, status) {
     return status.ahead ? `Waiting: ${status.ahead} ${status.ahead === 1 ? "comparison" : "comparisons"} ahead` : "Waiting for the device"
   }
   if (state.state === "gone") return "This comparison is no longer here"
+  if (state.state === "loading" && state.download) {
+    const { bytes: got, of } = state.download
+    return got < of ? `Downloading the weights: ${bytes(got)} of ${bytes(of)}` : "Loading the model"
+  }
   if (state.state === "loading") return "Loading the model"
   if (state.state === "proof") return `${model} · checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`
   if (state.state === "memory") return `${model} · asking the allocator what each mode takes (untimed)`
   if (state.state === "measuring") return `${model} · ${passWords(state)}`
+  if (state.state === "stopped" && !model) return "Stopped before it began"
   if (state.state === "stopped") return `${model} · stopped; what was measured stands`
+  if (!state.spec.warmup) return `${model} · watched from outside: one run, as it was`
   return `${model} · done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
 }
 
 export function weightsWords(model) {
   return { random: "random weights (real shapes and times, the text is noise)", bundled: "trained weights that come with kvviz",
-           local: "weights from a local folder", hub: "weights from the Hugging Face Hub" }[model.weights]
+           given: "a model of the user's own", local: "weights from a local folder", hub: "weights from the Hugging Face Hub" }[model.weights]
 }
 
 function workerWords(worker) {

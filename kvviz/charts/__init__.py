@@ -1,0 +1,1 @@
+"""Plain data in, Plotly figure out. Imported only when a figure is asked for."""
