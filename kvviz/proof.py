@@ -3,9 +3,10 @@
 Tokens, text and layer states come from here; the clock's passes only add seconds.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -198,7 +199,7 @@ def account_memory(
         if should_stop():
             raise Stopped
         trace = traces[name]
-        allocator = _allocator_account(work, loaded, prompt, name, trace, should_stop)
+        allocator = _allocator_account(work, loaded, prompt, name, trace)
         trace.memory = {
             "formula": _formula(work, loaded, prompt.shape[1], name, len(trace.tokens)),
             "tensors": sum(row.nbytes for row in trace.layers[-1]),
@@ -216,26 +217,30 @@ def _formula(work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, mode: str
 
 
 def _allocator_account(
-    work: ComparisonSpec,
-    loaded: Loaded,
-    prompt: torch.Tensor,
-    mode: str,
-    trace: ModeTrace,
-    should_stop: Callable[[], bool],
+    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace
 ) -> Account | None:
-    """The allocator's account of a whole run of the mode; of its longest step alone where it keeps nothing."""
-    steps = len(trace.tokens)
-    if not mode_named(mode).caches:
-        written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
-        prompt, steps = torch.cat([prompt, written.T], dim=1), 1
-    if not can_account(loaded.device, len(loaded.spec.layers), steps):
+    """The allocator's account of a mode: what it keeps at the end, what it takes at most on the way.
+
+    Two steps stand for the whole run, since an account of each would take longer than the run: what is kept is
+    counted over a prefill of all but the last token fed and one decode step; the peak is the higher of the
+    prompt's prefill and that last step.
+    """
+    if not can_account(loaded.device):
         return None
+    written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
+    fed = torch.cat([prompt, written.T], dim=1)
+    if not mode_named(mode).caches or len(trace.tokens) == 1:
+        return kept_by(lambda: _cache_after(loop(work, loaded, fed, mode, 1), 1), loaded.device)
+    result = kept_by(lambda: _cache_after(loop(work, loaded, fed[:, :-1], mode, 2), 2), loaded.device)
+    prefill = kept_by(lambda: _cache_after(loop(work, loaded, prompt, mode, 1), 1), loaded.device)
+    steps = loop(work, loaded, fed[:, :-1], mode, 2)
+    before = sum(row.allocated for row in snapshot(_cache_after(steps, 1)))
+    last = kept_by(lambda: _cache_after(steps, 1), loaded.device)
+    return replace(result, peak=max(prefill.peak, before + last.peak))
 
-    def cache_of_the_run() -> Any:
-        for step in loop(work, loaded, prompt, mode, steps):
-            if should_stop():
-                raise Stopped
-            cache = step.cache
-        return cache
 
-    return kept_by(cache_of_the_run, loaded.device)
+def _cache_after(steps: Iterator[Any], count: int) -> Any:
+    """The cache after `count` more steps."""
+    for step in itertools.islice(steps, count):
+        cache = step.cache
+    return cache

@@ -95,13 +95,22 @@ class Outliving(TorchDispatchMode):
         self._made: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.dtype != torch.int64:  # token ids are not K/V
-                storage = leaf.untyped_storage()
-                if storage._cdata not in self._known:
-                    self._made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if isinstance(out, torch.Tensor):
+            self._note(out)
+        else:
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self._note(leaf)
         return out
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype is torch.int64:  # token ids are not K/V
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._known and key not in self._made:  # a noted one keeps its address until it is dropped
+            self._made[key] = (StorageWeakRef(storage), storage.nbytes())
 
     def survivors(self, *apart: torch.Tensor) -> int:
         """Bytes of the noted storages that are still alive, those of the tensors `apart` (logits) not counted."""

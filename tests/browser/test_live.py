@@ -1,5 +1,6 @@
 """The live page in a real browser: it runs, grows, stops, and what it shows is what was measured."""
 
+import json
 import os
 import re
 import signal
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+
+from kvviz import compare, recording
 
 pytestmark = pytest.mark.browser
 
@@ -94,7 +97,7 @@ def test_a_run_from_press_to_badge(open_page):
     assert rows.count() == 4
     assert rows.first.inner_text().split("\t")[1:4] == ["full", "[1, 2, 50, 32]", "[1, 2, 50, 32]"]
     page.get_by_role("tab", name="No cache").click()
-    expect(page.get_by_test_id("kv-layers-note")).to_contain_text("0 B of keys and values outlived it")
+    expect(page.get_by_test_id("kv-layers-note")).to_contain_text("0 B are still alive (observed")
     assert "comparison=" in page.url
 
 
@@ -120,7 +123,7 @@ def test_figures_on_the_page_are_those_of_the_curves(open_page):
 
 def test_the_curve_grows_in_the_same_node_and_stop_stops(open_page):
     page = open_page()
-    choose(page, "tiny Gemma", new_tokens=512, repeats=20)
+    choose(page, "tiny GPT-2", new_tokens=512, repeats=20)
     run(page)
     in_state(page, "measuring")
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
@@ -142,7 +145,7 @@ def test_the_curve_grows_in_the_same_node_and_stop_stops(open_page):
 
 def test_zoom_survives_updates(open_page):
     page = open_page()
-    choose(page, "tiny Gemma", new_tokens=512, repeats=20)
+    choose(page, "tiny GPT-2", new_tokens=512, repeats=20)
     run(page)
     in_state(page, "measuring")
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
@@ -178,7 +181,7 @@ def test_two_viewers_of_one_run_and_one_who_comes_late(open_page):
 
 def test_a_dropped_connection_leaves_no_hole(open_page):
     page = open_page()
-    choose(page, "tiny Gemma", new_tokens=512, repeats=1)
+    choose(page, "tiny GPT-2", new_tokens=512, repeats=1)
     run(page)
     in_state(page, "proof")
     for _ in range(3):
@@ -262,3 +265,133 @@ def worker_of(server):
         except OSError:
             continue  # a process that has ended meanwhile
     raise AssertionError("the server has no worker")
+
+
+def look_at(page, step):
+    page.get_by_test_id("kv-step").evaluate(
+        "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')) }", step
+    )
+    page.wait_for_timeout(400)
+
+
+def test_the_slider_takes_everything_back_to_a_step(open_page):
+    page = open_page()
+    choose(page, "tiny Qwen3", new_tokens=16)
+    run(page)
+    in_state(page, "done")
+    look_at(page, 5)
+    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
+    cells = page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")
+    assert cells[2] == "[1, 2, 39, 32]", "35 tokens of the prompt and 4 that have been fed"
+    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes.map((s) => s.x0)") == [5]
+    look_at(page, 16)
+    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 16
+    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes") == []
+
+
+def shade(page, layer, position):
+    """How much of its colour a cell of the grid has: the alpha of the pixel in its middle."""
+    return page.get_by_test_id("kv-grid").evaluate(
+        """(canvas, [layer, position]) => {
+          const live = document.querySelector('[data-testid=kv-live]').kvState()
+          const positions = live.prompt.tokens + live.spec.new_tokens - 1
+          const scale = window.devicePixelRatio
+          const cell = Math.max(2, Math.min(18, Math.floor(300 / live.model.layers)))
+          const x = 34 + ((position + 0.5) * (canvas.width / scale - 34)) / positions
+          const y = (layer + 0.5) * cell
+          const copy = document.createElement('canvas')
+          Object.assign(copy, { width: canvas.width, height: canvas.height })
+          const paint = copy.getContext('2d', { willReadFrequently: true })
+          paint.drawImage(canvas, 0, 0)
+          return paint.getImageData(Math.round(x * scale), Math.round(y * scale), 1, 1).data[3]
+        }""",
+        [layer, position],
+    )
+
+
+def test_the_grid_shows_what_is_held_written_and_gone(open_page):
+    page = open_page()
+    choose(page, "tiny Gemma", new_tokens=16)
+    run(page)
+    in_state(page, "done")
+    look_at(page, 10)
+    newest = 35 + 10 - 2
+    full, sliding = 2, 0  # every third layer keeps everything
+    assert shade(page, full, newest) == shade(page, sliding, newest) > 250
+    assert shade(page, full, 3) == shade(page, sliding, newest - 5) > shade(page, sliding, 3) > 0
+    assert shade(page, full, newest + 2) == 0
+    page.get_by_test_id("kv-grid").hover(position={"x": 60, "y": 9})
+    expect(page.locator(".kv-tip")).to_contain_text("slid out: this layer holds the last 15 tokens")
+    page.get_by_test_id("kv-grid").hover(position={"x": 60, "y": 18 * 2 + 9})
+    expect(page.locator(".kv-tip")).to_contain_text("K [1, 2, 1, 16], V [1, 2, 1, 16], float32")
+    page.get_by_role("tab", name="No cache").click()
+    page.wait_for_timeout(300)
+    assert 255 > shade(page, full, newest) > shade(page, full, 3) == shade(page, sliding, 3) > 0
+
+
+def test_the_race_ends_with_who_was_first(open_page):
+    page = open_page()
+    choose(page, "tiny GPT-2", new_tokens=32)
+    run(page)
+    in_state(page, "done")
+    page.get_by_test_id("kv-race").click()
+    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"^0\.\d\d s, shown \d+ times slower"))
+    page.wait_for_timeout(2500)
+    shown = [page.get_by_test_id(f"kv-text-{m}").locator(".kv-token:visible").count() for m in ("uncached", "cached")]
+    assert 0 < min(shown) <= max(shown) < 32 or max(shown) == 32
+    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"was done after .* before"), timeout=15_000)
+    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 32
+
+
+def test_three_figures_for_the_memory(open_page):
+    page = open_page()
+    choose(page, "tiny Qwen3", new_tokens=8)
+    run(page)
+    in_state(page, "done")
+    memory = page.get_by_test_id("kv-memory")
+    size = f"{4 * 2 * 42 * 64 * 4:,} B"
+    expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
+    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 42 tokens × (32 + 32) × 4 B")
+
+
+def open_file(page, path):
+    page.get_by_text("Open a recording", exact=True).click()
+    page.locator("input[type=file]").set_input_files(path)
+
+
+def test_a_recording_opens_like_a_run(open_page, tmp_path):
+    result = compare("tiny-llama", new_tokens=6, repeats=1)
+    other = json.loads(json.dumps(result.records))
+    for record in other:
+        if record["t"] == "proof" and record["i"] >= 4:  # as a run in half precision reports it
+            record["modes"]["cached"] |= {"divergence": 4, "delta": 0.5, "margin": 0.125}
+    recording.write(other, tmp_path / "half.json")
+    page = open_page()
+    open_file(page, tmp_path / "half.json")
+    in_state(page, "done")
+    expect(page.get_by_test_id("kv-badge")).to_have_text(
+        "First different token: 5 of 6 · max |Δlogit| = 5.0e-1 · "
+        "the two best tokens lay 0.13 apart: a near-tie, decided by rounding in float32"
+    )
+    assert points(page)["count"] == 12
+
+
+def test_a_file_that_is_no_recording_gets_a_sentence(open_page, tmp_path):
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    page = open_page()
+    open_file(page, tmp_path / "other.json")
+    expect(page.get_by_text("this file is no recording of kvviz")).to_be_visible()
+
+
+def test_batches_have_columns_of_their_own(open_page):
+    page = open_page()
+    choose(page, "tiny GPT-2", new_tokens=8)
+    page.get_by_text("Settings", exact=True).click()
+    field = page.get_by_label("Batch", exact=True)
+    field.fill("4")
+    field.press("Enter")
+    settled(page)
+    run(page)
+    in_state(page, "done")
+    expect(page.locator("td[data-figure=each]").first).to_be_visible()
+    assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"

@@ -303,7 +303,7 @@ function shape(cell, sizes, dtype) {
 
 function held(row, step) {
   if (!row.layers.length) {
-    return `After step ${step}: no cache object, and ${bytes(row.outliving)} of all tensors that the run has made are still alive (observed, not assumed).`
+    return `After step ${step}: no cache object, and of all tensors that the run has made, its logits apart, ${bytes(row.outliving)} are still alive (observed, not assumed).`
   }
   const used = cacheBytes(row)
   const reserved = reservedBytes(row)
@@ -342,7 +342,7 @@ function reasons({ formula, tensors, storages, allocator }, state) {
       ? `The allocator gives whole blocks: ${count(kept - storages)} B more than was asked for.`
       : `The cache object keeps ${count(kept - storages)} B of its own counters beside keys and values.`)
   }
-  if (kept === null) all.push("This device's allocator gives no account, or the run is too long to profile.")
+  if (kept === null) all.push("This device's allocator gives no account.")
   return all
 }
 
