@@ -77,6 +77,7 @@ def _started(
         "prompt": {
             "tokens": len(ids),
             "text": work.prompt if work.prompt is not None else loaded.codec.decode(ids),
+            "pieces": [loaded.codec.decode([i]) for i in ids],
         },
         "modes": [
             {"name": m.name, "title": m.title, "summary": m.summary, "exact": m.exact}
