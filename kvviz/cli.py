@@ -15,8 +15,10 @@ import typer
 
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
+from kvviz.memory import DTYPE_BYTES, Memory, human, kv_memory
 from kvviz.records import ComparisonSpec, Sampling
-from kvviz.sources import BUNDLED
+from kvviz.sources import BUNDLED, find_source
+from kvviz.spec import ModelSpec
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
 
@@ -54,6 +56,53 @@ def models_command(as_json: AsJson = False) -> None:
         return
     for row in rows:
         typer.echo(f"{row['id']:<20}{row['title']:<34}{row['layers']:>4} layers {row['params']:>16,} parameters")
+
+
+@app.command()
+def calc(
+    model: Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")],
+    tokens: Annotated[int, typer.Option(help="Tokens in the cache.")] = 1024,
+    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
+    dtype: Annotated[str, typer.Option(help="Of the cache: float32, bfloat16, float16.")] = "bfloat16",
+    weights_dtype: Annotated[str | None, typer.Option(help="Of the weights; the cache's if not given.")] = None,
+    view: Annotated[str, typer.Option(help="architecture or hf-dynamic.")] = "architecture",
+    as_json: AsJson = False,
+) -> None:
+    """Bytes of a model's KV cache by a closed form, layer by layer."""
+    with ExitStack() as stack:
+        source = find_source(_model_argument(model, stack))
+        element = DTYPE_BYTES.get(weights_dtype or dtype)
+        if element is None:
+            raise KvvizError(f"weights dtype is {weights_dtype!r}; it is one of {', '.join(DTYPE_BYTES)}")
+        weights = source.params * element if source.params is not None else None
+        memory = kv_memory(source.spec, tokens, batch=batch, dtype=dtype, view=view, weights_bytes=weights)
+    _show_memory(memory, as_json)
+
+
+@app.command()
+def probe(
+    model: Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")],
+    tokens: Annotated[int, typer.Option(help="Tokens in the cache: a prefill of all but one, and one step.")] = 1024,
+    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16.")] = "bfloat16",
+    as_json: AsJson = False,
+) -> None:
+    """The same bytes read off the model itself, built without weights on the meta device."""
+    from kvviz.probe import probe as ask
+
+    with ExitStack() as stack:
+        source = find_source(_model_argument(model, stack))
+        kv_memory(ModelSpec("", ()), tokens, batch=batch, dtype=dtype)  # the same sentences for bad numbers
+        memory = ask(source.config, tokens=tokens, batch=batch, dtype=dtype, name=source.model)
+    _show_memory(memory, as_json)
+
+
+def _show_memory(memory: Memory, as_json: bool) -> None:
+    if as_json:
+        _print_json(memory.to_dict())
+        return
+    typer.echo(f"{memory.model}, {memory.tokens:,} tokens x {memory.batch}, {memory.dtype}, {memory.view}: ", nl=False)
+    typer.echo(f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more")
 
 
 @app.command()

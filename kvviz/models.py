@@ -44,7 +44,7 @@ class Loaded:
 def count_params(config: dict[str, Any]) -> int:
     """Parameters of the model that a config describes, counted on the meta device: no weights, no memory."""
     with torch.device("meta"):
-        model = _built(_hf_config(config))
+        model = built(hf_config(config))
     return sum(p.numel() for p in model.parameters())
 
 
@@ -151,7 +151,8 @@ def _reporter(progress: Progress) -> type:
     return Reporter
 
 
-def _hf_config(config: dict[str, Any]) -> Any:
+def hf_config(config: dict[str, Any]) -> Any:
+    """A config dict as transformers' own config class; what would load code or other weights is left out."""
     from transformers import AutoConfig
 
     fields = dict(config)
@@ -178,14 +179,15 @@ def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any
     They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with
     the usual 0.02 a model repeats one token for ever, and then identical tokens would prove nothing.
     """
-    config = _hf_config(source.config or {})
+    config = hf_config(source.config or {})
     config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
     torch.manual_seed(seed)
     with torch.device(device):
-        return _built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
+        return built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
 
 
-def _built(config: Any, **options: Any) -> Any:
+def built(config: Any, **options: Any) -> Any:
+    """The decoder that a config describes, on the device of the context, its weights drawn or none (meta)."""
     from transformers import AutoModelForCausalLM
 
     try:

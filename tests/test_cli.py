@@ -32,6 +32,21 @@ def test_run_prints_one_document():
     assert document["runs"][1]["speedup"] > 0
 
 
+def test_calc_and_probe_print_the_same_document():
+    by_formula = json.loads(kvviz("calc", "tiny-gemma3", "--tokens", "40", "--view", "hf-dynamic", "--json").stdout)
+    by_model = json.loads(kvviz("probe", "tiny-gemma3", "--tokens", "40", "--json").stdout)
+    assert set(by_formula) == set(by_model)
+    assert set(by_formula["layers"][0]) == set(by_model["layers"][0])
+    for name in ("total_bytes", "per_token_bytes", "fixed_bytes", "reserved_bytes", "weights_bytes", "tokens", "dtype"):
+        assert by_formula[name] == by_model[name]
+
+
+def test_calc_of_a_published_model():
+    document = json.loads(kvviz("calc", "llama-3.1-8b", "--tokens", "131072", "--json").stdout)
+    assert (document["total_bytes"], document["per_token_bytes"]) == (16 * 2**30, 131_072)
+    assert document["weights_bytes"] == 8_030_261_248 * 2
+
+
 def test_a_config_on_standard_input():
     config = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
     done = kvviz("run", "--model", "-", "--new-tokens", "3", "--repeats", "1", stdin=config)
@@ -54,6 +69,11 @@ def test_a_config_on_standard_input():
         (["run", "--model", "tiny-gpt2", "--top-p", "2"], "top_p"),
         (["run", "--model", "tiny-gpt2", "--prompt-tokens", "1000"], "1,024 positions"),
         (["run", "--model", "tiny-gpt2", "--batch", "65"], "1 to 64"),
+        (["calc", "no-such-model"], "catalog id"),
+        (["calc", "gpt2", "--tokens", "-5"], "tokens"),
+        (["calc", "gpt2", "--dtype", "int3"], "dtype"),
+        (["calc", "gpt2", "--view", "mine"], "view"),
+        (["probe", "gpt2", "--tokens", "0"], "tokens"),
         (["frobnicate"], "No such command"),
         (["run"], "--model"),
     ],

@@ -1,6 +1,7 @@
 """The feed: deltas, catch-up, reconnection, and who may open a socket."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -67,6 +68,19 @@ def test_who_follows_the_device_is_taken_to_the_next_comparison(client):
         second = running(client.hub, 1)
         message = receive(socket)
         assert (message["comparison"], message["from"]) == (second, 0)
+
+
+def test_who_follows_the_device_sees_the_end_before_the_next_begins(hub_without_worker):
+    """Both happen between two ticks: the first one's last records still go out, and go first."""
+    feed, first = Feed(hub_without_worker), running(hub_without_worker, 2)
+    viewer = Viewer(None)
+    feed._serve([viewer])
+    hub_without_worker.record(first, {"t": "stopped"})
+    second = running(hub_without_worker, 1)
+    feed._serve([viewer])
+    messages = [json.loads(viewer.outbox.get_nowait()) for _ in range(3)]
+    assert [(m["comparison"], m["from"]) for m in messages] == [(first, 0), (first, 2), (second, 0)]
+    assert messages[1]["records"][-1]["t"] == "stopped"
 
 
 def test_an_unknown_comparison_is_said_to_be_gone(client):

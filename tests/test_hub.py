@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, why_it_ended
+from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, why_it_ended, worker_command
 from kvviz.measure import share_of_cores
 from kvviz.records import ComparisonSpec
 from kvviz.report import headline
@@ -105,6 +105,78 @@ def test_a_worker_that_can_not_start_is_given_up_on(monkeypatch):
     until(lambda: hub.worker_state == "down")
     assert hub.get(waiting).state == "queued"
     hub.close()
+
+
+# A worker that greets, then does with its first comparison what the test wants to see survived.
+ODD_WORKER = """
+import json, pathlib, sys, time
+from multiprocessing.connection import Connection
+pipe, marker = Connection(int(sys.argv[1])), pathlib.Path(sys.argv[2])
+pipe.send_bytes(b'- hello\\n' + json.dumps({"t": "hello", "rates": {}}).encode())
+job = json.loads(pipe.recv_bytes())
+first = not marker.exists()
+marker.touch()
+if first and sys.argv[3] == "die":
+    sys.exit(0)
+pipe.send_bytes((job["id"] + " loading\\n{}").encode())
+if first:
+    time.sleep(60)
+pipe.send_bytes((job["id"] + ' failed\\n{"message": "second worker"}').encode())
+pipe.recv_bytes()
+"""
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """`odd("die")` is a hub whose first worker ends when it is handed work; with "hang" it loads for ever."""
+    hubs = []
+
+    def make(habit):
+        hub = Hub(lambda fd, cores: [sys.executable, "-c", ODD_WORKER, str(fd), str(tmp_path / "marker"), habit])
+        hub.start()
+        hubs.append(hub)
+        return hub
+
+    yield make
+    for hub in hubs:
+        hub.close()
+
+
+def test_work_that_was_handed_over_but_never_begun_is_not_lost(odd):
+    hub = odd("die")
+    assert finished(hub, hub.submit(SHORT)).message == "second worker"
+
+
+def test_loading_can_be_stopped_too(odd):
+    hub = odd("hang")
+    stuck, after = hub.submit(SHORT), hub.submit(SHORT)
+    until(lambda: hub.get(stuck).state == "loading")
+    hub.stop(stuck)
+    assert hub.get(stuck).state == "stopped"
+    assert finished(hub, after).message == "second worker"
+    assert hub.get(stuck).state == "stopped"
+
+
+def test_a_process_that_can_not_be_made_does_not_end_the_hub(monkeypatch):
+    monkeypatch.setattr("kvviz.hub.PATIENCE", (0.01, 0.01))
+
+    def no_memory(descriptor, cores):
+        raise OSError("Cannot allocate memory")
+
+    hub = Hub(no_memory)
+    hub.start()
+    until(lambda: hub.worker_state == "down")
+    hub._command = lambda descriptor, cores: worker_command(descriptor, "")
+    assert finished(hub, hub.submit(SHORT)).state == "done"
+    hub.close()
+
+
+def test_the_last_result_stays_when_a_waiting_comparison_is_stopped(hub):
+    first = hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=200, repeats=1))
+    second = hub.submit(SHORT)
+    hub.stop(second)
+    finished(hub, first)
+    assert hub.latest().id == first
 
 
 def test_the_worker_leaves_when_the_server_is_killed():

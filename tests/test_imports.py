@@ -16,14 +16,26 @@ FLOORS = [
     {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
-    {"proof", "engine"},
+    {"proof", "engine", "probe"},
     {"perform", "watching"},
     {"comparing"},
     {"worker", "hub"},
     {"feed", "cli"},
     {"ui"},
 ]
-TORCH = {"watching", "decode", "snapshot", "allocator", "proof", "device", "models", "perform", "engine", "worker"}
+TORCH = {
+    "probe",
+    "watching",
+    "decode",
+    "snapshot",
+    "allocator",
+    "proof",
+    "device",
+    "models",
+    "perform",
+    "engine",
+    "worker",
+}
 
 
 def sources():

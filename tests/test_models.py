@@ -73,6 +73,15 @@ def test_a_folder_without_tokenizer_takes_bytes(folder, tmp_path):
     assert isinstance(loaded(tmp_path).codec, ByteCodec)
 
 
+def test_a_broken_tokenizer_is_named(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "tokenizer.json").write_text("{}")
+    model = loaded(tmp_path)
+    assert isinstance(model.codec, ByteCodec)
+    assert "can't be read" in model.codec.note
+
+
 def test_pickled_weights_are_never_loaded(tmp_path, folder):
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")

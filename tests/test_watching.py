@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 import kvviz
 from kvviz import KvvizError, compare, recording, watch
+from kvviz.models import hf_config
 
 IDS = torch.randint(0, 256, (1, 20), generator=torch.Generator().manual_seed(2))
 
@@ -104,7 +105,7 @@ def test_compare_by_name(tmp_path):
 
 
 def test_compare_a_model_of_ones_own():
-    model = AutoModelForCausalLM.from_config(kvviz.models._hf_config(dict(OWN)), dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(hf_config(dict(OWN)), dtype=torch.float32).eval()
     result = compare(model, new_tokens=4, repeats=1, prompt_tokens=9)
     assert (result.document["weights"], result.document["identical"]) == ("given", True)
     assert hooks(model) == 0

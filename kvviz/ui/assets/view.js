@@ -137,11 +137,16 @@ export class Figures {
 
   call(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
-    put(this.big, best ? `${times(best.speedup)} faster with the cache` : "")
+    put(this.big, best ? verdict(best.speedup) : "")
     const [words, good] = identity(state)
     put(this.badge, words)
     this.badge.dataset.good = String(good)
   }
+}
+
+function verdict(speedup) {
+  if (speedup >= 1.05) return `${times(speedup)} faster with the cache`
+  return `The cache brings nothing here: ${times(speedup)}`
 }
 
 // The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.
