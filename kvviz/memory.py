@@ -132,7 +132,8 @@ def _layer_memory(index: int, layer: LayerSpec, tokens: int, batch: int, dtype: 
         value_shape=(batch, layer.kv_heads, kept, layer.value_dim),
         state_bytes=0,
         nbytes=size,
-        allocated=size,
+        # transformers' window is a view of W - 1 tokens into a storage of W
+        allocated=layer_bytes(layer, tokens, batch, dtype, "architecture"),
     )
 
 

@@ -20,6 +20,7 @@ def test_spec_and_probe_agree_to_the_byte(row):
     assert formula.total_bytes == asked.total_bytes
     assert formula.per_token_bytes == asked.per_token_bytes
     assert [layer.nbytes for layer in formula.layers] == [layer.nbytes for layer in asked.layers]
+    assert formula.reserved_bytes == asked.reserved_bytes
     assert asked.weights_bytes == row.params * 2
 
 
