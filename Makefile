@@ -1,11 +1,11 @@
-# make run: the dashboard. make test: all tests. Each sets up what it needs.
+# make run: the dashboard. make test: all tests. make train: the small story models. Each sets up what it needs.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check python
+.PHONY: run test check python train
 
 run: $(VENV)/.app
 	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
@@ -19,6 +19,9 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 python: $(VENV)/.app
+
+train: $(VENV)/.app
+	$(VENV)/bin/python -m training
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -90,6 +90,32 @@ def test_what_can_not_fit_is_said_before_it_is_run(page):
     assert "16.0 GiB" in page.warning[0].value
 
 
+def test_sampling_and_stopping_reach_the_work(page):
+    page.number_input(key="temperature").set_value(0.8).run()
+    page.number_input(key="top_k").set_value(40)
+    page.number_input(key="seed").set_value(7)
+    page.number_input(key="batch").set_value(3)
+    page.text_input(key="stop_text").set_value("The end")
+    page.checkbox(key="stop_at_eos").check()
+    page.selectbox(key="attn").select("eager")
+    page.selectbox(key="dtype").select("bfloat16")
+    page.button(key="run").click().run()
+    work = page.hub.latest().spec
+    assert (work.sampling.temperature, work.sampling.top_k, work.sampling.top_p, work.sampling.seed) == (
+        0.8,
+        40,
+        None,
+        7,
+    )
+    assert (work.batch, work.stop_text, work.stop_at_eos, work.attn, work.dtype) == (
+        3,
+        "The end",
+        True,
+        "eager",
+        "bfloat16",
+    )
+
+
 def test_presets_fill_the_prompt(page):
     pills(page, "preset").set_value("Code").run()
     assert page.text_area(key="prompt").value == PROMPTS["Code"]

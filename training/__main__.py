@@ -1,0 +1,102 @@
+"""``python -m training``: tokenizer, both models, evaluation and model cards, from nothing but a seed."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from training.architectures import SPECS, Spec, build
+from training.evaluate import prepare_exam
+from training.grammar import Grammar
+from training.loop import Settings, State, train
+from training.publish import publish
+from training.stories import GENERATOR_VERSION, NEW_SEEDS, TRAIN, build_grammar
+from training.tokens import cached_stream, stream, train_tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+CURVE_TOKENS = 16_385
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What all models share: grammar, tokenizer and training tokens."""
+
+    grammar: Grammar
+    tokenizer: Tokenizer
+    tokens: np.ndarray
+    seed: int
+
+
+def arguments() -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    parser.add_argument("--only", choices=sorted(SPECS), help="train this model only")
+    parser.add_argument("--steps", type=int, help="training steps (default: as in the model's specification)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "kvviz" / "catalog" / "bundled",
+        help="where the finished models go",
+    )
+    parser.add_argument("--work", type=Path, default=ROOT / "training" / "work", help="checkpoints and corpus")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def tokenizer_at(path: Path, grammar: Grammar, seed: int) -> Tokenizer:
+    """The tokenizer of the work folder; made on the first run."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        train_tokenizer(grammar, seed).save(str(path))
+    return Tokenizer.from_file(str(path))
+
+
+def prepare(work: Path, seed: int, tokens: int) -> Lesson:
+    """Grammar, tokenizer and ``tokens`` training tokens."""
+    grammar = build_grammar()
+    tokenizer = tokenizer_at(work / "tokenizer.json", grammar, seed)
+    corpus = cached_stream(work / "train.npy", grammar, tokenizer, TRAIN, seed, tokens)
+    return Lesson(grammar, tokenizer, corpus, seed)
+
+
+def teach(spec: Spec, settings: Settings, lesson: Lesson, work: Path) -> tuple[PreTrainedModel, State]:
+    """A trained model and its curve; resumes where an earlier run stopped."""
+    model = build(spec, lesson.tokenizer.get_vocab_size(), settings.seed)
+    held = stream(lesson.grammar, lesson.tokenizer, NEW_SEEDS, lesson.seed, CURVE_TOKENS)
+    checkpoint = work / f"{spec.name}-{settings.steps}.pt"
+    return model, train(model, spec, settings, lesson.tokens, held, checkpoint)
+
+
+def main() -> None:
+    """Train, evaluate, write."""
+    options = arguments()
+    logging.set_verbosity_error()
+    torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(True)
+    specs = [spec for name, spec in SPECS.items() if options.only in (None, name)]
+    plans = [(spec, Settings(steps=options.steps or spec.steps, seed=options.seed)) for spec in specs]
+    need = max(settings.steps * settings.batch_tokens for _, settings in plans) + 2 * 2048
+    work = options.work / f"generator-{GENERATOR_VERSION}-seed-{options.seed}"
+    lesson = prepare(work, options.seed, need)
+    trained = [(spec, settings, *teach(spec, settings, lesson, work)) for spec, settings in plans]
+    exam = prepare_exam(lesson.grammar, lesson.tokenizer, lesson.tokens, lesson.seed)
+    for spec, settings, model, state in trained:
+        seen = lesson.tokens[: settings.steps * settings.batch_tokens]
+        report(publish(model, spec, settings, state, exam, seen, options.out))
+
+
+def report(card: dict) -> None:
+    """The main figures of a card, on the terminal."""
+    print(card["name"], card["weights"]["stored_as"], card["weights"]["bytes"], "bytes")
+    for label, found in (card["perplexity"] | card["quality"]).items():
+        print(f"  {label}:", ", ".join(f"{key} {value:.4g}" for key, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The text of a model card, out of a dictionary of measured values."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_TEXT = Path(__file__).with_name("card.md")
+_QUALITY_HEAD = ("Run", "Continuations", "Sentences", "Parse", "Names stay the same", "8-grams recited")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence]) -> str:
+    """A Markdown table; floats get three decimals."""
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with one decimal."""
+    return f"{100 * share:.1f} %"
+
+
+def quote(text: str) -> str:
+    """Text as an indented block, exactly as it is."""
+    return "\n".join("    " + line for line in text.split("\n"))
+
+
+def readme(card: dict) -> str:
+    """The model card as Markdown."""
+    training, weights = card["training"], card["weights"]
+    return _TEXT.read_text(encoding="utf-8").format(
+        **{key: card[key] for key in ("name", "title", "held_tokens", "ngram_order", "continuation_tokens")},
+        **card["data"],
+        **card["environment"],
+        **weights["loss_change"],
+        **{key: weights[key] for key in ("stored_as", "bytes", "sha256")},
+        **_tables(card),
+        curve_length=training["curve_length"],
+        fresh=percent(card["fresh_text_recited"]),
+        known=percent(card["outside_known_words"]),
+        samples="\n\n".join(map(_sample, card["samples"])),
+    )
+
+
+def _tables(card: dict) -> dict[str, str]:
+    batch = card["training"]["batch_tokens"]
+    curve = [(step, step * batch, loss, held) for step, loss, held in card["curve"]]
+    perplexity = [(label, found["model"], found["ngram"]) for label, found in card["perplexity"].items()]
+    return {
+        "sizes_table": table(("Size", "Value"), _texts(card["sizes"])),
+        "settings_table": table(("Setting", "Value"), _texts(card["training"])),
+        "curve_table": table(("Step", "Tokens", "Training loss", "Held-out loss"), curve),
+        "perplexity_table": table(("Held-out text", "This model", "n-gram"), perplexity),
+        "position_table": table(("Positions", "Perplexity"), card["perplexity_by_position"].items()),
+        "quality_table": table(_QUALITY_HEAD, map(_quality_row, card["quality"].items())),
+    }
+
+
+def _texts(values: dict) -> list[tuple[str, str]]:
+    return [(key, str(value)) for key, value in values.items()]
+
+
+def _quality_row(entry: tuple[str, dict]) -> tuple:
+    label, found = entry
+    shares = (percent(found[key]) for key in ("parsed", "consistent", "recited"))
+    return label, found["continuations"], found["sentences"], *shares
+
+
+def _sample(sample: dict) -> str:
+    flaw = f" ({'; '.join(sample['flaws'])})" if sample["flaws"] else ""
+    return f"**{sample['run']}**{flaw}\n\n{quote(sample['prompt'] + ' >>>' + sample['continuation'])}"

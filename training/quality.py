@@ -1,0 +1,153 @@
+"""Measures of what a model writes: sentences that parse, names that stay, and how much is recited."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.grammar import Grammar
+from training.lexicon import GENDER, KINDS
+from training.stories import sentences
+from training.tokens import SEPARATOR
+
+_INTRODUCTION = re.compile(r"\b([a-z]+) (?:named|called) ([A-Z][A-Za-z'-]*)")
+_WORDS = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
+GRAM = 8
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Shares (0 to 1) over the continuations of one run; ``sentences`` is how many were complete."""
+
+    continuations: int
+    sentences: int
+    parsed: float
+    consistent: float
+    recited: float
+
+
+class Cast:
+    """Who has been introduced in a story, with kind and gender."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, str] = {}
+
+    def allows(self, grammar: Grammar, sentence: str) -> bool:
+        """Whether a sentence fits the story so far; introductions in it are taken in first."""
+        return self._introduce(sentence) and self._names(grammar, sentence) and self._features(grammar, sentence)
+
+    def _introduce(self, sentence: str) -> bool:
+        """False when somebody is introduced a second time as another kind."""
+        return all(
+            self._kinds.setdefault(name, kind) == kind
+            for kind, name in _INTRODUCTION.findall(sentence)
+            if kind in KINDS
+        )
+
+    def _names(self, grammar: Grammar, sentence: str) -> bool:
+        """Every proper name has been introduced; a capitalised word that is not in the grammar is one."""
+        known = words_of(grammar)
+        capitals = [word for word in _WORDS.findall(sentence) if word[0].isupper()]
+        names = [word for word in capitals if word in GENDER or word[0].lower() + word[1:] not in known]
+        return all(name in self._kinds for name in names if name != "I")
+
+    def _features(self, grammar: Grammar, sentence: str) -> bool:
+        """Pronouns have the gender, and ``the ... fox`` the kind, of somebody in the story."""
+        found = grammar.parse(sentence) or {}
+        genders = {GENDER.get(name) for name in self._kinds}
+        kinds = set(self._kinds.values())
+        return all(_fits(found, variable, genders, kinds) for variable in "AB")
+
+
+def _fits(found: dict[str, str], variable: str, genders: set, kinds: set) -> bool:
+    gender, kind = found.get(f"{variable}.g"), found.get(f"{variable}.kind")
+    return (gender is None or gender in genders) and (kind is None or kind in kinds)
+
+
+_KNOWN: dict[int, frozenset[str]] = {}
+
+
+def words_of(grammar: Grammar) -> frozenset[str]:
+    """Words of the grammar without the names."""
+    if id(grammar) not in _KNOWN:
+        _KNOWN[id(grammar)] = grammar.vocabulary() - GENDER.keys()
+    return _KNOWN[id(grammar)]
+
+
+def consistent(grammar: Grammar, prompt: str, continuation: str) -> bool:
+    """Whether all complete sentences of a continuation keep to the characters that its story introduced.
+
+    A separator ends a story: behind it everybody has to be introduced anew.
+    """
+    stories = continuation.split(SEPARATOR)
+    for number, story in enumerate(stories):
+        people = Cast()
+        for sentence in sentences(prompt) if number == 0 else []:
+            people.allows(grammar, sentence)
+        if not all(people.allows(grammar, sentence) for sentence in sentences(story)):
+            return False
+    return True
+
+
+def parses(grammar: Grammar, continuation: str) -> list[bool]:
+    """Per complete sentence of a continuation, whether the grammar covers it."""
+    return [
+        grammar.parse(sentence) is not None for story in continuation.split(SEPARATOR) for sentence in sentences(story)
+    ]
+
+
+def grams(texts: Iterable[str], size: int = GRAM) -> np.ndarray:
+    """Hashes (uint64) of all runs of ``size`` words within a story; case and punctuation do not count."""
+    parts = [_hashes(story, size) for text in texts for story in text.split(SEPARATOR)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+
+
+def _hashes(story: str, size: int) -> np.ndarray:
+    words = np.array([hash_word(word) for word in _WORDS.findall(story.lower())], dtype=np.uint64)
+    if len(words) < size:
+        return np.zeros(0, np.uint64)
+    weights = np.array([pow(0x9E3779B97F4A7C15, k, 2**64) for k in range(size)], dtype=np.uint64)
+    return (np.lib.stride_tricks.sliding_window_view(words, size) * weights).sum(1, dtype=np.uint64)
+
+
+_HASHES: dict[str, int] = {}
+
+
+def hash_word(word: str) -> int:
+    """A stable 64-bit number for a word."""
+    if word not in _HASHES:
+        value = 0xCBF29CE484222325
+        for byte in word.encode():
+            value = (value ^ byte) * 0x100000001B3 % 2**64
+        _HASHES[word] = value
+    return _HASHES[word]
+
+
+def recited(found: np.ndarray, training: np.ndarray) -> float:
+    """Share of the runs of words that also stand in the training text."""
+    return float(np.isin(found, training).mean()) if len(found) else 0.0
+
+
+def measure(grammar: Grammar, prompts: list[str], continuations: list[str], training: np.ndarray) -> Quality:
+    """All measures over the continuations; ``training`` holds the distinct runs of the training text."""
+    done = [ok for text in continuations for ok in parses(grammar, text)]
+    kept = [consistent(grammar, *pair) for pair in zip(prompts, continuations, strict=True)]
+    return Quality(
+        len(continuations),
+        len(done),
+        sum(done) / max(1, len(done)),
+        sum(kept) / max(1, len(kept)),
+        recited(grams(continuations), training),
+    )
+
+
+def known_words(grammar: Grammar, text: str) -> float:
+    """Share of the words of a text that are words or names of the grammar."""
+    known = {word.lower() for word in words_of(grammar)} | {name.lower() for name in GENDER}
+    found = [word.lower() for story in _stories(text) for word in _WORDS.findall(story)]
+    return sum(word in known for word in found) / max(1, len(found))
+
+
+def _stories(text: str) -> Iterator[str]:
+    yield from text.split(SEPARATOR)
