@@ -48,11 +48,14 @@ def open_recording() -> None:
     with st.expander("Open a recording"):
         st.markdown("`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device.")
         file = st.file_uploader("Recording", type="json", key="recording", label_visibility="collapsed")
-    if file is None or st.session_state.get("opened") == file.file_id:
+    if file is None:
         return
-    st.session_state.opened = file.file_id
-    try:
-        st.query_params["comparison"] = hub().adopt(recording.loads(file.getvalue()))
-        st.rerun()
-    except KvvizError as error:
-        st.error(str(error))
+    if st.session_state.get("opened") != file.file_id:
+        st.session_state.opened, st.session_state.unreadable = file.file_id, ""
+        try:
+            st.query_params["comparison"] = hub().adopt(recording.loads(file.getvalue()))
+            st.rerun()
+        except KvvizError as error:
+            st.session_state.unreadable = str(error)  # it stays for as long as the file does
+    if st.session_state.unreadable:
+        st.error(st.session_state.unreadable)

@@ -91,7 +91,7 @@ def open_page(chromium, server):
         context = chromium.new_context(viewport={"width": 1280, "height": 1600}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",

@@ -53,7 +53,6 @@ class Live {
     )
     root.kvState = () => this.state // for the curious, and for tests
     root.kvFeed = () => this.feed
-    root.kvView = () => this
     this.resizer = new ResizeObserver(() => this.chart.resize())
     this.resizer.observe(root)
   }
