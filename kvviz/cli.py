@@ -15,10 +15,12 @@ import typer
 
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
-from kvviz.memory import DTYPE_BYTES, Memory, human, kv_memory
+from kvviz.memory import Memory, human, kv_memory
+from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling
-from kvviz.sources import BUNDLED, find_source
+from kvviz.sources import BUNDLED, Source, find_source
 from kvviz.spec import ModelSpec
+from kvviz.views import VIEWS
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
 
@@ -44,7 +46,7 @@ def models_command(as_json: AsJson = False) -> None:
             "id": row.id,
             "family": row.family,
             "title": row.title,
-            "layers": row.config.get("num_hidden_layers", row.config.get("n_layer")),
+            "layers": ModelSpec.from_config(row.config).decoder_layers,
             "params": row.params,
             "weights": "bundled" if (BUNDLED / row.id / "config.json").is_file() else "random",
             "source": row.source,
@@ -58,33 +60,66 @@ def models_command(as_json: AsJson = False) -> None:
         typer.echo(f"{row['id']:<20}{row['title']:<34}{row['layers']:>4} layers {row['params']:>16,} parameters")
 
 
+Tokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]
+Batch = Annotated[int, typer.Option(help="Sequences.")]
+SourceTokens = Annotated[int | None, typer.Option(help="Length of an encoder's output; as --tokens if not given.")]
+ModelArgument = Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")]
+
+
 @app.command()
 def calc(
-    model: Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")],
-    tokens: Annotated[int, typer.Option(help="Tokens in the cache.")] = 1024,
-    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
-    dtype: Annotated[str, typer.Option(help="Of the cache: float32, bfloat16, float16.")] = "bfloat16",
-    weights_dtype: Annotated[str | None, typer.Option(help="Of the weights; the cache's if not given.")] = None,
-    view: Annotated[str, typer.Option(help="architecture or hf-dynamic.")] = "architecture",
+    model: ModelArgument,
+    tokens: Tokens = 1024,
+    batch: Batch = 1,
+    dtype: Annotated[str, typer.Option(help=f"Of the cache: {', '.join(PRECISIONS)}.")] = "bfloat16",
+    weights_dtype: Annotated[str | None, typer.Option(help=f"Of the weights: {', '.join(WEIGHT_BITS)}.")] = None,
+    view: Annotated[str, typer.Option(help=f"Whose bytes: {', '.join(VIEWS)}.")] = "architecture",
+    tensor_parallel: Annotated[int, typer.Option(help="Devices that share the heads; the figures are each one's.")] = 1,
+    beams: Annotated[int, typer.Option(help="Beams of each sequence.")] = 1,
+    source_tokens: SourceTokens = None,
     as_json: AsJson = False,
 ) -> None:
     """Bytes of a model's KV cache by a closed form, layer by layer."""
     with ExitStack() as stack:
         source = find_source(_model_argument(model, stack))
-        element = DTYPE_BYTES.get(weights_dtype or dtype)
-        if element is None:
-            raise KvvizError(f"weights dtype is {weights_dtype!r}; it is one of {', '.join(DTYPE_BYTES)}")
-        weights = source.params * element if source.params is not None else None
-        memory = kv_memory(source.spec, tokens, batch=batch, dtype=dtype, view=view, weights_bytes=weights)
+        memory = kv_memory(
+            _spec(source),
+            tokens,
+            batch=batch,
+            dtype=dtype,
+            view=view,
+            beams=beams,
+            tensor_parallel=tensor_parallel,
+            source_tokens=source_tokens,
+            weights_bytes=_weights_bytes(source, weights_dtype, dtype, tensor_parallel),
+        )
     _show_memory(memory, as_json)
+
+
+def _spec(source: Source) -> ModelSpec:
+    if source.spec is None:
+        raise KvvizError(f"the config of {source.model} is not known before it is fetched; give its config.json")
+    return source.spec
+
+
+def _weights_bytes(source: Source, weights_dtype: str | None, dtype: str, devices: int) -> int | None:
+    """Of the weights, in the cache's dtype where none is given and that one is a weights' dtype.
+
+    None where the parameters aren't known, or how an engine shares them out over devices.
+    """
+    if weights_dtype is None:
+        weights_dtype = dtype if dtype in WEIGHT_BITS else "bfloat16"
+    size = weight_bytes(source.params or 0, weights_dtype)
+    return size if source.params is not None and devices == 1 else None
 
 
 @app.command()
 def probe(
-    model: Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")],
-    tokens: Annotated[int, typer.Option(help="Tokens in the cache: a prefill of all but one, and one step.")] = 1024,
-    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
+    model: ModelArgument,
+    tokens: Tokens = 1024,
+    batch: Batch = 1,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16.")] = "bfloat16",
+    source_tokens: SourceTokens = None,
     as_json: AsJson = False,
 ) -> None:
     """The same bytes read off the model itself, built without weights on the meta device."""
@@ -92,8 +127,11 @@ def probe(
 
     with ExitStack() as stack:
         source = find_source(_model_argument(model, stack))
-        kv_memory(ModelSpec("", ()), tokens, batch=batch, dtype=dtype)  # the same sentences for bad numbers
-        memory = ask(source.config, tokens=tokens, batch=batch, dtype=dtype, name=source.model)
+        # the same sentences for bad numbers
+        kv_memory(ModelSpec("", ()), tokens, batch=batch, dtype=dtype, view="hf-dynamic", source_tokens=source_tokens)
+        memory = ask(
+            source.config, tokens=tokens, batch=batch, dtype=dtype, name=source.model, source_tokens=source_tokens
+        )
     _show_memory(memory, as_json)
 
 
@@ -101,8 +139,13 @@ def _show_memory(memory: Memory, as_json: bool) -> None:
     if as_json:
         _print_json(memory.to_dict())
         return
-    typer.echo(f"{memory.model}, {memory.tokens:,} tokens x {memory.batch}, {memory.dtype}, {memory.view}: ", nl=False)
-    typer.echo(f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more")
+    each = f", each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
+    sequences = f" x {memory.batch}" + (f" x {memory.beams} beams" if memory.beams > 1 else "")
+    typer.echo(f"{memory.model}, {memory.tokens:,} tokens{sequences}, {memory.dtype}, {memory.view}{each}: ", nl=False)
+    typer.echo(
+        f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more", nl=False
+    )
+    typer.echo(f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else "")
 
 
 @app.command()

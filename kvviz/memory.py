@@ -1,39 +1,29 @@
 """Bytes of a cache, worked out from a ModelSpec: which tokens each layer holds, times what a token takes.
 
-Standard library only. Every function names its view: whose bytes they are.
+Standard library only. Every figure names its view: whose bytes it is (`kvviz.views`).
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kvviz.errors import ConfigError
-from kvviz.spec import LayerSpec, ModelSpec
+from kvviz.fields import LARGEST, shown
+from kvviz.layers import LayerSpec
+from kvviz.precision import precision
+from kvviz.spec import ModelSpec
+from kvviz.views import Case, Kept, view_named
 
-# Bytes of one element; the names are torch's.
+# Bytes of one element of a tensor; the names are torch's.
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-
-
-def held(layer: LayerSpec, tokens: int, view: str = "hf-dynamic") -> int:
-    """Tokens that a layer holds once `tokens` have passed, while decoding.
-
-    `architecture`: a window of W needs W. `hf-dynamic`: transformers' DynamicSlidingWindowLayer keeps W - 1,
-    since the token being decoded comes on top (transformers/src/transformers/cache_utils.py).
-    """
-    if layer.kind in ("none", "shared"):
-        return 0
-    if layer.window is None:
-        return tokens
-    return min(tokens, layer.window - (view == "hf-dynamic"))
-
-
-def layer_bytes(layer: LayerSpec, tokens: int, batch: int = 1, dtype: str = "float32", view: str = "hf-dynamic") -> int:
-    """Bytes of one layer's keys and values: batch x tokens held x heads x (key dim + value dim) x element bytes."""
-    return batch * held(layer, tokens, view) * layer.elements_per_token * DTYPE_BYTES[dtype]
 
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """One layer's cache, worked out or probed: its format, the tokens seen and held, their bytes."""
+    """One layer's cache, worked out or probed: its format, the tokens seen and held, their bytes.
+
+    `state_bytes`: of whatever it keeps beside keys and values; `constant_bytes`: of what does not grow with tokens.
+    """
 
     index: int
     kind: str
@@ -49,10 +39,20 @@ class LayerMemory:
     nbytes: int
     allocated: int
 
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes that do not grow with tokens: recurrent states, and what was written once from an encoder."""
+        if self.kind == "cross":
+            return self.nbytes
+        return self.state_bytes if self.kind in ("linear", "hybrid") else 0
+
 
 @dataclass(frozen=True)
 class Memory:
-    """A cache's bytes by layer, in one view. `method` says how they were found: spec (a formula) or probe."""
+    """A cache's bytes by layer, in one view. `method` says how they were found: spec (a formula) or probe.
+
+    With `tensor_parallel` > 1 they are those of each single device.
+    """
 
     model: str
     source: str
@@ -64,10 +64,13 @@ class Memory:
     layers: tuple[LayerMemory, ...]
     per_token_bytes: int
     weights_bytes: int | None = None
+    beams: int = 1
+    tensor_parallel: int = 1
+    source_tokens: int | None = None
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the tokens held, over all layers."""
+        """Bytes of the tokens held and the states, over all layers."""
         return sum(layer.nbytes for layer in self.layers)
 
     @property
@@ -77,18 +80,21 @@ class Memory:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes that do not grow with tokens: the layers' states."""
-        return sum(layer.state_bytes for layer in self.layers)
+        """Bytes that do not grow with tokens."""
+        return sum(layer.fixed_bytes for layer in self.layers)
+
+    @property
+    def plateau_bytes(self) -> int:
+        """Bytes of windows that are full: they have grown, and grow no more."""
+        full = (row for row in self.layers if row.window is not None and row.held < row.seen)
+        return sum(row.nbytes - row.fixed_bytes for row in full)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `calc` and `probe`."""
         data = asdict(self)
-        for name in ("total_bytes", "reserved_bytes", "fixed_bytes"):
+        for name in ("total_bytes", "reserved_bytes", "fixed_bytes", "plateau_bytes"):
             data[name] = getattr(self, name)
         return data
-
-
-VIEWS = ("architecture", "hf-dynamic")
 
 
 def kv_memory(
@@ -98,27 +104,112 @@ def kv_memory(
     batch: int = 1,
     dtype: str = "bfloat16",
     view: str = "architecture",
+    beams: int = 1,
+    tensor_parallel: int = 1,
+    source_tokens: int | None = None,
     weights_bytes: int | None = None,
 ) -> Memory:
-    """The cache of `spec` after `tokens` tokens: batch x tokens held x KV heads x (key + value dim) x element bytes.
+    """The cache of `spec` after `tokens` tokens of each sequence: sum over layers of tokens held x what a token takes.
 
+    `source_tokens`: length of an encoder's output; where it is not given, what the architecture fixes, else `tokens`.
     Raises ConfigError for a count, a dtype or a view that there is not.
     """
-    if view not in VIEWS:
-        raise ConfigError(f"view is {view!r}; it is one of {', '.join(VIEWS)}")
-    if dtype not in DTYPE_BYTES:
-        raise ConfigError(f"dtype is {dtype!r}; it is one of {', '.join(DTYPE_BYTES)}")
-    for name, value in (("tokens", tokens), ("batch", batch)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**40:
-            raise ConfigError(f"{name} is {value!r}; it is a whole number of at least 1")
-    layers = tuple(_layer_memory(i, layer, tokens, batch, dtype, view) for i, layer in enumerate(spec.layers))
-    more = cache_bytes(spec, tokens + 1, batch, dtype, view) - cache_bytes(spec, tokens, batch, dtype, view)
-    return Memory(spec.name, spec.source, "spec", view, tokens, batch, dtype, layers, more, weights_bytes)
+    counts = {"tokens": tokens, "batch": batch, "beams": beams, "tensor_parallel": tensor_parallel}
+    for name, value in counts.items():
+        _check_count(name, value)
+    _check_dtype(dtype, view)
+    if source_tokens is not None:
+        _check_count("source_tokens", source_tokens)
+    else:
+        source_tokens = _source_tokens(spec, tokens)
+    layers = tuple(split(layer, tensor_parallel) for layer in spec.layers)
+    rows, more = (
+        _rows(spec, layers, Case(count, source_tokens, precision(dtype), spec.state_float32), view)
+        for count in (tokens, tokens + 1)
+    )
+    sequences = batch * beams
+    return Memory(
+        model=spec.name,
+        source=spec.source,
+        method="spec",
+        view=view,
+        tokens=tokens,
+        batch=batch,
+        dtype=precision(dtype).name,
+        layers=tuple(_layer_memory(*row, tokens, source_tokens, sequences) for row in rows),
+        per_token_bytes=sequences * (_total(more) - _total(rows)),
+        weights_bytes=weights_bytes,
+        beams=beams,
+        tensor_parallel=tensor_parallel,
+        source_tokens=source_tokens if any(layer.kind == "cross" for layer in layers) else None,
+    )
 
 
-def _layer_memory(index: int, layer: LayerSpec, tokens: int, batch: int, dtype: str, view: str) -> LayerMemory:
-    kept = held(layer, tokens, view)
-    size = layer_bytes(layer, tokens, batch, dtype, view)
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LARGEST:
+        raise ConfigError(f"{name} is {shown(value)}; it is a whole number of at least 1")
+
+
+def _check_dtype(dtype: str, view: str) -> None:
+    row, offered = precision(dtype), view_named(view).dtypes
+    if row.name not in offered:
+        raise ConfigError(f"the view {view} has no cache in {row.name}; it has {', '.join(offered)}")
+
+
+def _source_tokens(spec: ModelSpec, tokens: int) -> int:
+    """What stands in the cross-attention: fixed by the architecture, else as many as there are tokens.
+
+    A decoder that attends to images has none of them without an image.
+    """
+    if spec.source_tokens is not None:
+        return spec.source_tokens
+    return tokens if spec.crossing else 0
+
+
+def split(layer: LayerSpec, devices: int) -> LayerSpec:
+    """A layer on each of `devices` devices: its KV heads shared out, or repeated where there are fewer heads.
+
+    A latent row is on every device. Source: vLLM's model code,
+    https://github.com/vllm-project/vllm/blob/001cabc1/vllm/model_executor/models/llama.py
+    """
+    if devices == 1 or not layer.kv_heads or layer.latent:
+        return _check_states(layer, devices)
+    heads = layer.kv_heads
+    if heads % devices and devices % heads:
+        raise ConfigError(
+            f"tensor_parallel is {devices}; it has to divide the {heads} KV heads or be a multiple of them"
+        )
+    stored = split(layer.stored, devices) if layer.stored else None
+    return _check_states(replace(layer, kv_heads=max(1, heads // devices), stored=stored), devices)
+
+
+def _check_states(layer: LayerSpec, devices: int) -> LayerSpec:
+    if devices > 1 and layer.states:
+        raise ConfigError(
+            "how recurrent states are shared out over devices differs by engine; tensor_parallel has to be 1"
+        )
+    return layer
+
+
+Row = tuple[int, LayerSpec, Kept]
+
+
+def _rows(spec: ModelSpec, layers: Sequence[LayerSpec], case: Case, view: str) -> list[Row]:
+    """Each layer with its number and what it keeps; layers that attend to an encoder have the numbers of the others."""
+    own = spec.decoder_layers
+    kept = view_named(view).keep(layers, case)
+    shown_as = [layer.as_stored if view.startswith("hf") else layer for layer in layers]
+    return [(i if i < own else i - own, layer, kept[i]) for i, layer in enumerate(shown_as)]
+
+
+def _total(rows: Sequence[Row]) -> int:
+    return sum(kept.nbytes for _, _, kept in rows)
+
+
+def _layer_memory(
+    index: int, layer: LayerSpec, kept: Kept, tokens: int, source_tokens: int, sequences: int
+) -> LayerMemory:
+    shape = (sequences, layer.kv_heads, kept.held) if layer.kv_heads else ()
     return LayerMemory(
         index=index,
         kind=layer.kind,
@@ -126,20 +217,19 @@ def _layer_memory(index: int, layer: LayerSpec, tokens: int, batch: int, dtype: 
         key_dim=layer.key_dim,
         value_dim=layer.value_dim,
         window=layer.window,
-        seen=tokens,
-        held=kept,
-        key_shape=(batch, layer.kv_heads, kept, layer.key_dim),
-        value_shape=(batch, layer.kv_heads, kept, layer.value_dim),
-        state_bytes=0,
-        nbytes=size,
-        # transformers' window is a view of W - 1 tokens into a storage of W
-        allocated=layer_bytes(layer, tokens, batch, dtype, "architecture"),
+        seen=source_tokens if layer.kind == "cross" else tokens,
+        held=kept.held,
+        key_shape=(*shape, layer.key_dim) if shape else (),
+        value_shape=(*shape, layer.value_dim) if shape else (),
+        state_bytes=sequences * kept.state_bytes,
+        nbytes=sequences * kept.nbytes,
+        allocated=sequences * kept.allocated,
     )
 
 
 def cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "float32", view: str = "hf-dynamic") -> int:
     """Bytes of the whole cache after `tokens` tokens: the sum over layers."""
-    return sum(layer_bytes(layer, tokens, batch, dtype, view) for layer in spec.layers)
+    return kv_memory(spec, tokens, batch=batch, dtype=dtype, view=view).total_bytes
 
 
 def peak_cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "float32") -> int:
@@ -147,8 +237,8 @@ def peak_cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = 
 
     A window's slack is not counted on: right after a long prefill a sliding layer is a view of the whole prefill.
     """
-    elements = sum(layer.elements_per_token for layer in spec.layers if layer.kind not in ("none", "shared"))
-    return batch * tokens * elements * DTYPE_BYTES[dtype]
+    layers = tuple(replace(layer.as_stored, window=None) for layer in spec.layers)
+    return cache_bytes(replace(spec, layers=layers), tokens, batch, dtype)
 
 
 def logits_bytes(spec: ModelSpec, batch: int = 1, dtype: str = "float32") -> int:

@@ -187,15 +187,26 @@ def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any
 
 
 def built(config: Any, **options: Any) -> Any:
-    """The decoder that a config describes, on the device of the context, its weights drawn or none (meta)."""
-    from transformers import AutoModelForCausalLM
+    """The decoder that a config describes, on the device of the context, its weights drawn or none (meta).
 
+    With its encoder, where there is one.
+    """
     try:
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
+        return _auto_class(config).from_config(config, trust_remote_code=False, **options)
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever a model's constructor makes of a config that does not hold together
         raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
+
+
+def _auto_class(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+
+    if not config.is_encoder_decoder:
+        return AutoModelForCausalLM
+    speech = config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+    return AutoModelForSpeechSeq2Seq if speech else AutoModelForSeq2SeqLM
 
 
 def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:

@@ -1,21 +1,108 @@
-"""The catalog's rows against the library that would build them."""
+"""The catalog's rows: sourced, whole, and against the library that would build them."""
+
+import json
 
 import pytest
 
-from kvviz.catalog import models
+from kvviz.catalog import HERE, accelerators, examples, models, references
 from kvviz.errors import KvvizError
 from kvviz.models import count_params
 from kvviz.sources import find_source
 
+READERS = {"models": models, "accelerators": accelerators, "references": references, "examples": examples}
+VIEWS = ("architecture", "hf-dynamic", "hf-static", "vllm", "llama.cpp")
+DTYPES = ("float32", "float16", "bfloat16", "q8_0", "int8", "int4")
+
+
+def smallest_of_each_type():
+    """One row for each model_type: the one with fewest parameters, which builds in well under a second."""
+    rows = sorted(models().values(), key=lambda row: -row.params)
+    return {row.config["model_type"]: row for row in rows if not row.id.startswith("tiny-")}.values()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_row_is_read_and_ids_are_unique(name):
+    document = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+    ids = [row["id"] for row in document[name]]
+    assert len(set(ids)) == len(ids) == len(READERS[name]())
+    assert document["note"]
+
 
 @pytest.mark.parametrize("row", models().values(), ids=lambda row: row.id)
-def test_every_row_is_sourced_and_its_parameters_counted(row):
-    assert row.source.startswith(("https://", "kvviz:"))
+def test_every_model_is_sourced(row):
+    made_here = row.id.startswith("tiny-")
+    assert row.source.startswith("kvviz: " if made_here else "https://")
+    assert row.title and row.family and row.params > 0
+    assert isinstance(row.config["model_type"], str)
+
+
+def test_menus_begin_with_gpt2_llama_and_qwen():
+    families = list(dict.fromkeys(row.family for row in models().values()))
+    assert families[:3] == ["GPT-2", "LLaMA", "Qwen"]
+
+
+def test_encoder_decoders_say_so():
+    assert {row.family for row in models().values() if row.has_encoder} == {"T5", "BART", "Whisper"}
+
+
+@pytest.mark.parametrize("row", smallest_of_each_type(), ids=lambda row: row.id)
+def test_parameters_are_those_of_the_model_that_transformers_builds(row):
     assert count_params(row.config) == row.params
 
 
 def test_tiny_models_are_tiny():
-    assert all(row.params < 1_000_000 for row in models().values() if row.id.startswith("tiny-"))
+    tiny = [row for row in models().values() if row.id.startswith("tiny-")]
+    assert tiny and all(row.params == count_params(row.config) < 1_000_000 for row in tiny)
+
+
+@pytest.mark.parametrize("row", accelerators().values(), ids=lambda row: row.id)
+def test_every_accelerator_says_how_its_memory_was_read(row):
+    assert row.source.startswith("https://")
+    assert row.title and row.vendor in ("NVIDIA", "AMD", "Apple")
+    assert row.memory_note.endswith(".")
+    assert 2**33 < row.memory_bytes < 2**40
+    assert row.bandwidth_bytes_per_s is None or 10**10 < row.bandwidth_bytes_per_s < 10**13
+
+
+def test_memory_that_a_driver_prints_is_what_is_kept():
+    for row in accelerators().values():
+        if row.memory_note.startswith("nvidia-smi prints a total of "):
+            mebibytes = int(row.memory_note.split("MiB")[0].rsplit(" ", 1)[1])
+            assert row.memory_bytes == mebibytes * 2**20, row.id
+
+
+def test_unified_memory_is_not_promised_to_the_gpu():
+    apple = [row for row in accelerators().values() if row.vendor == "Apple"]
+    assert apple and all("can't use all of it" in row.memory_note for row in apple)
+
+
+@pytest.mark.parametrize("row", references(), ids=lambda row: row.id)
+def test_every_reference_is_sourced_and_points_at_a_model(row):
+    assert row.source.startswith("https://")
+    assert (row.model is None) != (row.config is None)
+    assert row.model_config["model_type"]
+    assert row.title and row.printed
+    assert row.view in VIEWS and row.dtype in DTYPES
+    assert row.tokens > 0 and row.batch > 0 and row.bytes > 0
+    assert 0 <= row.tolerance_bytes < row.bytes
+    assert row.method in ("published figure", "arithmetic on the published config")
+    assert row.agrees(row.bytes) and not row.agrees(row.bytes + row.tolerance_bytes + 1)
+
+
+def test_a_slip_is_told_in_a_sentence_and_never_taken_as_the_figure():
+    slips = [row for row in references() if row.slip]
+    assert len(slips) >= 4
+    for row in slips:
+        assert row.slip.endswith(".") and row.method == "arithmetic on the published config"
+
+
+@pytest.mark.parametrize("row", examples(), ids=lambda row: row.id)
+def test_every_example_names_models_of_the_catalog(row):
+    assert 1 <= len(row.models) <= 6 and all(model in models() for model in row.models)
+    assert row.title and row.shows.endswith(".")
+    assert row.tokens and all(count > 0 for count in row.tokens) and row.batch > 0
+    assert row.dtype in DTYPES and row.view in VIEWS
+    assert row.weights_dtype and all(dtype in DTYPES for dtype in row.weights_dtype)
 
 
 def test_an_unknown_model_is_refused_with_near_ids():

@@ -12,7 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
     {"errors", "palette"},
-    {"catalog", "records", "spec"},
+    {"catalog", "records", "precision"},
+    {"fields"},
+    {"patterns"},
+    {"layers"},
+    {"spec", "views"},
     {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},

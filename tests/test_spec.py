@@ -4,7 +4,7 @@ import pytest
 
 from kvviz.catalog import models
 from kvviz.errors import ConfigError
-from kvviz.memory import cache_bytes, held, human
+from kvviz.memory import cache_bytes, human, kv_memory
 from kvviz.spec import LayerSpec, ModelSpec
 
 
@@ -63,13 +63,16 @@ def test_layer_kinds_of_gemma_3():
 
 
 def test_latent_layers_keep_one_row():
-    assert set(spec_of("deepseek-v3").layers) == {LayerSpec("latent", 1, 512, 64)}
+    assert set(spec_of("deepseek-v3").layers) == {LayerSpec("latent", 1, 512, 64, latent=True)}
 
 
 def test_a_window_holds_one_token_less_while_transformers_decodes():
-    layer = LayerSpec("sliding", 2, 16, 16, window=16)
-    assert [held(layer, n, "architecture") for n in (3, 16, 40)] == [3, 16, 16]
-    assert [held(layer, n, "hf-dynamic") for n in (3, 16, 40)] == [3, 15, 15]
+    spec = ModelSpec("one", (LayerSpec("sliding", 2, 16, 16, window=16),))
+    held = {
+        view: [kv_memory(spec, n, view=view).layers[0].held for n in (3, 16, 40)]
+        for view in ("architecture", "hf-dynamic")
+    }
+    assert held == {"architecture": [3, 16, 16], "hf-dynamic": [3, 15, 15]}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,6 @@ def test_a_window_holds_one_token_less_while_transformers_decodes():
         ({"n_embd": "768"}, "n_embd"),
         ({"n_layer": True}, "n_layer"),
         ({"layer_types": ["full_attention"]}, "layer_types"),
-        ({"mamba_d_state": 16}, "mamba_d_state"),
     ],
 )
 def test_a_config_that_can_not_be_read_is_refused_by_field(change, names):

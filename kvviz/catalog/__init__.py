@@ -1,4 +1,4 @@
-"""Sourced rows: the models that kvviz knows by name. Data and their readers; standard library only."""
+"""Sourced rows: models, accelerators, published byte figures, examples. Data and readers; standard library only."""
 
 import json
 from dataclasses import dataclass
@@ -23,12 +23,100 @@ class ModelRow:
     source: str
     config: dict[str, Any]
 
+    @property
+    def has_encoder(self) -> bool:
+        """True for an encoder-decoder: a part of its cache is written once, from the encoder."""
+        return bool(self.config.get("is_encoder_decoder"))
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator: its memory (bytes; `memory_note` says how that was read) and its advertised bandwidth."""
+
+    id: str
+    title: str
+    vendor: str
+    memory_bytes: int
+    memory_note: str
+    bandwidth_bytes_per_s: int | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published byte figure of a cache, for a catalog model or a `config` of its own.
+
+    `printed` is how the source prints it, `tolerance_bytes` what its rounding leaves open. Where the source
+    slips, `bytes` is the true figure and `slip` says in one sentence what is printed and why it differs.
+    """
+
+    id: str
+    title: str
+    model: str | None
+    config: dict[str, Any] | None
+    view: str
+    dtype: str
+    tokens: int
+    batch: int
+    bytes: int
+    printed: str
+    tolerance_bytes: int
+    method: str
+    source: str
+    slip: str | None = None
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """The config that the figure is for: its own, or that of its catalog model."""
+        return self.config if self.config is not None else model_row(self.model or "").config
+
+    def agrees(self, figure: int) -> bool:
+        """True where a figure (bytes) is the published one within its rounding."""
+        return abs(figure - self.bytes) <= self.tolerance_bytes
+
+
+@dataclass(frozen=True)
+class Example:
+    """Inputs of the calculator that show one thing: every model, at every length, with every weights dtype."""
+
+    id: str
+    title: str
+    shows: str
+    models: tuple[str, ...]
+    tokens: tuple[int, ...]
+    batch: int
+    dtype: str
+    weights_dtype: tuple[str, ...]
+    view: str
+
 
 @cache
 def models() -> dict[str, ModelRow]:
     """All rows by id, in the order in which a menu shows them."""
-    rows = json.loads((HERE / "models.json").read_text(encoding="utf-8"))["models"]
-    return {row["id"]: ModelRow(**row) for row in rows}
+    return {row["id"]: ModelRow(**row) for row in _rows("models")}
+
+
+@cache
+def accelerators() -> dict[str, Accelerator]:
+    """All accelerators by id, in the order in which a menu shows them."""
+    return {row["id"]: Accelerator(**row) for row in _rows("accelerators")}
+
+
+@cache
+def references() -> tuple[Reference, ...]:
+    """The published figures that the calculator is held against."""
+    return tuple(Reference(**row) for row in _rows("references"))
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """The calculator's one-click examples, in the order in which a page offers them."""
+    lists = ("models", "tokens", "weights_dtype")
+    return tuple(Example(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _rows("examples"))
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[name]
 
 
 def model_row(model_id: str) -> ModelRow:

@@ -1,0 +1,419 @@
+"""From the fields of a config to one `LayerSpec` per layer: what each layer keeps, and how much of it.
+
+Standard library only. The widths follow from fields, not from the model's name: a rank makes a layer latent, a window
+makes it slide, a state size gives it a state. Sources: the modeling_*.py of
+https://github.com/huggingface/transformers/tree/main/src/transformers/models and the papers named below.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvviz import patterns
+from kvviz.errors import ConfigError
+from kvviz.fields import Fields, checked, shown
+
+KINDS = ("full", "sliding", "chunked", "latent", "linear", "hybrid", "indexed", "cross", "shared", "none")
+MOST_LAYERS = 10_000
+
+
+@dataclass(frozen=True)
+class State:
+    """What a layer keeps of constant size: `shape` without the batch; float32 whatever the model's dtype, or not."""
+
+    name: str
+    shape: tuple[int, ...]
+    float32: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Elements for one sequence."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer's cache format: for each token it holds, `kv_heads` x (`key_dim` + `value_dim`) elements.
+
+    `window`: tokens that attention can reach (None: all). `index_dim`: elements of an indexer's key, kept beside each
+    token, in float32 if `index_float32`. `states`: what does not grow with tokens. `latent`: keys and values are one
+    compressed row and its rotary part. `stored`: the same layer as transformers keeps it, where it keeps more or less
+    than the architecture needs.
+    """
+
+    kind: str
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None = None
+    index_dim: int = 0
+    index_float32: bool = False
+    states: tuple[State, ...] = ()
+    latent: bool = False
+    stored: "LayerSpec | None" = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"layer kind {self.kind!r} is unknown; it is one of {', '.join(KINDS)}")
+        for name in ("kv_heads", "key_dim", "value_dim", "index_dim"):
+            checked(name, getattr(self, name), least=0)
+        if self.window is not None:
+            checked("window", self.window, least=1)
+
+    @property
+    def elements_per_token(self) -> int:
+        """Elements (not bytes) of one held token's keys and values."""
+        return self.kv_heads * (self.key_dim + self.value_dim)
+
+    @property
+    def as_stored(self) -> "LayerSpec":
+        """The layer as transformers keeps it."""
+        return self.stored or self
+
+
+NOTHING = LayerSpec("none", 0, 0, 0)
+
+
+def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
+    """One LayerSpec per decoder layer; those of cross-attention follow behind the others.
+
+    Raises ConfigError naming the field where the config can't be read.
+    """
+    _refuse(fields)
+    count = layer_count(fields)
+    if count > MOST_LAYERS:
+        raise ConfigError(f"num_hidden_layers is {shown(count)}; kvviz reads at most {MOST_LAYERS:,} layers")
+    types = patterns.layer_types(fields, count)
+    layers = [_layer(_of_layer(fields, i, kind), kind, i) for i, kind in enumerate(types)]
+    for i in _consumers(fields, types):
+        layers[i] = replace(NOTHING, kind="shared")
+    return (*layers, *_crossing(fields, layers))
+
+
+def layer_count(fields: Fields) -> int:
+    """Layers of the decoder that have a place in the cache."""
+    for name in ("decoder_layers", "num_decoder_layers", "num_blocks"):
+        if fields.has(name):
+            return fields.size(name)
+    if isinstance(pattern := fields.raw("hybrid_override_pattern"), str) and not fields.has("layer_types"):
+        return len(pattern)
+    if fields.model_type == "nemotron_h":
+        return len(fields.names("layer_types") or fields.names("layers_block_type") or [])
+    if fields.model_type == "longcat_flash":  # two attention blocks in each layer
+        return 2 * fields.size("num_layers")
+    if fields.has("H_cycles") and not fields.has("num_layers_per_stack"):  # every cycle has a cache of its own
+        return fields.size("num_hidden_layers") * fields.size("H_cycles") * (fields.size("L_cycles") + 1)
+    return fields.size("num_hidden_layers")
+
+
+# Types whose caches follow rules of their own that are not written down here.
+_OTHER = {
+    "blt": "it decodes patches of bytes with several decoders",
+    "reformer": "it caches hashes of hidden states",
+    "deepseek_v4": "it compresses its keys in steps",
+    "xlnet": "it caches hidden states",
+    "rwkv": "it keeps five states of its own",
+    "xlstm": "its blocks keep matrices of their own",
+    "jetmoe": "its attention heads are routed",
+}
+
+
+def _refuse(fields: Fields) -> None:
+    why = _OTHER.get(fields.model_type)
+    if why:
+        raise ConfigError(f"model_type {fields.model_type} can't be read by the formula, because {why}")
+    if fields.raw("ple_layer_ids"):
+        raise ConfigError("ple_layer_ids says that layers keep a context of token ids, which the formula doesn't read")
+
+
+def _of_layer(fields: Fields, index: int, kind: str) -> Fields:
+    """The fields as they hold for one layer: its own over the common ones."""
+    own = fields.raw("per_layer_config")
+    if own is not None:
+        if not isinstance(own, Mapping):
+            raise ConfigError("per_layer_config maps a layer's number to an object of fields")
+        changes = next((own[key] for key in own if str(key).isdecimal() and int(key) == index), None)
+        return fields.changed(changes) if changes is not None else fields
+    return _of_kind(fields, kind)
+
+
+# Fields with a second value for layers with a window, or for those without.
+_SECOND = {
+    patterns.SLIDING: "swa_",
+    patterns.HYBRID_SLIDING: "swa_",
+    patterns.FULL: "global_",
+}
+_HAVING_SECOND = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "kv_lora_rank")
+
+
+def _of_kind(fields: Fields, kind: str) -> Fields:
+    prefix = _SECOND.get(kind, "")
+    named = {name: prefix + name for name in _HAVING_SECOND} | {"num_key_value_heads": f"num_{prefix}key_value_heads"}
+    if prefix == "swa_":
+        named["num_key_value_heads"] = "swa_num_key_value_heads"
+    elif fields.raw("attention_k_eq_v") is False:
+        del named["num_key_value_heads"]
+    changes = {name: fields.raw(other) for name, other in named.items() if prefix and fields.has(other)}
+    return fields.changed(changes) if changes else fields
+
+
+def _layer(fields: Fields, kind: str, index: int) -> LayerSpec:
+    if kind in (patterns.MLP, patterns.MOE):
+        return NOTHING
+    if kind in (patterns.LINEAR, patterns.CONV):
+        layer = LayerSpec("linear", 0, 0, 0, states=read_states(fields, kind))
+        own = fields.model_type == "recurrent_gemma"  # its states lie in the model's modules, not in the cache
+        return replace(layer, stored=LayerSpec("linear", 0, 0, 0)) if own else layer
+    if kind in (patterns.HYBRID, patterns.HYBRID_SLIDING):
+        plain = _attention(fields, patterns.SLIDING if kind == patterns.HYBRID_SLIDING else patterns.FULL, index)
+        return replace(plain, kind="hybrid", states=read_states(fields, kind))
+    return _attention(fields, kind, index)
+
+
+_KINDS = {
+    patterns.FULL: "full",
+    patterns.SLIDING: "sliding",
+    patterns.CHUNKED: "chunked",
+    patterns.INDEXED: "indexed",
+}
+
+
+# KV heads of a sliding layer as a multiple of the stated ones, where the model code has it so.
+_SLIDING_HEADS = {"mimo_v2_flash": 2}
+
+# Whose model code makes the indexer's keys in float32 whatever the model's dtype.
+_INDEX_FLOAT32 = ("dots3_note_text",)
+
+
+def _attention(fields: Fields, name: str, number: int) -> LayerSpec:
+    if name not in _KINDS:
+        raise ConfigError(
+            f"layer_types holds {name!r}; kvviz reads {', '.join(_KINDS)}, linear_attention, conv, hybrid"
+        )
+    kind, window = _KINDS[name], None
+    if kind == "sliding":
+        window = read_window(fields)
+    if kind == "chunked":
+        window = fields.size("attention_chunk_size")
+    more: dict[str, Any] = {"window": window}
+    if kind == "indexed":
+        more |= {"index_dim": read_index_dim(fields, number), "index_float32": fields.model_type in _INDEX_FLOAT32}
+    if fields.has("kv_lora_rank"):
+        # One compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
+        rank, rotary = fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim")
+        return LayerSpec("latent" if kind == "full" else kind, 1, rank, rotary, **more, latent=True)
+    heads = read_kv_heads(fields) * (_SLIDING_HEADS.get(fields.model_type, 1) if kind == "sliding" else 1)
+    return _as_kept(fields, LayerSpec(kind, heads, *read_head_dims(fields), **more), number)
+
+
+def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
+    """The layer with what transformers keeps of it, where that is something else."""
+    crossing = fields.indices("cross_attention_layers") or ()
+    if index in crossing:  # keys and values of an image, where there is one
+        return replace(layer, kind="cross")
+    if fields.model_type == "openai-gpt":  # its model code has no cache
+        return replace(layer, stored=NOTHING)
+    if fields.model_type == "falcon" and fields.flag("new_decoder_architecture"):  # heads are repeated before caching
+        return replace(layer, stored=replace(layer, kv_heads=read_heads(fields)))
+    if fields.model_type == "gpt_neo" and _is_local(fields, index):
+        return replace(layer, kind="sliding", window=fields.size("window_size"), stored=layer)
+    return layer
+
+
+def _is_local(fields: Fields, index: int) -> bool:
+    """GPT-Neo: `attention_types` repeats lists of "global" and "local"; all are cached alike."""
+    types = fields.raw("attention_types") or [[["global", "local"], fields.size("num_hidden_layers")]]
+    try:
+        unrolled = [name for names, times in types for _ in range(min(times, MOST_LAYERS)) for name in names]
+        return unrolled[index] == "local"
+    except (TypeError, ValueError, IndexError) as error:
+        raise ConfigError("attention_types has to list [names, times] for all layers") from error
+
+
+def read_window(fields: Fields) -> int:
+    """Tokens that a sliding layer reaches."""
+    if fields.has("local_attention"):  # stated for both directions, of which a decoder has one
+        return checked("local_attention // 2", fields.size("local_attention") // 2)
+    window = fields.optional("sliding_window") or fields.optional("sliding_window_size")
+    if window is None:
+        raise ConfigError("layers slide, so sliding_window has to be a number of tokens")
+    if fields.raw("use_bidirectional_attention") in (True, "all"):
+        return window // 2 + 1
+    return window
+
+
+def read_index_dim(fields: Fields, index: int) -> int:
+    """Elements of the indexer's key that a layer keeps for each token; 0 where it uses an earlier layer's."""
+    modes = fields.names("indexer_types")
+    if modes is not None and index < len(modes) and modes[index] == "shared":
+        return 0
+    return fields.optional("indexer_head_dim") or fields.size("index_head_dim")
+
+
+def read_heads(fields: Fields) -> int:
+    """Query heads of the decoder."""
+    for name in ("decoder_attention_heads", "num_decoder_attention_heads", "attention_heads"):
+        if fields.has(name):
+            return fields.size(name)
+    return fields.size("num_attention_heads")
+
+
+def read_kv_heads(fields: Fields) -> int:
+    """Heads that keys and values have."""
+    if fields.raw("multi_query") is True and not fields.flag("new_decoder_architecture"):
+        return 1
+    if fields.has("decoder_attention_heads"):
+        return read_heads(fields)
+    if fields.model_type == "falcon" and not fields.flag("new_decoder_architecture"):
+        return read_heads(fields)
+    return fields.optional("num_key_value_heads") or read_heads(fields)
+
+
+def read_head_dims(fields: Fields) -> tuple[int, int]:
+    """Width of a key and of a value in one head."""
+    key = _key_dim(fields)
+    return key, fields.optional("v_head_dim") or key
+
+
+# Attention over the hidden states and the embeddings side by side: https://arxiv.org/abs/2405.16712
+_DOUBLE = ("zamba", "zamba2")
+
+
+def _key_dim(fields: Fields) -> int:
+    explicit = fields.optional("head_dim") or fields.optional("d_head") or fields.optional("attention_head_dim")
+    if explicit:
+        return explicit
+    hidden, heads = fields.size("hidden_size"), read_heads(fields)
+    if fields.model_type in _DOUBLE:
+        hidden *= 2
+    if hidden % heads:
+        raise ConfigError(f"{heads} attention heads do not divide a hidden size of {hidden}; give head_dim")
+    fields.origin["head_dim"] = " / ".join(
+        fields.origin.get(name, name).partition(",")[0] for name in ("hidden_size", "num_attention_heads")
+    )
+    return hidden // heads
+
+
+def _consumers(fields: Fields, types: list[str]) -> range:
+    """Numbers of the layers that reuse an earlier layer's keys and values."""
+    count = len(types)
+    sharing = fields.optional("num_kv_shared_layers", least=0) or 0
+    if sharing > count:
+        raise ConfigError(f"num_kv_shared_layers is {sharing}, more than the {count} layers there are")
+    if sharing and set(types[: count - sharing]) != set(types):
+        raise ConfigError(f"num_kv_shared_layers is {sharing}, and of some layer type no layer is left that stores")
+    return range(count - sharing, count)
+
+
+def _crossing(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
+    """The layers' keys and values of the encoder's output: written once, as wide as their own."""
+    if not crosses(fields):
+        return []
+    return [LayerSpec("cross", layer.kv_heads, layer.key_dim, layer.value_dim) for layer in layers]
+
+
+def crosses(fields: Fields) -> bool:
+    """Whether every layer of the decoder attends to an encoder."""
+    return fields.flag("is_encoder_decoder") and not fields.flag("is_decoder")
+
+
+def read_states(fields: Fields, kind: str) -> tuple[State, ...]:
+    """The states of constant size that a recurrent or convolving layer keeps for one sequence."""
+    for present, read in _STATES:
+        if all(fields.has(name) for name in present):
+            return read(fields)
+    if fields.model_type == "minimax":
+        return _lightning(fields)
+    raise ConfigError(f"layers are of type {kind}, and the config has no size of a state that kvviz reads")
+
+
+def _gated_delta(fields: Fields) -> tuple[State, ...]:
+    """Gated DeltaNet: https://arxiv.org/abs/2412.06464."""
+    key, value = fields.size("linear_key_head_dim"), fields.size("linear_value_head_dim")
+    key_heads, value_heads = fields.size("linear_num_key_heads"), fields.size("linear_num_value_heads")
+    channels = 2 * key_heads * key + value_heads * value
+    return (
+        State("convolution", (channels, fields.size("linear_conv_kernel_dim"))),
+        State("recurrent", (value_heads, key, value), float32=True),
+    )
+
+
+def _delta(fields: Fields) -> tuple[State, ...]:
+    """Kimi delta attention: https://arxiv.org/abs/2510.26692."""
+    heads, dim = fields.size("linear_num_heads"), fields.size("linear_head_dim")
+    return (
+        State("convolution", (3 * heads * dim, fields.size("linear_conv_kernel_dim"))),
+        State("recurrent", (heads, dim, dim), float32=True),
+    )
+
+
+def _short_conv(fields: Fields) -> tuple[State, ...]:
+    """A short convolution over the hidden states: https://arxiv.org/abs/2511.23404."""
+    return (State("convolution", (fields.size("hidden_size"), fields.size("conv_L_cache"))),)
+
+
+def _first(fields: Fields, *names: str) -> int | None:
+    return next((fields.size(name) for name in names if fields.has(name)), None)
+
+
+def _mamba(fields: Fields) -> tuple[State, ...]:
+    """Mamba (https://arxiv.org/abs/2312.00752) and, where there are groups, Mamba-2 (https://arxiv.org/abs/2405.21060)."""
+    inner = _inner(fields)
+    size = _first(fields, "mamba_d_state", "ssm_state_size", "state_size") or 0
+    kernel = _first(fields, "mamba_d_conv", "conv_kernel") or 0
+    groups = _first(fields, "mamba_n_groups", "mamba_ngroups", "n_groups")
+    channels = inner + (2 * groups * size if groups else 0)
+    return State("convolution", (channels, kernel)), State("recurrent", (inner, size), float32=True)
+
+
+def _inner(fields: Fields) -> int:
+    """Channels of the state: the heads' widths, or the hidden size widened."""
+    heads, dim = _first(fields, "mamba_num_heads"), _first(fields, "mamba_head_dim")
+    if heads and dim:
+        return heads * dim
+    given = _first(fields, "mamba_d_ssm")
+    factor = fields.number("mamba_expand" if fields.has("mamba_expand") else "expand") if given is None else 1
+    return given or int(factor * fields.size("hidden_size"))
+
+
+def _gated_linear(fields: Fields) -> tuple[State, ...]:
+    """Real-gated linear recurrent units: https://arxiv.org/abs/2402.19427."""
+    width = fields.optional("lru_width") or fields.size("hidden_size")
+    return (
+        State("convolution", (width, fields.size("conv1d_width") - 1)),
+        State("recurrent", (width,), float32=True),
+    )
+
+
+def _four_convolutions(fields: Fields) -> tuple[State, ...]:
+    """Short convolutions over keys, values, and the outputs of attention and MLP, kept in float32."""
+    kernel, inner = fields.size("conv_kernel_size"), read_kv_heads(fields) * _key_dim(fields)
+    widths = (inner, inner, fields.size("hidden_size"), fields.size("hidden_size"))
+    return tuple(State("convolution", (width, kernel), float32=True) for width in widths)
+
+
+def _compressed_convolution(fields: Fields) -> tuple[State, ...]:
+    """Two causal convolutions over queries and keys, and half a value carried over to the next token."""
+    dim, kv_heads = _key_dim(fields), read_kv_heads(fields)
+    kernel = fields.size("cca_time0") + fields.size("cca_time1") - 2
+    return State("convolution", ((read_heads(fields) + kv_heads) * dim, kernel)), State("value", (kv_heads * dim // 2,))
+
+
+def _lightning(fields: Fields) -> tuple[State, ...]:
+    """Lightning attention: https://arxiv.org/abs/2501.08313."""
+    heads, dim = read_heads(fields), _key_dim(fields)
+    return (State("recurrent", (heads, dim, dim)),)
+
+
+_STATES = (
+    (("cca_time0", "cca_time1"), _compressed_convolution),
+    (("swa_head_dim", "conv_kernel_size"), _four_convolutions),
+    (("linear_num_value_heads", "linear_key_head_dim"), _gated_delta),
+    (("linear_num_heads", "linear_head_dim"), _delta),
+    (("conv_L_cache",), _short_conv),
+    (("conv1d_width",), _gated_linear),
+    (("mamba_d_state",), _mamba),
+    (("ssm_state_size",), _mamba),
+    (("state_size",), _mamba),
+)

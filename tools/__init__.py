@@ -1,0 +1,1 @@
+"""Makes the data files that are derived from an installed library."""

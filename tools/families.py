@@ -1,0 +1,121 @@
+"""Writes kvviz/catalog/families.json: what the config classes of the installed transformers fill in.
+
+A published config.json leaves out what its class supplies. Per model_type this notes the defaults of the fields that
+decide a cache's size, the family's own names for common fields, which of them the model's code never looks at, and the
+types of a composite config's parts. `python -m tools.families` after an update of transformers.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+from typing import Any
+
+import transformers
+from transformers import CONFIG_MAPPING
+from transformers.models.auto import modeling_auto as auto
+
+from kvviz.catalog import HERE
+
+# Fields that decide what a cache holds, and the vocabulary and context that a page shows.
+WANTED = re.compile(
+    r"^(num_hidden_layers|n_layers?|num_layers|num_decoder_layers|decoder_layers|num_blocks|num_layers_per_stack"
+    r"|hidden_size|n_embd|d_model|num_attention_heads|n_heads?|num_heads|decoder_attention_heads|attention_heads"
+    r"|num_decoder_attention_heads|num_attention_heads_per_layer|num_key_value_heads|num_kv_heads"
+    r"|(global_|v_|attention_|swa_)?head_dim|d_kv|dim_head|d_head|head_size|swa_num_key_value_heads|swa_v_head_dim"
+    r"|num_global_key_value_heads|attention_k_eq_v|multi_query|new_decoder_architecture|kv_lora_rank"
+    r"|qk_rope_head_dim|qk_nope_head_dim|qk_head_dim|sliding_window(_size|_pattern)?|use_sliding_window"
+    r"|max_window_layers|attention_chunk_size|local_attention|attention_window_size|window_size|attention_types"
+    r"|layer_types|global_attn_every_n_layers|num_kv_shared_layers|index_head_dim|indexer_types|indexer_head_dim"
+    r"|index_n_heads|linear_\w+|mamba_\w+|n_mamba_heads|state_size|conv_kernel(_size)?|expand|n_groups|conv_L_cache"
+    r"|short_conv_kernel_size|attn_layer_\w+|layers_block_type|block_types|lru_width|conv1d_width|time_step_rank"
+    r"|full_attn_idxs|no_rope_layers|no_rope_layer_interval|local_layer_ids|layer_group_size|attention_hidden_size"
+    r"|embedding_dim|qk_dim_factor|v_dim_factor|ssm_state_size|cca_\w+|vocab_size|max_position_embeddings|n_positions"
+    r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|H_cycles|L_cycles|hc_count"
+    r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
+    r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
+    r"|num_experts_per_tok|ngram|cross_attention_layers|lightning\w*)$"
+)
+# Fields that some families' code never looks at: only then it matters whether a file states them.
+MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
+
+
+def model_types() -> list[str]:
+    """Every causal decoder and encoder-decoder that is registered, and the types of their parts."""
+    tables = (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+    )
+    found = {name for table in tables for name in table if name in CONFIG_MAPPING}
+    parts = {part for name in found for part in parts_of(CONFIG_MAPPING[name]).values()}
+    return sorted(found | {part for part in parts if part in CONFIG_MAPPING})
+
+
+TEXT_PARTS = ("text_config", "decoder", "decoder_config", "text_encoder", "language_config", "llm_config")
+
+
+def parts_of(config_class: type) -> dict[str, str]:
+    """Of a composite config, the sub-configs that hold a decoder, and the types they have where a file doesn't say."""
+    parts = {}
+    for name, part in (getattr(config_class, "sub_configs", None) or {}).items():
+        if name in TEXT_PARTS:
+            parts[name] = getattr(part, "model_type", "") or ""
+    return parts
+
+
+def defaults_of(config_class: type) -> dict[str, Any]:
+    """The class's defaults of the wanted fields that JSON can hold."""
+    found = {}
+    for field in dataclasses.fields(config_class):
+        value = field.default
+        if value is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        if WANTED.match(field.name) and isinstance(value, int | float | str | list | tuple | dict | type(None)):
+            found[field.name] = value
+    return found
+
+
+def ignored_by(config_class: type) -> list[str]:
+    """Fields that neither the family's config class nor its model code mentions."""
+    code = inspect.getsource(inspect.getmodule(config_class))
+    try:
+        module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
+        code += inspect.getsource(module)
+    except (ImportError, OSError):
+        return []
+    return [name for name in MAYBE_IGNORED if not re.search(rf"\b{name}\b", code)]
+
+
+def family(model_type: str) -> dict[str, Any]:
+    """One row of the file."""
+    config_class = CONFIG_MAPPING[model_type]
+    aliases = {common: own for common, own in config_class.attribute_map.items() if WANTED.match(common)}
+    row = {"defaults": defaults_of(config_class), "aliases": aliases, "ignores": ignored_by(config_class)}
+    row["parts"] = parts_of(config_class)
+    return {key: value for key, value in row.items() if value}
+
+
+def document() -> dict[str, Any]:
+    """The whole file."""
+    version = transformers.__version__
+    return {
+        "note": "Defaults of the config classes, by model_type; made by `python -m tools.families`.",
+        "source": f"https://github.com/huggingface/transformers/tree/v{version}/src/transformers/models",
+        "transformers": version,
+        "families": {name: family(name) for name in model_types()},
+    }
+
+
+def written(data: dict[str, Any]) -> str:
+    """The file's text: one family a line."""
+    head = {key: value for key, value in data.items() if key != "families"}
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["families"].items())
+    return json.dumps(head)[:-1] + ', "families": {\n' + rows + "\n}}\n"
+
+
+if __name__ == "__main__":
+    (HERE / "families.json").write_text(written(document()), encoding="utf-8")
