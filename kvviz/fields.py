@@ -26,29 +26,43 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def families() -> dict[str, dict[str, Any]]:
-    """By model_type: `defaults` of its config class, its `aliases`, the fields that its code `ignores`, its `parts`."""
+    """By model_type: `defaults` of its config class, its `aliases`, the fields that its code `ignores`, its `parts`.
+
+    `encoder`: without `is_decoder` in its config it is an encoder.
+    """
     return json.loads((HERE / "families.json").read_text(encoding="utf-8"))["families"]
 
 
 class Fields:
-    """One decoder's fields. `origin` says for each field that was read where its value stood."""
+    """One decoder's fields. `origin` says for each field that was read where its value stood, `values` what it was.
 
-    def __init__(self, given: Mapping[str, Any], model_type: str, changes: Mapping[str, Any] | None = None) -> None:
-        self.model_type = model_type
+    `inner`: they are a part of a composite config, which may leave more to its family's defaults.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        model_type: str,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        inner: bool = False,
+    ) -> None:
+        self.model_type, self.inner = model_type, inner
         self.given, self.changes = given, changes or {}
         family = families().get(model_type, {})
-        self.known = model_type in families()
+        self.known, self.encoder = model_type in families(), bool(family.get("encoder"))
         self._defaults = family.get("defaults", {})
         self._aliases = family.get("aliases", {})
         self._ignores = frozenset(family.get("ignores", ()))
         self.origin: dict[str, str] = {}
+        self.values: dict[str, str] = {}
 
     def changed(self, changes: Any) -> "Fields":
         """The same fields with those of one layer put over them."""
         if not isinstance(changes, Mapping):
             raise ConfigError("per_layer_config maps a layer's number to an object of fields")
-        other = Fields(self.given, self.model_type, changes)
-        other.origin = self.origin
+        other = Fields(self.given, self.model_type, changes, inner=self.inner)
+        other.origin, other.values = self.origin, self.values
         return other
 
     def has(self, name: str) -> bool:
@@ -74,8 +88,12 @@ class Fields:
 
     def _noted(self, name: str, value: Any, origin: str) -> Any:
         if value is not None:
-            self.origin[name] = origin
+            self.note(name, value, origin)
         return value
+
+    def note(self, name: str, value: Any, origin: str) -> None:
+        """Remember where a quantity came from, and its value as a page shows it."""
+        self.origin[name], self.values[name] = origin, shown(value)
 
     def _names(self, name: str) -> tuple[str, ...]:
         own = self._aliases.get(name)
@@ -141,8 +159,12 @@ def checked(name: str, value: Any, least: int = 1) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, cut where it is long."""
-    text = (
-        repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
-    )
+    """A value in a sentence: short, whatever it is."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value[:60] if isinstance(value, str) else value)
     return text if len(text) <= 60 else text[:57] + "..."

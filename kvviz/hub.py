@@ -150,6 +150,11 @@ class Hub:
                 return following
             return measured or next(reversed(self._works.values()), None)
 
+    def last_document(self) -> dict[str, Any] | None:
+        """The document of the comparison that was finished last, None before the first."""
+        with self._lock:
+            return next((work.document for work in reversed(self._works.values()) if work.document), None)
+
     def ahead(self, comparison_id: str) -> int:
         """How many comparisons come before this one."""
         with self._lock:

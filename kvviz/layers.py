@@ -119,12 +119,41 @@ _OTHER = {
 }
 
 
+_COUNTS = (
+    "num_hidden_layers",
+    "num_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+    "num_blocks",
+    "layer_types",
+    "layers_block_type",
+    "hybrid_override_pattern",
+)
+
+
 def _refuse(fields: Fields) -> None:
+    if not fields.known:
+        raise ConfigError(_stranger(fields))
+    if fields.encoder and not fields.flag("is_decoder"):
+        raise ConfigError(f"is_decoder is not true, so this {fields.model_type} is an encoder, which keeps no KV cache")
+    if not fields.inner and not any(fields.stated(name) and fields.has(name) for name in _COUNTS):
+        raise ConfigError("the config has no num_hidden_layers; a decoder's config.json gives it")
     why = _OTHER.get(fields.model_type)
     if why:
         raise ConfigError(f"model_type {fields.model_type} can't be read by the formula, because {why}")
     if fields.raw("ple_layer_ids"):
         raise ConfigError("ple_layer_ids says that layers keep a context of token ids, which the formula doesn't read")
+
+
+def _stranger(fields: Fields) -> str:
+    """Why a config of a type that is not known is not read."""
+    if "_class_name" in fields.given:
+        return "_class_name says that this is a part of a diffusion pipeline, which keeps no KV cache"
+    if not fields.model_type:
+        return "the config has no model_type, so it does not say which architecture it is"
+    if "auto_map" in fields.given:
+        return f"auto_map says that {shown(fields.model_type)} brings its own code, which kvviz never runs"
+    return f"model_type {shown(fields.model_type)} is no decoder that kvviz knows; see the list of transformers' types"
 
 
 def _of_layer(fields: Fields, index: int, kind: str) -> Fields:
@@ -251,12 +280,17 @@ def read_index_dim(fields: Fields, index: int) -> int:
     return fields.optional("indexer_head_dim") or fields.size("index_head_dim")
 
 
+_HEADS = ("decoder_attention_heads", "num_decoder_attention_heads", "attention_heads", "num_attention_heads")
+
+
+def query_heads(fields: Fields) -> int | None:
+    """Query heads of the decoder, None where it has none."""
+    return next((fields.size(name) for name in _HEADS if fields.has(name)), None)
+
+
 def read_heads(fields: Fields) -> int:
-    """Query heads of the decoder."""
-    for name in ("decoder_attention_heads", "num_decoder_attention_heads", "attention_heads"):
-        if fields.has(name):
-            return fields.size(name)
-    return fields.size("num_attention_heads")
+    """Query heads of a decoder that has them."""
+    return query_heads(fields) or fields.size("num_attention_heads")
 
 
 def read_kv_heads(fields: Fields) -> int:
@@ -289,9 +323,8 @@ def _key_dim(fields: Fields) -> int:
         hidden *= 2
     if hidden % heads:
         raise ConfigError(f"{heads} attention heads do not divide a hidden size of {hidden}; give head_dim")
-    fields.origin["head_dim"] = " / ".join(
-        fields.origin.get(name, name).partition(",")[0] for name in ("hidden_size", "num_attention_heads")
-    )
+    sources = (fields.origin.get(name, name).partition(",")[0] for name in ("hidden_size", "num_attention_heads"))
+    fields.note("head_dim", hidden // heads, " / ".join(sources))
     return hidden // heads
 
 

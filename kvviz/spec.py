@@ -10,7 +10,7 @@ from typing import Any
 
 from kvviz.errors import ConfigError
 from kvviz.fields import Fields, families
-from kvviz.layers import KINDS, LayerSpec, State, crosses, read_layers
+from kvviz.layers import KINDS, LayerSpec, State, crosses, query_heads, read_layers
 
 __all__ = ["KINDS", "LayerSpec", "ModelSpec", "State"]
 
@@ -20,11 +20,11 @@ PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_con
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder's layers, its context limit (tokens), its vocabulary and its source.
+    """A decoder's layers, its context limit (tokens), its vocabulary, its query heads and its source.
 
-    `origins` says for each quantity in which field of the config it stood. `crossing`: the last half of the
-    layers attends to an encoder, whose output is `source_tokens` long where the architecture fixes it.
-    `state_float32`: the config asks for recurrent states in float32.
+    `origins` says for each quantity in which field of the config it stood, `values` what stood there. `crossing`: the
+    last half of the layers attends to an encoder, whose output is `source_tokens` long where the architecture fixes
+    it. `state_float32`: the config asks for recurrent states in float32.
     """
 
     name: str
@@ -32,10 +32,12 @@ class ModelSpec:
     source: str = ""
     vocab_size: int | None = None
     context: int | None = None
+    heads: int | None = None
     source_tokens: int | None = None
     crossing: bool = False
     state_float32: bool = False
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    values: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def decoder_layers(self) -> int:
@@ -56,15 +58,20 @@ class ModelSpec:
             source=source,
             vocab_size=fields.optional("vocab_size"),
             context=fields.optional("max_target_positions") or fields.optional("max_position_embeddings", least=-1),
+            heads=query_heads(fields),
             source_tokens=fields.optional("max_source_positions") if crossing else None,
             crossing=crossing,
             state_float32="float32" in (fields.raw("mamba_ssm_dtype"), fields.raw("mamba_ssm_cache_dtype")),
             origins=dict(fields.origin),
+            values=dict(fields.values),
         )
 
 
-def decoder_fields(config: Mapping[str, Any]) -> Fields:
-    """The fields of a config's decoder: its own, and those of its text part over them."""
+DEEPEST = 4  # parts in parts; published composites have two
+
+
+def decoder_fields(config: Mapping[str, Any], depth: int = 0) -> Fields:
+    """The fields of a config's decoder: its own, or those of its text part."""
     if not isinstance(config, Mapping):
         raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
     model_type = config.get("model_type", "")
@@ -75,12 +82,13 @@ def decoder_fields(config: Mapping[str, Any]) -> Fields:
         part = config.get(name)
         if part is None and (name not in known or "num_hidden_layers" in config):
             continue
-        return _part(config, name, part, known.get(name) or model_type)
-    return Fields(config, model_type)
+        return _part(name, part, known.get(name) or model_type, depth)
+    return Fields(config, model_type, inner=depth > 0)
 
 
-def _part(config: Mapping[str, Any], name: str, part: Any, usual_type: str) -> Fields:
+def _part(name: str, part: Any, usual_type: str, depth: int) -> Fields:
     if part is not None and not isinstance(part, Mapping):
         raise ConfigError(f"{name} has to be an object, the config of the text decoder")
-    inner = decoder_fields({"model_type": usual_type, **(part or {})})
-    return Fields(inner.given, inner.model_type)
+    if depth == DEEPEST:
+        raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
+    return decoder_fields({"model_type": usual_type, **(part or {})}, depth + 1)

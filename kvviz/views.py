@@ -68,7 +68,7 @@ def state_bytes(layer: LayerSpec, precision: Precision) -> int:
 
 def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
     """Tokens that a layer holds: all, the encoder's, or those of its window less `slack`."""
-    if layer.kind in ("none", "shared"):
+    if layer.kind in ("none", "shared", "linear"):
         return 0
     if layer.kind == "cross":
         return case.source_tokens

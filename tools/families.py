@@ -32,7 +32,7 @@ WANTED = re.compile(
     r"|short_conv_kernel_size|attn_layer_\w+|layers_block_type|block_types|lru_width|conv1d_width|time_step_rank"
     r"|full_attn_idxs|no_rope_layers|no_rope_layer_interval|local_layer_ids|layer_group_size|attention_hidden_size"
     r"|embedding_dim|qk_dim_factor|v_dim_factor|ssm_state_size|cca_\w+|vocab_size|max_position_embeddings|n_positions"
-    r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|H_cycles|L_cycles|hc_count"
+    r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|is_decoder|H_cycles|L_cycles|hc_count"
     r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
     r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
     r"|num_experts_per_tok|ngram|cross_attention_layers|lightning\w*)$"
@@ -79,22 +79,36 @@ def defaults_of(config_class: type) -> dict[str, Any]:
     return found
 
 
-def ignored_by(config_class: type) -> list[str]:
-    """Fields that neither the family's config class nor its model code mentions."""
+def source_of(config_class: type) -> str:
+    """The code of a family: its config's module and its model's."""
     code = inspect.getsource(inspect.getmodule(config_class))
     try:
         module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
-        code += inspect.getsource(module)
+        return code + inspect.getsource(module)
     except (ImportError, OSError):
-        return []
-    return [name for name in MAYBE_IGNORED if not re.search(rf"\b{name}\b", code)]
+        return ""
+
+
+def ignored_by(code: str) -> list[str]:
+    """Fields that neither the family's config class nor its model code mentions."""
+    return [name for name in MAYBE_IGNORED if code and not re.search(rf"\b{name}\b", code)]
+
+
+def encodes(defaults: dict[str, Any], code: str) -> bool:
+    """Whether the family is an encoder unless its config says `is_decoder`."""
+    return (
+        not defaults.get("is_encoder_decoder")
+        and defaults.get("is_decoder") is False
+        and "standalone, add `is_decoder=True" in code
+    )
 
 
 def family(model_type: str) -> dict[str, Any]:
     """One row of the file."""
     config_class = CONFIG_MAPPING[model_type]
     aliases = {common: own for common, own in config_class.attribute_map.items() if WANTED.match(common)}
-    row = {"defaults": defaults_of(config_class), "aliases": aliases, "ignores": ignored_by(config_class)}
+    code, defaults = source_of(config_class), defaults_of(config_class)
+    row = {"defaults": defaults, "aliases": aliases, "ignores": ignored_by(code), "encoder": encodes(defaults, code)}
     row["parts"] = parts_of(config_class)
     return {key: value for key, value in row.items() if value}
 

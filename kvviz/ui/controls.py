@@ -72,7 +72,7 @@ def choose(hub: Hub) -> Choice:
 
 
 def _model() -> tuple[str, str]:
-    ids = list(models())
+    ids = [row.id for row in models().values() if not row.has_encoder]
     choice = st.selectbox(
         "Model",
         [*ids, OWN],

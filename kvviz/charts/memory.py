@@ -1,0 +1,134 @@
+"""Figures of the memory calculator: plain numbers in, Plotly figures out. Bytes in powers of 1024."""
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from kvviz import palette
+from kvviz.explain import KIND_WORDS
+from kvviz.memory import Memory, human
+
+_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+
+Line = tuple[str, Sequence[int], Sequence[int]]
+
+
+def unit_for(most: float) -> tuple[str, int]:
+    """The unit in which the largest value has at least one digit before the point."""
+    return next(((name, size) for name, size in _UNITS if most >= size), _UNITS[-1])
+
+
+def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
+    """Bytes against tokens: (name, tokens, bytes) for each model, and a mark at the chosen number of tokens."""
+    unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
+    figure = go.Figure()
+    for i, (name, xs, ys) in enumerate(lines):
+        figure.add_trace(_line(name, xs, ys, size, i))
+    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"})
+    axis = "log" if log else "linear"
+    figure.update_layout(
+        **_layout(f"KV cache, {unit}", "tokens in the cache"),
+        xaxis_type=axis,
+        yaxis_type=axis,
+        hovermode="x unified",
+    )
+    return figure
+
+
+def _line(name: str, xs: Sequence[int], ys: Sequence[int], size: int, number: int) -> go.Scatter:
+    colour = palette.SERIES[number % len(palette.SERIES)]
+    return go.Scatter(
+        x=list(xs),
+        y=[y / size for y in ys],
+        name=name,
+        mode="lines",
+        line={"color": colour, "width": 2.5, "dash": palette.SERIES_DASH[number % len(palette.SERIES_DASH)]},
+        text=[f"{human(y)} ({y:,} B)" for y in ys],
+        hovertemplate="%{text}",
+    )
+
+
+def layer_figure(memory: Memory) -> go.Figure:
+    """Bytes by layer, coloured by kind; states stacked on keys and values."""
+    unit, size = unit_for(max((row.nbytes for row in memory.layers), default=1))
+    figure = go.Figure()
+    for kind in dict.fromkeys(row.kind for row in memory.layers):
+        rows = [row for row in memory.layers if row.kind == kind]
+        plain = [row.nbytes - row.state_bytes for row in rows]
+        if any(plain) or not any(row.state_bytes for row in rows):
+            figure.add_trace(_bars([r.index for r in rows], plain, size, f"K and V: {KIND_WORDS[kind]}", kind))
+        if any(row.state_bytes for row in rows):
+            states = [row.state_bytes for row in rows]
+            figure.add_trace(_bars([r.index for r in rows], states, size, f"state: {KIND_WORDS[kind]}", "state"))
+    figure.update_layout(**_layout(unit, "layer"), barmode="stack", bargap=0.15)
+    return figure
+
+
+def _bars(x: Sequence[int], values: Sequence[int], size: int, name: str, colour: str) -> go.Bar:
+    text = [f"layer {i}: {value:,} B" for i, value in zip(x, values, strict=True)]
+    return go.Bar(
+        x=list(x),
+        y=[value / size for value in values],
+        name=name,
+        marker_color=palette.KINDS[colour],
+        hovertext=text,
+        hoverinfo="text+name",
+    )
+
+
+def batch_figure(cache: Mapping[int, int], weights: int | None) -> go.Figure:
+    """Bytes against sequences: the cache (bytes by number of sequences) on top of the weights, which are there once."""
+    unit, size = unit_for(max(cache.values(), default=1) + (weights or 0))
+    figure, x = go.Figure(), [str(count) for count in cache]
+    if weights:
+        figure.add_trace(_stack(x, [weights] * len(x), size, "weights", "weights"))
+    figure.add_trace(_stack(x, list(cache.values()), size, "KV cache", "full"))
+    figure.update_layout(**_layout(unit, "sequences at once"), barmode="stack", xaxis_type="category")
+    return figure
+
+
+def _stack(x: Sequence[str], values: Sequence[int], size: int, name: str, colour: str) -> go.Bar:
+    return go.Bar(
+        x=list(x),
+        y=[value / size for value in values],
+        name=name,
+        marker_color=palette.KINDS[colour],
+        hovertext=[f"{name}: {human(value)}" for value in values],
+        hoverinfo="text",
+    )
+
+
+def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure:
+    """One bar: what has to lie in an accelerator's memory, against how much there is (bytes)."""
+    unit, size = unit_for(max(capacity, sum(parts.values())))
+    figure = go.Figure()
+    for name, value in parts.items():
+        figure.add_trace(
+            go.Bar(
+                y=[""],
+                x=[value / size],
+                name=name,
+                orientation="h",
+                marker_color=palette.KINDS[_PART_COLOUR[name]],
+                hovertext=f"{name}: {human(value)} ({value:,} B)",
+                hoverinfo="text",
+            )
+        )
+    line = {"width": 3, "color": "#777777"}
+    figure.add_vline(x=capacity / size, line=line, annotation={"text": title, "xanchor": "right", "yref": "paper"})
+    figure.update_layout(**{**_layout("", unit), "height": 210}, barmode="stack")
+    return figure
+
+
+_PART_COLOUR = {"weights": "weights", "KV cache": "full", "prefill activations (estimate)": "activations"}
+
+
+def _layout(y: str, x: str) -> dict:
+    return {
+        "font_size": 14,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "xaxis_title": x,
+        "yaxis": {"title": y, "rangemode": "tozero"},
+        "margin": {"t": 30, "r": 20, "l": 10, "b": 10},
+        "height": 400,
+    }

@@ -1,0 +1,213 @@
+"""The memory page's widgets: what is asked, and the parts of the answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from kvviz.calculator import (
+    MOST_MODELS,
+    Asked,
+    from_params,
+    in_link,
+    is_own,
+    pack,
+    parse_config,
+    slim,
+    to_params,
+    unpack,
+)
+from kvviz.catalog import examples, models
+from kvviz.errors import KvvizError
+from kvviz.hubconfig import fetch_config
+from kvviz.precision import PRECISIONS, WEIGHT_BITS
+from kvviz.views import VIEWS
+
+OWN = "Your own config"
+_LENGTHS = (512, 2048, 8192, 32768, 131072)
+
+
+def ask() -> Asked:
+    """Draw the form, seeded by the link in the address bar; the link follows what is chosen."""
+    _restore()
+    _examples()
+    with st.container(border=True):
+        asked = replace(_numbers(_which_models()), gpu=st.session_state.get("m_gpu", Asked().gpu))
+    params = to_params(asked)
+    st.session_state["m_link"] = params
+    if dict(st.query_params) != params:
+        st.query_params.from_dict(params)
+    if in_link(asked) != asked.models:
+        st.caption("This config is too long for the link in the address bar; the link holds the rest.")
+    return asked
+
+
+def _restore() -> None:
+    """Take over a link that this page did not write itself: a fresh visit, or the browser's back button."""
+    params = dict(st.query_params)
+    known = st.session_state.get("m_link")
+    if known is not None and params in (known, {}):
+        if "m_family" not in st.session_state:  # back from another page
+            _fill(from_params(known)[0])
+        return
+    asked, problems = from_params(params)
+    for problem in problems:
+        st.warning(problem)
+    _fill(asked)
+
+
+def _fill(asked: Asked) -> None:
+    """Every widget set to what is asked."""
+    main, *others = asked.models
+    own = st.session_state.setdefault("m_own", {})
+    own.update({key: _own_title(key) for key in asked.models if is_own(key)})
+    st.session_state["m_family"] = OWN if is_own(main) else models()[main].family
+    st.session_state["m_own_main" if is_own(main) else "m_model"] = main
+    st.session_state["m_others"] = others
+    for name in ("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "gpu"):
+        st.session_state[f"m_{name}"] = getattr(asked, name)
+    st.session_state["m_source_tokens"] = asked.source_tokens
+
+
+def _own_title(key: str) -> str:
+    config = unpack(key)
+    return f"{config.get('_name_or_path') or config.get('model_type') or 'a config'} (yours)"
+
+
+def _examples() -> None:
+    rows = {row.id: row for row in examples()}
+
+    def take() -> None:
+        row = rows.get(st.session_state.m_example or "")
+        if row is not None:
+            _fill(
+                replace(
+                    Asked(),
+                    models=row.models,
+                    tokens=row.tokens[-1],
+                    batch=row.batch,
+                    dtype=row.dtype,
+                    weights=row.weights_dtype[0],
+                    view=row.view,
+                )
+            )
+
+    st.pills(
+        "Examples",
+        list(rows),
+        format_func=lambda name: rows[name].title,
+        key="m_example",
+        on_change=take,
+        help="Each sets the form below; its table shows all of its cases.",
+    )
+
+
+def _which_models() -> tuple[str, ...]:
+    families = list(dict.fromkeys(row.family for row in models().values()))
+    left, middle, right = st.columns([2, 3, 5], gap="medium")
+    with left:
+        family = st.selectbox("Family", [*families, OWN], key="m_family")
+    with middle:
+        main = _own_config() if family == OWN else _size(family)
+    with right:
+        own = st.session_state.setdefault("m_own", {})
+        others = st.multiselect(
+            "Compare with",
+            [key for key in (*models(), *own) if key != main],
+            key="m_others",
+            max_selections=MOST_MODELS - 1,
+            format_func=lambda key: own[key] if is_own(key) else models()[key].title,
+            placeholder="up to five more models",
+        )
+    return (main, *(key for key in others if key != main))
+
+
+def _size(family: str) -> str:
+    ids = [row.id for row in models().values() if row.family == family]
+    if st.session_state.get("m_model") not in ids:
+        st.session_state["m_model"] = ids[0]
+    return st.selectbox("Model", ids, key="m_model", format_func=lambda name: models()[name].title)
+
+
+def _own_config() -> str:
+    """A pasted, dropped or fetched config; the last one that could be read stays until another can."""
+    how = st.segmented_control("From", ["Paste", "File", "Hugging Face"], default="Paste", key="m_how")
+    try:
+        text = _own_text(how or "Paste")
+        if text is not None:
+            key = pack(slim(parse_config(text)))
+            st.session_state["m_own_main"] = key
+            st.session_state["m_own"][key] = _own_title(key)
+    except KvvizError as error:
+        st.warning(str(error))
+    return st.session_state.get("m_own_main") or next(iter(models()))
+
+
+def _own_text(how: str) -> str | None:
+    if how == "Paste":
+        return st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip() or None
+    if how == "File":
+        file = st.file_uploader("config.json", type="json", key="m_file")
+        return file.getvalue().decode("utf-8", "replace") if file else None
+    name = st.text_input("Hugging Face id", key="m_hub", placeholder="owner/name").strip()
+    return _fetched(name) if name else None
+
+
+def _fetched(name: str) -> str:
+    """The config of a Hugging Face id, asked for once per session."""
+    import json
+
+    kept = st.session_state.setdefault("m_fetched", {})
+    if name not in kept:
+        with st.spinner(f"Asking the Hub for the config of {name}"):
+            kept[name] = json.dumps(fetch_config(name))
+    return kept[name]
+
+
+def _numbers(chosen: Sequence[str]) -> Asked:
+    one, two, three, four, five = st.columns([2, 1.2, 2, 2, 3])
+    tokens = one.number_input("Tokens in the cache", 1, 2**30, key="m_tokens", help="Prompt and new tokens together.")
+    batch = two.number_input("Sequences", 1, 100_000, key="m_batch", help="Requests at once: the batch.")
+    view = five.selectbox(
+        "Whose bytes",
+        list(VIEWS),
+        key="m_view",
+        format_func=lambda name: VIEWS[name].title,
+        help="  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values()),
+    )
+    offered = [name for name in PRECISIONS if name in VIEWS[view].dtypes]
+    if st.session_state.get("m_dtype") not in offered:
+        st.session_state["m_dtype"] = "bfloat16"
+    dtype = three.selectbox(
+        "Cache dtype", offered, key="m_dtype", format_func=lambda name: name, help=PRECISIONS[offered[0]].title
+    )
+    weights = four.selectbox("Weights dtype", list(WEIGHT_BITS), key="m_weights", help="The cache does not follow it.")
+    more = _more()
+    return Asked(tuple(chosen), int(tokens), int(batch), dtype, weights, view, **more)
+
+
+def _more() -> dict:
+    with st.expander("Beams, several devices, encoder"):
+        one, two, three = st.columns(3)
+        beams = one.number_input("Beams", 1, 64, key="m_beams", help="Beam search keeps a cache for each beam.")
+        devices = two.number_input(
+            "Tensor-parallel devices",
+            1,
+            64,
+            key="m_tensor_parallel",
+            help="KV heads are shared out, or repeated where there are fewer of them; the figures are one device's.",
+        )
+        source = three.number_input(
+            "Encoder tokens",
+            1,
+            2**30,
+            value=None,
+            key="m_source_tokens",
+            placeholder="as the tokens",
+            help="Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500.",
+        )
+    return {
+        "beams": int(beams),
+        "tensor_parallel": int(devices),
+        "source_tokens": int(source) if source else None,
+    }

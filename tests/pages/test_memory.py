@@ -1,0 +1,160 @@
+"""The memory page as Streamlit runs it, without a browser: form, link, examples, pasted configs, refusals."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.calculator import Asked, pack
+from kvviz.catalog import models
+from kvviz.report import HEADLINE
+from kvviz.ui import MAIN, PAGES
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """Open the page with the parts of a link."""
+
+    def open_page(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "memory.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return open_page
+
+
+def table(app, column):
+    """The first table that has a column."""
+    return next(frame.value for frame in app.dataframe if column in frame.value.columns)
+
+
+def total(app):
+    return app.metric[0].value
+
+
+def said(app):
+    return " ".join(c.value for c in app.caption) + " ".join(m.value for m in app.markdown)
+
+
+def test_the_default_compares_three_models(visit):
+    app = visit()
+    assert total(app) == "1.0 GiB" and "1,073,741,824 B" in said(app)
+    assert len(table(app, "against the first")) == 3
+    assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])
+
+
+def test_a_link_restores_the_whole_form(visit):
+    app = visit(models="qwen3-4b,gpt2", tokens="32768", batch="2", dtype="float32", view="hf-dynamic")
+    assert (app.selectbox(key="m_family").value, app.selectbox(key="m_model").value) == ("Qwen", "qwen3-4b")
+    assert app.number_input(key="m_tokens").value == 32_768
+    assert f"{2 * 32768 * 36 * 2 * 8 * 128 * 4:,} B" in said(app)
+
+
+def test_the_link_follows_the_form(visit):
+    app = visit()
+    app.selectbox(key="m_family").select("GPT-2").run()
+    app.number_input(key="m_tokens").set_value(1024).run()
+    assert not app.exception
+    found = {name: value if isinstance(value, str) else value[0] for name, value in app.query_params.items()}
+    assert found["tokens"] == "1024" and found["models"].startswith("gpt2,")
+    assert total(app) == "36.0 MiB"
+
+
+def test_each_example_fills_the_form_and_shows_its_cases(visit):
+    app = visit()
+    next(group for group in app.get("button_group") if group.key == "m_example").set_value("three-sizes").run()
+    assert not app.exception
+    rows = table(app, "cache, B")
+    assert len(rows) == 9 and 4 * 2**30 in set(rows["cache, B"])
+    assert app.number_input(key="m_tokens").value == 8192
+
+
+def test_a_pasted_config_is_worked_out(visit):
+    app = visit()
+    app.selectbox(key="m_family").select("Your own config").run()
+    app.text_area(key="m_paste").set_value(json.dumps(models()["deepseek-v3"].config)).run()
+    assert not app.exception
+    assert f"{8192 * 70_272:,} B" in said(app)
+    assert "kv_lora_rank" in said(app)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{not json", "can't be read as JSON"),
+        ("[1]", "no object"),
+        ('{"model_type": "llama", "num_hidden_layers": -1}', "num_hidden_layers"),
+        ('{"model_type": "bert", "num_hidden_layers": 2}', "is an encoder"),
+        ('{"model_type": "chatglm", "auto_map": {}, "num_layers": 28}', "auto_map"),
+        ('{"model_type": "gpt2", "n_layer": 2, "n_head": NaN}', "n_head"),
+    ],
+)
+def test_a_config_that_can_not_be_read_is_one_sentence(visit, text, says):
+    app = visit()
+    app.selectbox(key="m_family").select("Your own config").run()
+    app.text_area(key="m_paste").set_value(text).run()
+    assert not app.exception
+    assert any(says in warning.value for warning in app.warning)
+
+
+def test_a_link_with_a_config_of_ones_own(visit):
+    app = visit(
+        models=pack({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2})
+    )
+    assert app.selectbox(key="m_family").value == "Your own config"
+    assert f"{8192 * 2 * 2 * 64 * 2:,} B" in said(app)
+
+
+def test_a_broken_link_says_what_and_goes_on(visit):
+    app = visit(models="nope", tokens="many")
+    assert len(app.warning) == 2 and total(app) == "1.0 GiB"
+
+
+def test_all_published_figures_agree(visit):
+    rows = table(visit(), "published, B")
+    assert len(rows) >= 80 and rows["agrees"].all()
+
+
+def test_a_log_line_is_judged(visit):
+    app = visit(models="qwen2.5-7b")
+    line = "llama_kv_cache_init: KV self size = 112.00 MiB, K (f16): 56.00 MiB, V (f16): 56.00 MiB"
+    app.number_input(key="m_tokens").set_value(2048).run()
+    app.text_area(key="m_logline").set_value(line).run()
+    assert not app.exception
+    assert any("agree" in box.value for box in app.success)
+    app.text_area(key="m_logline").set_value("nothing of the kind").run()
+    assert any("GPU KV cache size" in box.value for box in app.warning)
+
+
+def test_the_probe_looks_inside(visit):
+    app = visit(models="tiny-qwen3", tokens="8", view="hf-dynamic")
+    app.button(key="m_probe").click().run(timeout=120)
+    assert not app.exception
+    assert "to the byte" in said(app)
+    inside = [frame.value for frame in app.dataframe if "keys" in frame.value.columns][-1]
+    assert set(inside["keys"]) == {"[1, 2, 8, 32]"}
+
+
+def test_three_accounts_of_the_live_pages_model(visit):
+    app = visit()
+    assert "Run a model on the live page" in said(app)
+    from kvviz.records import ComparisonSpec
+
+    own = app.hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    account = {
+        "formula": 512,
+        "tensors": 512,
+        "storages": 512,
+        "allocator": {"kept": 512, "peak": 900, "kind": "profiler"},
+    }
+    app.hub.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [DONE | {"memory": account}]}})
+    app.run()
+    assert not app.exception
+    assert [metric.value for metric in app.metric].count("512 B") == 3
+
+
+DONE = dict.fromkeys(HEADLINE) | {"mode": "cached"}
