@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +16,11 @@ import typer
 
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
+from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling
-from kvviz.sources import BUNDLED, Source, find_source
+from kvviz.sources import BUNDLED, Source, find_source, looks_like_hub_id
 from kvviz.spec import ModelSpec
 from kvviz.views import VIEWS
 
@@ -63,7 +65,9 @@ def models_command(as_json: AsJson = False) -> None:
 Tokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]
 Batch = Annotated[int, typer.Option(help="Sequences.")]
 SourceTokens = Annotated[int | None, typer.Option(help="Length of an encoder's output; as --tokens if not given.")]
-ModelArgument = Annotated[str, typer.Argument(help="Catalog id, folder, config.json, or - for a config.")]
+ModelArgument = Annotated[
+    str, typer.Argument(help="Catalog id, folder, config.json, Hugging Face id, or - for a config on standard input.")
+]
 
 
 @app.command()
@@ -81,7 +85,7 @@ def calc(
 ) -> None:
     """Bytes of a model's KV cache by a closed form, layer by layer."""
     with ExitStack() as stack:
-        source = find_source(_model_argument(model, stack))
+        source = _with_config(_model_argument(model, stack))
         memory = kv_memory(
             _spec(source),
             tokens,
@@ -94,6 +98,14 @@ def calc(
             weights_bytes=_weights_bytes(source, weights_dtype, dtype, tensor_parallel),
         )
     _show_memory(memory, as_json)
+
+
+def _with_config(model: str) -> Source:
+    """MODEL as a source that knows its config; that of a Hugging Face id is fetched."""
+    if model in catalog_models() or not looks_like_hub_id(model):
+        return find_source(model)
+    source = find_source(model, "hub")
+    return replace(source, config=fetch_config(model))
 
 
 def _spec(source: Source) -> ModelSpec:
@@ -126,7 +138,7 @@ def probe(
     from kvviz.probe import probe as ask
 
     with ExitStack() as stack:
-        source = find_source(_model_argument(model, stack))
+        source = _with_config(_model_argument(model, stack))
         # the same sentences for bad numbers
         kv_memory(ModelSpec("", ()), tokens, batch=batch, dtype=dtype, view="hf-dynamic", source_tokens=source_tokens)
         memory = ask(

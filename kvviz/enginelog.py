@@ -6,6 +6,7 @@ https://github.com/ggml-org/llama.cpp/blob/02c28f53/src/llama-kv-cache.cpp
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from kvviz.views import BLOCK, CELLS, UBATCH, view_named
 
 GIB, MIB = 2**30, 2**20
 LARGEST_TEXT = 1_000_000  # characters
+MOST = 10**12  # tokens, cells or GiB
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,10 @@ def _least(form: re.Pattern[str], lines: tuple[str, ...]) -> str | None:
 
 
 def _number(printed: str) -> float:
-    return float(printed.replace(",", ""))
+    value = float(printed.replace(",", ""))
+    if value > MOST:
+        raise KvvizError(f"{printed[:40]} is more than any cache has; paste the lines as the engine printed them")
+    return value
 
 
 def _half_a_digit(printed: str, unit: int) -> int:
@@ -163,15 +168,15 @@ def _part(line: str, name: str) -> Part | None:
     part = Part(
         "states" if {"R", "S"} & set(dtypes) else name,
         f"{match[1]} MiB",
-        round(float(match[1]) * MIB),
+        round(_number(match[1]) * MIB),
         _half_a_digit(match[1], MIB),
         key_dtype=dtypes.get("K", both),
         value_dtype=dtypes.get("V", both),
     )
     if new is None:
         return part
-    copies = int(new[4] or 1) * (1 + int(new[5] or 0))  # rs_seq: earlier states kept beside the newest
-    return replace(part, cells=int(new[2]), layers=int(new[3]), streams=copies)
+    cells, layers, streams, earlier = (int(_number(new[i] or "0")) for i in (2, 3, 4, 5))
+    return replace(part, cells=cells, layers=layers, streams=(streams or 1) * (1 + earlier))  # earlier states
 
 
 def _named(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -192,6 +197,9 @@ def judge(log: EngineLog, spec: ModelSpec, *, tokens: int, batch: int, dtype: st
     except ConfigError as error:
         printed = " + ".join(part.printed for part in log.parts) or log.lines[0]
         return Verdict(None, printed, f"kvviz can't work out what this log would have to say: {error}.")
+
+
+BLOCKS = range(BLOCK, 2**20 + BLOCK, BLOCK)  # tokens; in models with states a block is as long as a state is large
 
 
 # vLLM: a pool of bytes, cut into blocks; a row of blocks, one of each layer, holds the same few tokens.
@@ -219,10 +227,10 @@ def _rows(spec: ModelSpec, dtype: str, devices: int) -> _Rows:
         return kv_memory(spec, tokens, dtype=dtype, view="vllm", tensor_parallel=devices).reserved_bytes
 
     row = reserved(1)
-    plain = not any(layer.window or layer.states or layer.kind == "cross" for layer in spec.layers)
-    block = next((n for n in range(BLOCK, 4096 * BLOCK, BLOCK) if reserved(n + 1) > row), None)
-    if not row or block is None:
+    if row == reserved(BLOCKS[-1] + 1):
         raise ConfigError("this model's cache does not grow with tokens, so a pool has no number of tokens")
+    plain = not any(layer.window or layer.states or layer.kind == "cross" for layer in spec.layers)
+    block = BLOCKS[bisect_left(BLOCKS, True, key=lambda n: reserved(n + 1) > row)]
     return _Rows(row, block, plain)
 
 
@@ -255,7 +263,9 @@ def _held(log: EngineLog, rows: _Rows) -> int | None:
         return log.tokens
     if log.blocks is not None:
         return log.blocks * rows.block
-    return round(log.concurrency * log.request_tokens) if log.concurrency and log.request_tokens else None
+    if log.concurrency is None or log.request_tokens is None:
+        return None
+    return round(log.concurrency * log.request_tokens)
 
 
 def _pool_of(held: int | None, rows: _Rows, dtype: str) -> Verdict:
@@ -279,13 +289,16 @@ def _compared(log: EngineLog, held: int, spec: ModelSpec, dtype: str, devices: i
             ", which lies between all blocks kept and the least that windows and states leave; what a request needs on "
             "top depends on how many tokens vLLM prefills at once"
         )
-    other = next((name for name in _other_dtypes("vllm", dtype) if _agrees(log, held, spec, name, devices)), None)
-    shared = next((n for n in (1, 2, 4, 8) if n != devices and _agrees(log, held, spec, dtype, n)), None)
-    difference = held - _rows(spec, dtype, devices).tokens(log.nbytes or 0)
-    why = f", {abs(difference):,} {'more' if difference > 0 else 'fewer'}"
-    if other:
-        return False, f"{why}; it would agree for a cache in {other}"
-    return False, f"{why}; it would agree for a tensor_parallel of {shared}" if shared else why
+    more = held - _rows(spec, dtype, devices).tokens(log.nbytes or 0)
+    return False, f", {abs(more):,} {'more' if more > 0 else 'fewer'}{_would_agree(log, held, spec, dtype, devices)}"
+
+
+def _would_agree(log: EngineLog, held: int, spec: ModelSpec, dtype: str, devices: int) -> str:
+    """The other dtypes and numbers of devices for which a log is right, as the end of a sentence."""
+    dtypes = [name for name in _other_dtypes("vllm", dtype) if _agrees(log, held, spec, name, devices)]
+    shared = [n for n in (1, 2, 4, 8) if n != devices and _agrees(log, held, spec, dtype, n)]
+    found = [f"a cache in {name}" for name in dtypes] + [f"a tensor_parallel of {n}" for n in shared]
+    return f"; it would agree for {' or '.join(found)}" if found else ""
 
 
 def _other_dtypes(view: str, dtype: str) -> list[str]:
@@ -317,7 +330,7 @@ def _agrees(log: EngineLog, held: int, spec: ModelSpec, dtype: str, devices: int
 
 def _freed(log: EngineLog, spec: ModelSpec, dtype: str, devices: int, pool: int) -> int:
     """Tokens that a pool would hold if requests took no more than they keep at their last token."""
-    length = log.request_tokens or spec.context or 2**20
+    length = log.request_tokens or (spec.context if (spec.context or 0) > 0 else None) or 2**20
     each = kv_memory(spec, length, dtype=dtype, view="vllm", tensor_parallel=devices).reserved_bytes
     return pool * length // each
 

@@ -75,8 +75,6 @@ class Fields:
 
     def raw(self, name: str) -> Any:
         """The value as it stands, of any type; None where there is none or where the family's code ignores it."""
-        if name in self._ignores:
-            return None
         for key in self._names(name):
             for values in (self.changes, self.given):
                 if key in values:
@@ -98,7 +96,8 @@ class Fields:
     def _names(self, name: str) -> tuple[str, ...]:
         own = self._aliases.get(name)
         others = () if self.known and own else ALIASES.get(name, ())
-        return (own, name) if own else (name, *others)
+        names = (name, own) if own else (name, *others)  # transformers sets a common name last, so it wins
+        return tuple(key for key in names if key not in self._ignores)
 
     def optional(self, name: str, least: int = 1) -> int | None:
         """A whole number of at least `least`, None where there is none."""

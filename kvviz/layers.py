@@ -307,7 +307,17 @@ def read_kv_heads(fields: Fields) -> int:
 def read_head_dims(fields: Fields) -> tuple[int, int]:
     """Width of a key and of a value in one head."""
     key = _key_dim(fields)
+    _check_rotary(fields, key)
     return key, fields.optional("v_head_dim") or key
+
+
+def _check_rotary(fields: Fields, dim: int) -> None:
+    """Partial rotary positions turn pairs of a key's elements; with an odd number the key would come out wider."""
+    name = "partial_rotary_factor"
+    nested = fields.raw("rope_parameters")
+    factor = nested.get(name) if isinstance(nested, Mapping) and name in nested else fields.raw(name)
+    if isinstance(factor, float | int) and 0 < factor < 1 and int(dim * factor) % 2:
+        raise ConfigError(f"{name} {factor} of a head dim of {dim} is {int(dim * factor)} elements; it has to be even")
 
 
 # Attention over the hidden states and the embeddings side by side: https://arxiv.org/abs/2405.16712
@@ -343,6 +353,8 @@ def _crossing(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
     """The layers' keys and values of the encoder's output: written once, as wide as their own."""
     if not crosses(fields):
         return []
+    if any(layer.window for layer in layers):
+        raise ConfigError("sliding_window of an encoder-decoder: what its cross-attention keeps is not known to kvviz")
     return [LayerSpec("cross", layer.kv_heads, layer.key_dim, layer.value_dim) for layer in layers]
 
 
@@ -405,7 +417,10 @@ def _inner(fields: Fields) -> int:
     heads, dim = _first(fields, "mamba_num_heads"), _first(fields, "mamba_head_dim")
     if heads and dim:
         return heads * dim
-    given = _first(fields, "mamba_d_ssm")
+    plain = fields.has("state_size") and not fields.has("n_groups")
+    given = _first(
+        fields, "mamba_d_ssm", *(["intermediate_size"] if plain and fields.stated("intermediate_size") else [])
+    )
     factor = fields.number("mamba_expand" if fields.has("mamba_expand") else "expand") if given is None else 1
     return given or int(factor * fields.size("hidden_size"))
 

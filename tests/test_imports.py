@@ -18,6 +18,8 @@ FLOORS = [
     {"layers"},
     {"spec", "views"},
     {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
+    {"whatif", "fits", "enginelog", "hubconfig"},
+    {"explain", "calculator", "probing"},
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
     {"proof", "engine", "probe"},

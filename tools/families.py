@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import re
+from collections.abc import Container
 from typing import Any
 
 import transformers
@@ -89,9 +90,15 @@ def source_of(config_class: type) -> str:
         return ""
 
 
-def ignored_by(code: str) -> list[str]:
-    """Fields that neither the family's config class nor its model code mentions."""
-    return [name for name in MAYBE_IGNORED if code and not re.search(rf"\b{name}\b", code)]
+def ignored_by(code: str, known: Container[str]) -> list[str]:
+    """Fields that neither the config class declares nor the model's code asks a config for."""
+    if not code:
+        return []
+    code = re.sub(
+        r"def compute_default_rope_parameters.*?return inv_freq", "", code, flags=re.DOTALL
+    )  # not the cache's
+    asked = (name for name in MAYBE_IGNORED if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
+    return sorted(set(MAYBE_IGNORED) - set(asked) - {name for name in MAYBE_IGNORED if name in known})
 
 
 def encodes(defaults: dict[str, Any], code: str) -> bool:
@@ -108,7 +115,14 @@ def family(model_type: str) -> dict[str, Any]:
     config_class = CONFIG_MAPPING[model_type]
     aliases = {common: own for common, own in config_class.attribute_map.items() if WANTED.match(common)}
     code, defaults = source_of(config_class), defaults_of(config_class)
-    row = {"defaults": defaults, "aliases": aliases, "ignores": ignored_by(code), "encoder": encodes(defaults, code)}
+    if found := re.search(r'kwargs.setdefault\("partial_rotary_factor", ([0-9.]+)\)', code):
+        defaults["partial_rotary_factor"] = float(found[1])
+    row = {
+        "defaults": defaults,
+        "aliases": aliases,
+        "ignores": ignored_by(code, {*defaults, *aliases}),
+        "encoder": encodes(defaults, code),
+    }
     row["parts"] = parts_of(config_class)
     return {key: value for key, value in row.items() if value}
 
