@@ -81,7 +81,6 @@ def perturbed(draw):
     if draw(st.integers(0, 3)) == 0:
         kinds = _kinds(inner)
         inner["layer_types"] = draw(st.lists(st.sampled_from(kinds), min_size=count, max_size=count))
-    inner["vocab_size"] = 100
     return {**config, "text_config": inner} if config.get("text_config") else inner
 
 

@@ -82,8 +82,8 @@ def compared(found: Sequence[Answer]) -> None:
             st.warning(f"{answer.title}: {answer.problem}")
     st.dataframe(rows, hide_index=True, width="stretch", key="m_compared")
     with st.container(horizontal=True):
-        st.download_button("JSON", as_json(found), "kv-memory.json", "application/json", key="m_json")
-        st.download_button("CSV, a row per layer", as_csv(found), "kv-memory.csv", "text/csv", key="m_csv")
+        st.download_button("JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json")
+        st.download_button("CSV, a row per layer", lambda: as_csv(found), "kv-memory.csv", "text/csv", key="m_csv")
 
 
 def _row(answer: Answer, first: Answer) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""The memory page in a real browser: it paints, its formula is typeset, a link restores it, nothing spills over."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from kvviz.catalog import models
+
+pytestmark = pytest.mark.browser
+
+
+def figure(page):
+    return page.get_by_test_id("stMetricValue").first
+
+
+def test_the_figure_its_formula_and_its_charts(open_page):
+    page = open_page("/memory?models=qwen3-4b,gemma-3-27b&tokens=32768")
+    expect(figure(page)).to_have_text("4.5 GiB")
+    expect(page.locator(".katex").first).to_contain_text("4,831,838,208")
+    expect(page.get_by_text("num_key_value_heads").first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    for tab in ("By layer", "On a GPU", "What if", "Look inside", "A log line", "How we know"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_role("tabpanel").filter(visible=True).first).to_be_visible()
+    expect(page.get_by_text(re.compile("agree within the rounding"))).to_be_visible()
+
+
+def test_the_address_bar_follows_and_restores(open_page):
+    page = open_page("/memory")
+    expect(figure(page)).to_have_text("1.0 GiB")
+    tokens = page.get_by_role("spinbutton", name="Tokens in the cache")
+    tokens.fill("1024")
+    tokens.press("Enter")
+    expect(figure(page)).to_have_text("128.0 MiB")
+    page.wait_for_url(re.compile("tokens=1024"))
+    page.reload()
+    expect(figure(page)).to_have_text("128.0 MiB")
+    page.go_back()
+    expect(figure(page)).to_have_text("1.0 GiB")
+
+
+def test_a_pasted_config_in_the_link(open_page):
+    page = open_page("/memory")
+    expect(figure(page)).to_be_visible()
+    box = page.get_by_role("combobox", name="Family")
+    box.click()
+    box.fill("Your own")
+    page.get_by_role("option").first.click()
+    paste = page.get_by_label("config.json")
+    paste.fill(json.dumps(models()["deepseek-v3"].config))
+    paste.press("Control+Enter")
+    expect(figure(page)).to_have_text("549.0 MiB")
+    page.wait_for_url(re.compile("models=z"))
+    page.reload()
+    expect(figure(page)).to_have_text("549.0 MiB")
+
+
+def test_an_example_is_one_click(open_page):
+    page = open_page("/memory")
+    page.get_by_text("A cache to work out by hand", exact=True).click()
+    expect(figure(page)).to_have_text("28.0 KiB")
+    expect(page.locator(".katex").first).to_contain_text("28,672")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_spills_over(open_page, width):
+    page = open_page("/memory?models=gemma-3-27b,deepseek-v3")
+    page.set_viewport_size({"width": width, "height": 900})
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_moving_between_pages_keeps_what_was_asked(open_page):
+    page = open_page("/memory?models=gpt2&tokens=512")
+    expect(figure(page)).to_have_text("18.0 MiB")
+    page.get_by_role("link", name="Live").click()
+    expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
+    page.get_by_role("link", name="Memory").click()
+    expect(figure(page)).to_have_text("18.0 MiB")
+
+
+def test_csv_and_json_come_down(open_page):
+    page = open_page("/memory?models=gpt2&tokens=10")
+    for name, starts in (("JSON", "["), ("CSV, a row per layer", "model,view")):
+        with page.expect_download() as event:
+            page.get_by_role("button", name=name).click()
+        assert Path(event.value.path()).read_text(encoding="utf-8").startswith(starts)
