@@ -115,7 +115,8 @@ def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure
             )
         )
     line = {"width": 3, "color": "#777777"}
-    figure.add_vline(x=capacity / size, line=line, annotation={"text": title, "xanchor": "right", "yref": "paper"})
+    label = {"text": title, "xanchor": "right", "yref": "paper", "y": 1, "yanchor": "bottom"}
+    figure.add_vline(x=capacity / size, line=line, annotation=label)
     figure.update_layout(**{**_layout("", unit), "height": 210}, barmode="stack")
     return figure
 

@@ -1,0 +1,134 @@
+"""Several runs over one another: per-token time, cumulative time, cache bytes, speed-up. Plain data in, figures out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from kvviz import palette
+from kvviz.charts.memory import unit_for
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run to draw: seconds of each step (median, quartiles), bytes of its cache after each step.
+
+    `prompt_tokens` tokens came before the first step, which is the prefill.
+    """
+
+    name: str
+    step_s: tuple[float, ...]
+    q1_s: tuple[float, ...]
+    q3_s: tuple[float, ...]
+    cache_bytes: tuple[int, ...]
+    prompt_tokens: int
+    batch: int = 1
+
+    def x(self, by: str) -> list[int]:
+        """Where each step stands: its number, or the position of the token it writes."""
+        start = self.prompt_tokens if by == "position" else 0
+        return [start + i + 1 for i in range(len(self.step_s))]
+
+
+PANELS = ("time per token", "time so far", "cache", "speed-up")
+ALIGNMENTS = {"step": "new token", "position": "position in the context"}
+
+
+def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0) -> go.Figure:
+    """Four charts with one x axis: zooming one zooms all. `baseline` is the run that the speed-ups are against."""
+    unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
+    titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", f"times as fast as {curves[baseline].name}")
+    figure = make_subplots(rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=[0.4, 0.2, 0.2, 0.2])
+    for number, curve in enumerate(curves):
+        _draw(figure, curve, number, by, size, _ratio(curves[baseline], by))
+    for row, title in enumerate(titles, 1):
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+    figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
+    figure.update_xaxes(title_text=ALIGNMENTS[by], row=4, col=1)
+    legend = {"orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0}
+    figure.update_layout(font_size=15, height=1000, hovermode="closest", legend=legend, margin={"t": 30, "r": 20})
+    return figure
+
+
+def _draw(
+    figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
+) -> None:
+    """One run in all four charts, in one colour and dash."""
+    x = curve.x(by)
+    milliseconds = [s * 1000 for s in curve.step_s]
+    figure.add_trace(_band(curve, x, number), row=1, col=1)
+    lines = (
+        (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
+        (list(accumulate(curve.step_s)), None),
+        ([b / size for b in curve.cache_bytes], [f"{b:,} B" for b in curve.cache_bytes]),
+        (ratio(curve), None),
+    )
+    for row, (values, words) in enumerate(lines, 1):
+        figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
+
+
+def _band(curve: Curve, x: list[int], number: int) -> go.Scatter:
+    high, low = [s * 1000 for s in curve.q3_s], [s * 1000 for s in curve.q1_s]
+    return go.Scatter(
+        x=x + x[::-1],
+        y=high + low[::-1],
+        fill="toself",
+        fillcolor=_colour(number),
+        opacity=0.16,
+        mode="none",
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=str(number),
+    )
+
+
+def _line(
+    name: str, x: list[int], values: Sequence[float | None], words: list[str] | None, number: int, *, legend: bool
+) -> go.Scatter:
+    return go.Scatter(
+        x=x,
+        y=list(values),
+        name=name,
+        mode="lines" if len(x) > 80 else "lines+markers",
+        line={"color": _colour(number), "width": 2.5, "dash": _dash(number)},
+        marker={"size": 5},
+        text=words,
+        hovertemplate=("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>",
+        showlegend=legend,
+        legendgroup=str(number),
+    )
+
+
+def _colour(number: int) -> str:
+    return palette.SERIES[number % len(palette.SERIES)]
+
+
+def _dash(number: int) -> str:
+    return palette.SERIES_DASH[number % len(palette.SERIES_DASH)]
+
+
+def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
+    """At each x, the baseline's seconds over a run's; None where the baseline has no such step."""
+    base = dict(zip(baseline.x(by), baseline.step_s, strict=True))
+
+    def ratio(curve: Curve) -> list[float | None]:
+        pairs = zip(curve.x(by), curve.step_s, strict=True)
+        return [base[x] / seconds if x in base and seconds else None for x, seconds in pairs]
+
+    return ratio
+
+
+def curve_of(run: dict[str, Any], document: dict[str, Any], name: str) -> Curve:
+    """A run of a comparison document as a curve."""
+    return Curve(
+        name=name,
+        step_s=tuple(run["step_s"]),
+        q1_s=tuple(run["step_s_q1"]),
+        q3_s=tuple(run["step_s_q3"]),
+        cache_bytes=tuple(run["cache_bytes"]),
+        prompt_tokens=document["prompt_tokens"],
+        batch=document["batch"],
+    )
