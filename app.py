@@ -10,6 +10,7 @@ import streamlit as st
 
 from kvviz.feed import Feed, routes, running
 from kvviz.hub import hub
+from kvviz.keeping import Keeper
 from kvviz.measure import pin, share_of_cores
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 
@@ -21,8 +22,11 @@ async def lifespan(_app: st.App):
     """Measuring has all cores but one, the server has that one."""
     measuring, serving = share_of_cores()
     pin(serving)
+    keeper = Keeper(hub())
+    keeper.start()
     async with running(hub(), FEED, measuring):
         yield {}
+    keeper.close()
 
 
 app = st.App(MAIN, lifespan=lifespan, routes=routes(FEED, str(ASSETS), ASSETS_URL))

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,10 +24,12 @@ from kvviz.modes import mode_named
 from kvviz.records import ComparisonSpec
 from kvviz.report import headline
 from kvviz.sources import find_source
+from kvviz.sweeps import SweepSpec, find_sources
 
 log = logging.getLogger("kvviz.hub")
 
 KEEP = 40  # finished comparisons that stay in memory
+ASK_AGAIN = 2.0  # seconds before an id that was not found is looked for on disk again
 LONGEST_QUEUE = 50
 PATIENCE = (
     0.2,
@@ -44,11 +47,20 @@ class Work:
     """One submitted comparison: its state and the records so far, each one JSON text."""
 
     id: str
-    spec: ComparisonSpec | None  # None for a recording
+    spec: ComparisonSpec | SweepSpec | None  # None for a recording
     state: str = "queued"
     message: str = ""
     records: list[str] = field(default_factory=list)
     document: dict[str, Any] | None = None
+    kind: str = "comparison"  # or sweep
+    origin: str = "here"
+    earlier: Sequence[dict[str, Any]] = ()  # records of a sweep that is taken up again
+
+    def description(self) -> dict[str, Any]:
+        """The spec as plain values; a recording's stands in its first record."""
+        if self.spec is not None:
+            return self.spec.to_dict()
+        return json.loads(self.records[0]).get("spec", {}) if self.records else {}
 
     @property
     def active(self) -> bool:
@@ -70,6 +82,9 @@ class Hub:
         self._closing = threading.Event()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._recalled: OrderedDict[str, Work] = OrderedDict()  # of earlier days, read again
+        self._missing: dict[str, float] = {}
+        self.recall: Callable[[str], Work | None] | None = None  # finds works of earlier days
         self.device: dict[str, Any] | None = None
         self.worker_state = "off"
         self.version = 0
@@ -97,10 +112,17 @@ class Hub:
         for name in spec.modes:
             mode_named(name)
         find_source(spec.model, spec.weights)
+        return self._queue(Work(secrets.token_urlsafe(6), spec))
+
+    def submit_sweep(self, spec: SweepSpec, earlier: Sequence[dict[str, Any]] = ()) -> str:
+        """Queue a sweep, or the rest of one whose `earlier` records there are; returns its id."""
+        find_sources(spec)
+        return self._queue(Work(secrets.token_urlsafe(6), spec, kind="sweep", earlier=earlier))
+
+    def _queue(self, work: Work) -> str:
         with self._lock:
-            if sum(work.active for work in self._works.values()) >= LONGEST_QUEUE:
+            if sum(other.active for other in self._works.values()) >= LONGEST_QUEUE:
                 raise KvvizError(f"{LONGEST_QUEUE} comparisons are waiting already; try again when some are done")
-            work = Work(secrets.token_urlsafe(6), spec)
             self._works[work.id] = work
             self._forget()
             self._waiting.append(work.id)
@@ -112,7 +134,8 @@ class Hub:
     def adopt(self, records: Sequence[dict[str, Any]]) -> str:
         """Take in a recording (kvviz.recording.loads) as a finished comparison; returns its id."""
         with self._lock:
-            work = Work(secrets.token_urlsafe(6), None, state="done", records=[json.dumps(r) for r in records])
+            texts = [json.dumps(record) for record in records]
+            work = Work(secrets.token_urlsafe(6), None, state="done", records=texts, origin="import")
             self._works[work.id] = work
             self._forget()
             self._changed()
@@ -138,22 +161,39 @@ class Hub:
                 self._process.kill()
 
     def get(self, comparison_id: str) -> Work | None:
-        """A comparison by id, None where it is unknown or forgotten."""
-        return self._works.get(comparison_id)
+        """A comparison by id, one of earlier days included; None where it is unknown."""
+        found = self._works.get(comparison_id) or self._recalled.get(comparison_id)
+        if found is not None or self.recall is None or self._missing.get(comparison_id, 0) > time.monotonic():
+            return found
+        found = self.recall(comparison_id)
+        with self._lock:
+            if found is None:
+                self._missing = {comparison_id: time.monotonic() + ASK_AGAIN}
+                return None
+            self._recalled[comparison_id] = found
+            while len(self._recalled) > KEEP:
+                self._recalled.popitem(last=False)
+        return found
+
+    def works(self) -> list[Work]:
+        """All works that are in memory."""
+        with self._lock:
+            return list(self._works.values())
 
     def latest(self) -> Work | None:
         """The comparison that is being measured, else the next, else the one that was measured last."""
         with self._lock:
-            waiting = (work for work in self._works.values() if work.active)
-            measured = self._works.get(self._current or self._measured or "")
-            if self._current is None and (following := next(waiting, None)) is not None:
+            shown = [work for work in self._works.values() if work.kind == "comparison"]
+            measured = next((work for work in shown if work.id in (self._current, self._measured)), None)
+            if self._current is None and (following := next((w for w in shown if w.active), None)) is not None:
                 return following
-            return measured or next(reversed(self._works.values()), None)
+            return measured or next(reversed(shown), None)
 
     def last_document(self) -> dict[str, Any] | None:
         """The document of the comparison that was finished last, None before the first."""
         with self._lock:
-            return next((work.document for work in reversed(self._works.values()) if work.document), None)
+            compared = (work for work in reversed(self._works.values()) if work.kind == "comparison")
+            return next((work.document for work in compared if work.document), None)
 
     def ahead(self, comparison_id: str) -> int:
         """How many comparisons come before this one."""
@@ -176,7 +216,8 @@ class Hub:
             work = self._works.get(self._waiting.popleft())
             if work is not None and work.active:
                 self._current = self._measured = work.id
-                self._tell({"do": "compare", "id": work.id, "spec": work.spec.to_dict()})
+                job = {"do": work.kind, "id": work.id, "spec": work.description()}
+                self._tell({**job, "done": list(work.earlier)} if work.kind == "sweep" else job)
 
     def _tell(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # a pipe that breaks here is noticed by the thread that reads it
@@ -257,7 +298,7 @@ class Hub:
 
     def _finish(self, work: Work, state: str, message: str = "") -> None:
         self._current = None
-        if state == "done":
+        if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
         self._end(work, state, message)
 

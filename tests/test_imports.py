@@ -12,20 +12,21 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
     {"errors", "palette"},
-    {"catalog", "records", "precision"},
+    {"catalog", "records", "precision", "checks", "hashing", "home"},
     {"fields"},
     {"patterns"},
     {"layers"},
     {"spec", "views"},
     {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
-    {"whatif", "fits", "enginelog", "hubconfig"},
+    {"whatif", "fits", "enginelog", "hubconfig", "expected", "trends"},
     {"explain", "calculator", "probing"},
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
-    {"proof", "engine", "probe"},
-    {"perform", "watching"},
-    {"comparing"},
-    {"worker", "hub"},
+    {"proof", "engine", "probe", "export", "sweeps"},
+    {"perform", "watching", "pace", "journal"},
+    {"comparing", "runs", "sweeping", "sweeptext"},
+    {"worker", "hub", "headless", "versus"},
+    {"keeping"},
     {"feed", "cli"},
     {"ui"},
 ]
@@ -39,6 +40,7 @@ TORCH = {
     "device",
     "models",
     "perform",
+    "sweeping",
     "engine",
     "worker",
 }
@@ -95,6 +97,8 @@ def test_each_package_has_its_rooms(room, path):
     assert "starlette" not in everywhere or room == "feed"
     assert "torch" not in top_level or room in TORCH
     assert "plotly" not in everywhere or room == "charts"
+    assert "sqlalchemy" not in everywhere or room == "runs"
+    assert "platformdirs" not in everywhere or room == "home"
 
 
 def test_the_server_never_imports_torch():

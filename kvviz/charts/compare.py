@@ -40,7 +40,7 @@ ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0) -> go.Figure:
     """Four charts with one x axis: zooming one zooms all. `baseline` is the run that the speed-ups are against."""
     unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
-    titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", f"times as fast as {curves[baseline].name}")
+    titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", "speed-up, times")
     figure = make_subplots(rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=[0.4, 0.2, 0.2, 0.2])
     for number, curve in enumerate(curves):
         _draw(figure, curve, number, by, size, _ratio(curves[baseline], by))

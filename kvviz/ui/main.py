@@ -6,6 +6,8 @@ from kvviz.ui import PAGES
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
 live = st.Page(PAGES / "live.py", title="Live", url_path="live")
+compare = st.Page(PAGES / "compare.py", title="Compare", url_path="compare")
+sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
 memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-st.navigation([front, live, memory], position="top").run()
+st.navigation([front, live, compare, sweep, memory], position="top").run()

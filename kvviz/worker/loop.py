@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,6 +21,8 @@ from kvviz.errors import KvvizError
 from kvviz.memory import human
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
+from kvviz.sweeping import perform_sweep
+from kvviz.sweeps import SweepSpec
 
 
 class Worker:
@@ -34,10 +37,11 @@ class Worker:
     def run(self) -> None:
         """Serve until the hub goes away."""
         threading.Thread(target=self._listen, daemon=True).start()
-        self._send("-", hello())
+        self._device = hello()
+        self._send("-", self._device)
         while True:
             job = self._jobs.get()
-            self._perform(job["id"], job["spec"])
+            self._perform(job)
 
     def _listen(self) -> None:
         while True:
@@ -50,14 +54,10 @@ class Worker:
             else:
                 self._jobs.put(message)
 
-    def _perform(self, comparison_id: str, spec: dict[str, Any]) -> None:
+    def _perform(self, job: dict[str, Any]) -> None:
+        comparison_id = job["id"]
         try:
-            work = ComparisonSpec.from_dict(spec)
-            self._send(comparison_id, {"t": "loading"})
-            loaded = self._engine.get(work, lambda record: self._send(comparison_id, record))
-            for record in perform(
-                work, loaded, comparison_id=comparison_id, should_stop=lambda: comparison_id in self._stopped
-            ):
+            for record in (self._sweep if job["do"] == "sweep" else self._compare)(job):
                 self._send(comparison_id, record)
         except Stopped:
             self._send(comparison_id, {"t": "stopped"})
@@ -66,8 +66,24 @@ class Worker:
         except Exception as error:
             self._send(comparison_id, {"t": "failed", "message": explained(error)})
 
+    def _compare(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        work = ComparisonSpec.from_dict(job["spec"])
+        yield {"t": "loading"}
+        loaded = self._engine.get(work, lambda record: self._send(job["id"], record))
+        yield from perform(work, loaded, comparison_id=job["id"], should_stop=lambda: job["id"] in self._stopped)
+
+    def _sweep(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield from perform_sweep(
+            SweepSpec.from_dict(job["spec"]),
+            self._engine,
+            sweep_id=job["id"],
+            done=job["done"],
+            device=self._device,
+            should_stop=lambda: job["id"] in self._stopped,
+        )
+
     def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
-        head = f"{comparison_id} {record['t']}\n"
+        head = f"{comparison_id} {'done' if record['t'] == 'sweep_done' else record['t']}\n"
         self._pipe.send_bytes((head + json.dumps(record, separators=(",", ":"), allow_nan=False)).encode())
 
 

@@ -1,0 +1,104 @@
+"""A sweep's rows as figures: one measure against what varies, and a heat map. Plain data in, Plotly figures out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from kvviz import palette
+from kvviz.modes import MODES
+
+Row = Mapping[str, Any]
+
+# What a sweep's axis may be, and what it may show; factors turn seconds and bytes into the unit that is named.
+AXES = {
+    "prompt_tokens": "prompt, tokens",
+    "new_tokens": "new tokens",
+    "batch": "sequences",
+    "model": "model",
+    "dtype": "precision",
+}
+MEASURES = {
+    "speedup": ("speed-up against no cache, times", 1),
+    "total_s": ("whole generation, s", 1),
+    "itl_s": ("inter-token latency, ms", 1e3),
+    "ttft_s": ("time to first token, ms", 1e3),
+    "tokens_per_s": ("tokens per second", 1),
+    "cache_bytes": ("cache at the end, MiB", 2**-20),
+    "peak_bytes": ("peak above the weights, MiB", 2**-20),
+}
+
+
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes along which rows differ, the longest first; the prompt's length where none does."""
+    counts = {name: len({row[name] for row in rows}) for name in AXES}
+    found = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
+    return found or ["prompt_tokens"]
+
+
+def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) -> go.Figure:
+    """A measure against one axis: a line for each mode, and for each combination of whatever else varies."""
+    title, factor = MEASURES[measure]
+    others = [name for name in varying(rows) if name != axis]
+    lines: dict[tuple, list[Row]] = {}
+    for row in rows:
+        if row[measure] is not None:
+            lines.setdefault((row["mode"], *(row[name] for name in others)), []).append(row)
+    figure = go.Figure()
+    combinations = list(dict.fromkeys(key[1:] for key in lines))
+    for key, found in lines.items():
+        dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
+        figure.add_trace(_line(key, found, measure, axis, factor, dash))
+    kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
+    figure.update_layout(
+        font_size=15,
+        height=430,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        xaxis={"title": AXES[axis], "type": kind},
+        yaxis={"title": title, "rangemode": "tozero", "type": "log" if log else "linear"},
+        margin={"t": 30, "r": 20},
+    )
+    return figure
+
+
+def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
+    """One mode's line, in the mode's colour; the dash tells apart whatever else varies."""
+    mode, *others = key
+    name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
+    rows = sorted(rows, key=lambda row: row[axis])
+    return go.Scatter(
+        x=[row[axis] for row in rows],
+        y=[row[measure] * factor for row in rows],
+        name=name,
+        mode="lines+markers",
+        line={"color": palette.LIGHT.get(mode, "#555555"), "width": 2.5, "dash": dash},
+        marker={"size": 9, "symbol": palette.MARKER.get(mode, "cross")},
+    )
+
+
+def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:
+    """A measure of one mode over two axes."""
+    factor = MEASURES[measure][1]
+    mine = [row for row in rows if row["mode"] == mode and row[measure] is not None]
+    xs, ys = ([str(v) for v in sorted({row[name] for row in mine})] for name in (x, y))
+    at = {(str(row[x]), str(row[y])): row[measure] * factor for row in mine}
+    values = [[at.get((a, b)) for a in xs] for b in ys]
+    figure = go.Figure(
+        go.Heatmap(
+            x=xs,
+            y=ys,
+            z=values,
+            colorscale="Blues",
+            texttemplate="%{z:.3g}",
+            textfont={"size": 16},
+            showscale=False,
+        )
+    )
+    figure.update_layout(
+        font_size=15,
+        height=120 + 60 * max(2, len(ys)),
+        xaxis={"title": AXES[x], "type": "category"},
+        yaxis={"title": AXES[y], "type": "category"},
+        margin={"t": 20, "r": 20},
+    )
+    return figure

@@ -1,0 +1,129 @@
+"""Writes what the hub hears into the store, twice a second, from a thread of its own; and finds old runs again.
+
+Measuring never waits for the disk: the hub knows nothing of this. What a kill can lose is the last half second.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from kvviz.errors import KvvizError
+from kvviz.hub import Hub, Work
+from kvviz.runs import Store
+from kvviz.sweeps import PRESETS, SweepSpec
+
+log = logging.getLogger("kvviz.keeping")
+
+EVERY = 0.5  # seconds between two looks
+
+
+class Keeper:
+    """`problem` is a sentence while the store can't be written, else empty; what is missing is written later."""
+
+    def __init__(self, hub: Hub, store: Callable[[], Store] | None = None) -> None:
+        self._hub, self._open = hub, store or library
+        self._written: dict[str, int] = {}
+        self._done: set[str] = set()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self.problem = ""
+
+    def start(self) -> None:
+        """Begin to look; a store that can't be opened is tried again, and a server without one still measures."""
+        self._hub.recall = self.recall
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        self._closing.set()
+        self._thread.join(timeout=10)
+        self._hub.recall = None
+
+    def _run(self) -> None:
+        self._guarded(self._mark)
+        while not self._closing.wait(EVERY):
+            self.flush()
+        self.flush()
+
+    def _mark(self) -> None:
+        """What an earlier server left unfinished is called interrupted."""
+        for stored in self._open().unfinished():
+            self._open().mark_interrupted(stored.id)
+
+    def _guarded(self, work: Callable[[], None]) -> bool:
+        """Do it, or note in a sentence why the store would not have it."""
+        try:
+            work()
+            self.problem = ""
+            return True
+        except KvvizError as error:
+            if str(error) != self.problem:
+                log.warning("runs are not being kept: %s", error)
+            self.problem = str(error)
+            return False
+
+    def flush(self) -> None:
+        """Write what is new of every comparison."""
+        for work in self._hub.works():
+            if work.id not in self._done and not self._guarded(partial(self._write, work)):
+                return
+
+    def _write(self, work: Work) -> None:
+        ended, count = not work.active, len(work.records)  # in this order: a work that ended has all its records
+        if work.id not in self._written:
+            self._open().begin(work.id, work.description(), kind=work.kind, origin=work.origin, title=_title(work))
+            self._written[work.id] = 0
+        if count > self._written[work.id]:
+            self._open().append(work.id, work.records[self._written[work.id] : count])
+            self._written[work.id] = count
+        if ended:
+            self._open().finish(work.id, work.state, work.document, work.message)
+            self._done.add(work.id)
+
+    def recall(self, work_id: str) -> Work | None:
+        """A work of earlier days, as the hub holds those of today; None where the store has none."""
+        try:
+            stored = self._open().get(work_id)
+            if stored is None or stored.deleted or stored.state == "running":  # of another process, or cut off just now
+                return None
+            work = Work(work_id, None, state=_state(stored.state), kind=stored.kind)
+            work.records = self._open().records(work_id)
+            work.document = self._open().document(work_id)
+        except KvvizError as error:
+            log.warning("run %s can't be read: %s", work_id, error)
+            return None
+        if stored.state == "interrupted":
+            work.records.append(json.dumps({"t": "stopped", "message": "the server ended in the middle of this run"}))
+        self._done.add(work_id)
+        return work
+
+
+def _title(work: Work) -> str:
+    """A sweep's name in a list; a comparison has its prompt there."""
+    if not isinstance(work.spec, SweepSpec):
+        return ""
+    name = PRESETS[work.spec.preset].title if work.spec.preset in PRESETS else "A grid"
+    return f"{name} ({', '.join(work.spec.models)})"
+
+
+def _state(stored: str) -> str:
+    return "stopped" if stored == "interrupted" else stored
+
+
+_library: Store | None = None
+
+
+def library() -> Store:
+    """The one store of this process; opened when it is first asked for. Raises KvvizError where it can't be."""
+    global _library
+    if _library is None:
+        _library = Store()
+    return _library
+
+
+def use(other: Store | None) -> None:
+    """Put another store in its place; tests do."""
+    global _library
+    _library = other

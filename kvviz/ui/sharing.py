@@ -1,0 +1,84 @@
+"""Handing a comparison on, and taking one in: the compare page's last part."""
+
+import json
+import secrets
+from collections.abc import Sequence
+
+import streamlit as st
+
+from kvviz import export
+from kvviz.errors import KvvizError
+from kvviz.keeping import library
+from kvviz.runs import Run
+
+
+def share(runs: Sequence[Run]) -> None:
+    """Files of the comparisons on the page, and a place to open others'."""
+    left, right = st.columns(2, gap="large")
+    with left, st.expander("Hand on"):
+        _hand_on(runs)
+    with right, st.expander("Take in"):
+        _take_in()
+
+
+FORMATS = {
+    "HTML, opens from disk without a network": ("html", "text/html"),
+    "JSON, opens here again": ("json", "application/json"),
+    "CSV, a row per step": ("csv", "text/csv"),
+    "Parquet": ("parquet", "application/vnd.apache.parquet"),
+}
+
+
+def _hand_on(runs: Sequence[Run]) -> None:
+    ids = list(dict.fromkeys(run.comparison.id for run in runs))
+    if not ids:
+        st.caption("Pick runs first; each belongs to a comparison, which is what a file holds.")
+        return
+    titles = {run.comparison.id: run.comparison.title or run.comparison.model for run in runs}
+    chosen = st.selectbox("Comparison", ids, format_func=lambda name: f"{titles[name]} ({name})", key="c_share")
+    for label, (form, mime) in FORMATS.items():
+        st.download_button(
+            label,
+            lambda form=form: written(chosen, form),
+            f"kvviz-{chosen}.{form}",
+            mime,
+            key=f"c_{form}",
+        )
+
+
+def written(comparison_id: str, form: str) -> str | bytes:
+    """A kept comparison as a file's content."""
+    document = library().document(comparison_id)
+    records = [json.loads(text) for text in library().records(comparison_id)]
+    if document is None:
+        raise KvvizError("this comparison was not finished, so there is nothing to hand on")
+    if form == "json":
+        return export.to_json(records, document)
+    return {"csv": export.to_csv, "parquet": export.to_parquet, "html": export.to_html}[form](document, records)
+
+
+def _take_in() -> None:
+    """A file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
+    st.markdown(
+        "A JSON that kvviz wrote: exported here, saved in a notebook, or printed by `kvviz run` on another machine."
+    )
+    file = st.file_uploader("A comparison", type="json", key="c_file", label_visibility="collapsed")
+    if file is None or st.session_state.get("c_taken") == file.file_id:
+        return
+    try:
+        st.session_state.c_runs = take(file.getvalue(), file.name)
+        st.session_state.c_taken = file.file_id
+        st.rerun()
+    except KvvizError as error:
+        st.error(str(error))
+
+
+def take(content: bytes, title: str) -> list[str]:
+    """Keep an imported comparison; returns the ids of its runs. Raises KvvizError for what is none."""
+    found = export.read(content)
+    work_id = secrets.token_urlsafe(6)
+    store = library()
+    store.begin(work_id, found.spec, origin="import", title=title.removesuffix(".json"))
+    store.append(work_id, [json.dumps(record) for record in found.records])
+    store.finish(work_id, "done", found.document)
+    return [f"{work_id}-{run['mode']}" for run in found.document["runs"]]

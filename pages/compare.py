@@ -1,0 +1,18 @@
+"""/compare: runs that were kept, laid over one another."""
+
+import streamlit as st
+
+from kvviz.ui.comparing import manage, overlaid, picked
+from kvviz.ui.sharing import share
+
+st.title("Compare runs", anchor=False)
+st.markdown(
+    "Every comparison is kept. Lay runs over one another and look where the curves part: the time of each token, the "
+    "time so far, the bytes of the cache, and how many times as fast one is at each step."
+)
+
+runs = picked()
+manage(runs)
+if runs:
+    overlaid(runs)
+share(runs)

@@ -1,0 +1,19 @@
+"""/sweep: the same comparison over a grid of lengths, batches and models."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui.sweeping import ask, foreseen, shown, start
+
+st.title("Sweep: one thing varies, everything else stays", anchor=False)
+st.markdown(
+    "A single run says how fast; a sweep says **what it depends on**. Every cell of the grid is proved and timed like "
+    "a comparison, the cells take turns, and results fill in as they come. Look for the column that climbs and the "
+    "one that stays flat."
+)
+
+spec = ask(hub())
+if spec is not None:
+    foreseen(spec, hub())
+start(spec, hub())
+shown(hub())

@@ -1,0 +1,140 @@
+"""The compare page as Streamlit runs it: runs from a link, figures, renaming, deleting with undo, files in and out."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz import export, keeping
+from kvviz.comparing import compare
+from kvviz.runs import Store
+from kvviz.ui import MAIN, PAGES
+from kvviz.ui.sharing import take, written
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "runs.sqlite")
+    keeping.use(store)
+    yield store
+    keeping.use(None)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A real comparison of a tiny model: its document and its records."""
+    done = compare("tiny-gpt2", prompt="Once upon a time", new_tokens=6, repeats=2)
+    return done.document, done.records
+
+
+@pytest.fixture
+def keep(store, measured):
+    """Put the comparison into the store under a name."""
+
+    def put(work_id, **changes):
+        document, records = measured
+        store.begin(work_id, {"model": "tiny-gpt2", "prompt": "Once upon a time"}, title=changes.pop("title", ""))
+        store.append(work_id, [json.dumps(record) for record in records])
+        store.finish(work_id, "done", {**document, **changes})
+        return [f"{work_id}-{mode}" for mode in ("uncached", "cached")]
+
+    return put
+
+
+@pytest.fixture
+def visit(hub_without_worker, store):
+    def open_page(runs=""):
+        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
+        if runs:
+            app.query_params["runs"] = runs
+        app.switch_page(str(PAGES / "compare.py")).run()
+        assert not app.exception
+        return app
+
+    return open_page
+
+
+def figures(app):
+    return next(frame.value for frame in app.dataframe if "beyond the spread" in frame.value.columns)
+
+
+def test_an_empty_store_says_what_to_do(visit):
+    assert any("run a comparison on the live page" in caption.value for caption in visit().caption)
+
+
+def test_a_link_lays_runs_over_one_another(visit, keep):
+    app = visit(",".join(keep("one")))
+    assert list(figures(app)["run"]) == ["uncached", "cached"]
+    assert len(app.get("plotly_chart")) == 1
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    assert [trace["name"] for trace in spec["data"] if trace.get("showlegend")] == ["uncached", "cached"]
+
+
+def test_a_run_that_is_gone_is_said(visit, keep):
+    app = visit(",".join([*keep("one"), "nothing-cached", "../../x-cached"]))
+    assert any("2 of the runs in this link are not kept here" in warning.value for warning in app.warning)
+    assert len(figures(app)) == 2
+
+
+def test_other_work_is_told_in_words(visit, keep):
+    app = visit(",".join([keep("one")[1], keep("two", prompt_tokens=99)[1]]))
+    assert any("prompt lengths" in box.value for box in app.info)
+
+
+def test_side_by_side_for_the_projector(visit, keep):
+    app = visit(",".join(keep("one")))
+    app.toggle(key="c_apart").set_value(True).run()
+    assert not app.exception
+    assert [head.value for head in app.subheader] == ["A: uncached", "B: cached"]
+    assert len(app.get("plotly_chart")) == 2
+
+
+def test_rename_tag_delete_and_undo(visit, keep, store):
+    app = visit(",".join(keep("one")))
+    app.text_input(key="c_title_one").set_value("<b>mine</b>")
+    app.text_input(key="c_tags_one").set_value("a, b")
+    app.button(key="c_save").click().run()
+    assert (store.get("one").title, store.get("one").tags) == ("<b>mine</b>", ("a", "b"))
+    app.button(key="c_delete").click().run()
+    assert not app.exception and store.get("one").deleted
+    assert store.find() == []
+    app.button(key="c_undo").click().run()
+    assert not app.exception and not store.get("one").deleted
+    assert len(figures(app)) == 2
+
+
+def test_searching_finds_by_word(visit, keep):
+    keep("one", title="the red one")
+    keep("two", title="the blue one")
+    app = visit()
+    app.text_input(key="c_search").set_value("blue").run()
+    listed = next(frame.value for frame in app.dataframe if "speed-up" in frame.value.columns)
+    assert set(listed["title"]) == {"the blue one"} and len(listed) == 2
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "html"])
+def test_every_file_has_content(store, keep, form):
+    keep("one")
+    content = written("one", form)
+    assert len(content) > 500
+
+
+def test_what_is_handed_on_can_be_taken_in_again(store, keep):
+    keep("one")
+    runs = take(written("one", "json").encode(), "mine.json")
+    again = store.run(runs[1])
+    assert again.repeats == store.run("one-cached").repeats
+    assert again.comparison.origin == "import" and again.comparison.title == "mine"
+
+
+def test_a_document_from_the_command_line_can_be_taken_in(store, measured):
+    document, _ = measured
+    runs = take(json.dumps(document).encode(), "gpu.json")
+    assert store.run(runs[0]).figures["step_s"] == document["runs"][0]["step_s"]
+
+
+def test_html_holds_no_address_and_no_script_of_the_prompt(store, keep, measured):
+    document, records = measured
+    page = export.to_html({**document, "prompt": "</script><script>alert(1)</script>"}, records)
+    assert "<script>alert(1)" not in page

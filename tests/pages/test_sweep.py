@@ -1,0 +1,94 @@
+"""The sweep page as Streamlit runs it: presets, a grid of one's own, results as they come, going on after a stop."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz import keeping
+from kvviz.runs import Store
+from kvviz.sweeps import PRESETS, SweepSpec
+from kvviz.ui import MAIN, PAGES
+
+
+@pytest.fixture
+def visit(hub_without_worker, tmp_path):
+    store = Store(tmp_path / "runs.sqlite")
+    keeping.use(store)
+
+    def open_page(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "sweep.py")).run()
+        assert not app.exception
+        app.hub, app.store = hub_without_worker, store
+        return app
+
+    yield open_page
+    keeping.use(None)
+    store.close()
+
+
+def pills(app):
+    return next(group for group in app.get("button_group") if group.key == "s_preset")
+
+
+def cell_pass(cell, mode, number, seconds):
+    return {"t": "cell_pass", "cell": cell, "mode": mode, "round": number, "s": seconds, "same": True}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_ready_to_press(visit, preset):
+    app = visit()
+    pills(app).set_value(preset).run()
+    assert not app.exception
+    assert not app.button(key="s_run").disabled
+    assert any(PRESETS[preset].question in words.value for words in app.markdown)
+    assert any("by estimate" in caption.value for caption in app.caption)
+
+
+def test_run_submits_the_preset(visit):
+    app = visit()
+    app.selectbox(key="s_model_lab-01").select("tiny-gpt2").run()
+    app.button(key="s_run").click().run()
+    assert not app.exception
+    (work,) = [work for work in app.hub.works() if work.kind == "sweep"]
+    assert work.spec.preset == "lab-01" and work.spec.models == ("tiny-gpt2",)
+    assert work.spec.prompt_tokens == (64, 128, 256, 512)
+    assert not app.button(key="s_stop").disabled
+
+
+@pytest.mark.parametrize("text", ["", "64, x", "-5", "1e3", "999999999999"])
+def test_a_grid_that_can_not_be_read_is_one_sentence(visit, text):
+    app = visit()
+    pills(app).set_value("A grid of your own").run()
+    app.text_input(key="s_prompts").set_value(text).run()
+    assert not app.exception
+    assert len(app.warning) == 1 and app.button(key="s_run").disabled
+
+
+def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
+    app = visit()
+    own = app.hub.submit_sweep(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
+    app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
+    app.hub.record(own, cell_pass(0, "cached", 0, [0.3, 0.1]))
+    app.hub.record(own, {"t": "progress", "done": 2, "of": 24, "left_s": 60.0})
+    app.query_params["sweep"] = own
+    app.run()
+    assert not app.exception
+    table = next(frame.value for frame in app.dataframe if "passes" in frame.value.columns)
+    assert list(table["speed-up"]) == [1.0, 2.0]
+    published = [frame.value for frame in app.dataframe if "passes" not in frame.value.columns]
+    assert any(46.9 in set(frame.get("speed-up", ())) for frame in published)
+
+
+def test_a_stopped_sweep_goes_on_where_it_ended(visit):
+    app = visit()
+    own = app.hub.submit_sweep(SweepSpec(models=("tiny-gpt2",)))
+    app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
+    app.hub.record(own, {"t": "stopped"})
+    app.query_params["sweep"] = own
+    app.run()
+    app.button(key="s_resume").click().run()
+    assert not app.exception
+    again = [work for work in app.hub.works() if work.kind == "sweep"][-1]
+    assert again.id != own and [record["t"] for record in again.earlier] == ["cell_pass"]
