@@ -24,8 +24,10 @@ def _place() -> Path:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:
             raise KvvizError(f"KVVIZ_HOME is {given!r}, and there is no such user") from error
-    from platformdirs import user_data_path
-
+    try:
+        from platformdirs import user_data_path
+    except ImportError:  # a machine that only measures: the folder that the XDG rules name
+        return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "kvviz"
     return user_data_path("kvviz", appauthor=False)
 
 

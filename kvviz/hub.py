@@ -112,12 +112,12 @@ class Hub:
         for name in spec.modes:
             mode_named(name)
         find_source(spec.model, spec.weights)
-        return self._queue(Work(secrets.token_urlsafe(6), spec))
+        return self._queue(Work(new_id(), spec))
 
     def submit_sweep(self, spec: SweepSpec, earlier: Sequence[dict[str, Any]] = ()) -> str:
         """Queue a sweep, or the rest of one whose `earlier` records there are; returns its id."""
         find_sources(spec)
-        return self._queue(Work(secrets.token_urlsafe(6), spec, kind="sweep", earlier=earlier))
+        return self._queue(Work(new_id(), spec, kind="sweep", earlier=earlier))
 
     def _queue(self, work: Work) -> str:
         with self._lock:
@@ -135,7 +135,7 @@ class Hub:
         """Take in a recording (kvviz.recording.loads) as a finished comparison; returns its id."""
         with self._lock:
             texts = [json.dumps(record) for record in records]
-            work = Work(secrets.token_urlsafe(6), None, state="done", records=texts, origin="import")
+            work = Work(new_id(), None, state="done", records=texts, origin="import")
             self._works[work.id] = work
             self._forget()
             self._changed()
@@ -318,6 +318,11 @@ class Hub:
                     self._end(work, "failed", why_it_ended(code))
                 log.warning("worker ended with %s during comparison %s", code, work.id)
             self._changed()
+
+
+def new_id() -> str:
+    """A short id for addresses, one that no command line takes for an option."""
+    return secrets.token_urlsafe(6).replace("-", "_")
 
 
 def why_it_ended(code: int) -> str:

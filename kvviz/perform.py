@@ -13,6 +13,7 @@ import torch
 
 from kvviz.decode import check_context
 from kvviz.device import environment
+from kvviz.hashing import config_hash
 from kvviz.measure import interleaved, no_collection, synchroniser, timed
 from kvviz.models import Loaded
 from kvviz.modes import mode_named
@@ -65,6 +66,7 @@ def _started(
         "id": comparison_id,
         "spec": work.to_dict(),
         "environment": env,
+        "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
         "model": {
             "id": loaded.source.model,
             "title": loaded.source.title,

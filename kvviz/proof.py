@@ -39,6 +39,7 @@ class ModeTrace:
     max_delta: float | None = None
     divergence: int | None = None
     margin: float | None = None
+    top_margins: list[float] = field(default_factory=list)  # of the reference mode alone, a value a step
     repeats: list[list[float]] = field(default_factory=list)
     repeatable: bool = True
     memory: dict[str, Any] | None = None
@@ -124,6 +125,7 @@ def prove(
             return
         for lane in there.values():
             _compare(lane, lanes[reference], loaded.dtype)
+        _note_margin(lanes[reference])
         yield {"t": "proof", "i": index, "modes": {name: _row(lane, loaded) for name, lane in there.items()}}
 
 
@@ -144,13 +146,19 @@ def _compare(lane: _Lane, reference: _Lane, dtype: str) -> None:
     trace.max_delta = max(trace.max_delta or 0.0, delta)
     if trace.tokens[-1] != reference.trace.tokens[-1]:
         trace.divergence = step.index
-        trace.margin = _margin(other.logits, step.token_ids != other.token_ids)
+        trace.margin = _margin(other.logits[step.token_ids != other.token_ids])
 
 
-def _margin(logits: torch.Tensor, different: torch.Tensor) -> float:
-    """How far the reference's two best logits lay apart, in the row that diverged (the closest of several)."""
-    best = logits.float()[different].topk(2, dim=-1).values
+def _margin(logits: torch.Tensor) -> float:
+    """How far the two best of logits (rows, vocabulary) lie apart, in the row where they are closest."""
+    best = logits.float().topk(2, dim=-1).values
     return (best[:, 0] - best[:, 1]).min().item()
+
+
+def _note_margin(reference: _Lane) -> None:
+    """Keep how close the reference's choice of this step was."""
+    if reference.step is not None:
+        reference.trace.top_margins.append(_margin(reference.step.logits))
 
 
 def _row(lane: _Lane, loaded: Loaded) -> dict[str, Any]:

@@ -34,7 +34,8 @@ def _check_count(name: str, value: Any) -> None:
 class LayerState:
     """One layer's cache as it is now: `seen` tokens have passed, `held` of them are kept.
 
-    Those take `nbytes` bytes inside storages of `allocated` bytes. Shapes are those of the stored tensors,
+    Those take `nbytes` bytes inside storages of `allocated` bytes; `state_bytes` of them are neither keys nor values
+    (convolution and recurrent states, an indexer's keys). Shapes are those of the stored tensors,
     `(batch, kv_heads, held, dim)`; an empty tuple where a layer keeps no such tensor.
     """
 
@@ -47,6 +48,7 @@ class LayerState:
     held: int
     nbytes: int
     allocated: int
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)

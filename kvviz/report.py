@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kvviz.hashing import config_hash
 from kvviz.measure import quartiles
 from kvviz.modes import mode_named
 from kvviz.records import ComparisonSpec, Environment, LayerState
@@ -42,6 +43,7 @@ def comparison_document(
         "environment": asdict(environment),
         "model": loaded.source.model,
         "weights": loaded.source.weights,
+        "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
         "prompt": work.prompt,
         "prompt_tokens": prompt_tokens,
         "new_tokens": work.new_tokens,
@@ -69,6 +71,7 @@ def _run(run_id: str, name: str, work: ComparisonSpec, loaded: "Loaded", trace: 
         "identical": trace.divergence is None,
         "first_divergence": trace.divergence,
         "divergence_margin": trace.margin,
+        "top_margin": trace.top_margins or None,
         "max_abs_logit_diff": trace.max_delta,
         "repeatable": trace.repeatable,
         **figures(trace.repeats, work.batch),
@@ -121,7 +124,7 @@ def layer_row(spec: LayerSpec, state: LayerState) -> dict[str, Any]:
         "key_shape": list(state.key_shape),
         "value_shape": list(state.value_shape),
         "dtype": state.dtype,
-        "state_bytes": 0,
+        "state_bytes": state.state_bytes,
         "nbytes": state.nbytes,
         "allocated": state.allocated,
     }

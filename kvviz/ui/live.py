@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz import palette, recording
+from kvviz import export, palette
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import ASSETS_URL
@@ -53,7 +53,7 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            st.query_params["comparison"] = hub().adopt(recording.loads(file.getvalue()))
+            st.query_params["comparison"] = hub().adopt(export.read(file.getvalue()).records)
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

@@ -1,7 +1,5 @@
 """Handing a comparison on, and taking one in: the compare page's last part."""
 
-import json
-import secrets
 from collections.abc import Sequence
 
 import streamlit as st
@@ -48,13 +46,7 @@ def _hand_on(runs: Sequence[Run]) -> None:
 
 def written(comparison_id: str, form: str) -> str | bytes:
     """A kept comparison as a file's content."""
-    document = library().document(comparison_id)
-    records = [json.loads(text) for text in library().records(comparison_id)]
-    if document is None:
-        raise KvvizError("this comparison was not finished, so there is nothing to hand on")
-    if form == "json":
-        return export.to_json(records, document)
-    return {"csv": export.to_csv, "parquet": export.to_parquet, "html": export.to_html}[form](document, records)
+    return export.written(export.kept(library(), comparison_id), form)
 
 
 def _take_in() -> None:
@@ -74,11 +66,11 @@ def _take_in() -> None:
 
 
 def take(content: bytes, title: str) -> list[str]:
-    """Keep an imported comparison; returns the ids of its runs. Raises KvvizError for what is none."""
-    found = export.read(content)
-    work_id = secrets.token_urlsafe(6)
-    store = library()
-    store.begin(work_id, found.spec, origin="import", title=title.removesuffix(".json"))
-    store.append(work_id, [json.dumps(record) for record in found.records])
-    store.finish(work_id, "done", found.document)
-    return [f"{work_id}-{run['mode']}" for run in found.document["runs"]]
+    """Keep an imported comparison; returns the ids of its runs. Raises KvvizError for what holds none."""
+    work_id = export.take_in(library(), content, title=title.removesuffix(".json"))
+    document = library().document(work_id)
+    if document is None:
+        raise KvvizError(
+            f"this recording has no timed runs to lay over others; it is kept, and /live?comparison={work_id} shows it"
+        )
+    return [run["id"] for run in document["runs"]]

@@ -10,6 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
+
+expect.set_options(timeout=20_000)  # a machine that is busy measuring draws late
 
 ROOT = Path(__file__).resolve().parents[2]
 ARGS = [

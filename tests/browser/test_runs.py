@@ -1,0 +1,103 @@
+"""Kept runs in a real browser: what the live page measured is found, laid over, zoomed, and handed on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.test_live import choose, in_state, live, run
+
+pytestmark = pytest.mark.browser
+
+
+def charts(page):
+    return page.locator(".js-plotly-plot").first
+
+
+@pytest.fixture
+def kept(open_page):
+    """A comparison that was just measured on the live page, and its page."""
+    page = open_page("/live")
+    choose(page, "tiny-gpt2", new_tokens=16)
+    run(page)
+    in_state(page, "done")
+    return page, live(page).get_attribute("data-comparison")
+
+
+def test_from_the_live_page_to_the_compare_page(kept, open_page):
+    page, comparison = kept
+    page.wait_for_timeout(1500)  # it is written twice a second
+    other = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
+    expect(charts(other)).to_be_visible()
+    expect(other.get_by_text("beyond the spread").first).to_be_visible()
+    other.reload()
+    expect(charts(other)).to_be_visible()
+
+
+def test_zooming_one_chart_zooms_all(kept, open_page):
+    _, comparison = kept
+    page = open_page(f"/compare?runs={comparison}-cached")
+    expect(charts(page)).to_be_visible()
+    box = charts(page).locator(".nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2 + 2, steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(500)
+    ranges = charts(page).evaluate(
+        "plot => ['xaxis', 'xaxis2', 'xaxis3', 'xaxis4'].map(name => plot._fullLayout[name].range.map(Math.round))"
+    )
+    assert ranges[0] == ranges[1] == ranges[2] == ranges[3]
+    assert ranges[0][1] - ranges[0][0] < 10, "sixteen tokens were there before"
+
+
+def test_what_is_handed_on_opens_from_disk_without_a_network(kept, open_page, chromium):
+    _, comparison = kept
+    page = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
+    page.get_by_text("Hand on", exact=True).click()
+    with page.expect_download() as event:
+        page.get_by_role("button", name="HTML, opens from disk").click()
+    path = Path(event.value.path()).rename(Path(event.value.path()).with_suffix(".html"))
+    context = chromium.new_context(offline=True)
+    alone = context.new_page()
+    complaints = []
+    alone.on("pageerror", lambda error: complaints.append(str(error)))
+    alone.on("requestfailed", lambda request: complaints.append(request.url))
+    alone.goto(path.as_uri())
+    expect(alone.locator(".js-plotly-plot").first).to_be_visible()
+    assert complaints == []
+    context.close()
+
+
+def test_a_file_comes_back_as_a_run(kept, open_page):
+    _, comparison = kept
+    page = open_page(f"/compare?runs={comparison}-cached")
+    page.get_by_text("Hand on", exact=True).click()
+    with page.expect_download() as event:
+        page.get_by_role("button", name="JSON, opens here again").click()
+    content = Path(event.value.path()).read_text(encoding="utf-8")
+    assert json.loads(content)["kvviz"] == "comparison"
+    page.get_by_text("Take in", exact=True).click()
+    page.locator('input[type="file"]').set_input_files(
+        {"name": "again.json", "mimeType": "application/json", "buffer": content.encode()}
+    )
+    expect(page).not_to_have_url(f"/compare?runs={comparison}-cached")
+    expect(charts(page)).to_be_visible()
+
+
+def test_a_sweep_fills_in_and_ends(open_page):
+    page = open_page("/sweep")
+    page.get_by_text("Four layers of 128: 16 + 64 tokens", exact=True).click()
+    box = page.get_by_role("combobox", name="Model")
+    box.click()
+    box.fill("tiny-gpt2")
+    page.get_by_role("option").first.click()
+    passes = page.get_by_role("spinbutton", name="Passes of each cell")
+    passes.fill("2")
+    passes.press("Enter")
+    page.wait_for_timeout(500)
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("Done", exact=True)).to_be_visible(timeout=120_000)
+    expect(page.get_by_text("Measured here")).to_be_visible()
+    expect(charts(page)).to_be_visible()
