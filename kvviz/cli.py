@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -16,12 +15,15 @@ import typer
 
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
+from kvviz.headless import asked_for, carry_out, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling
 from kvviz.sources import BUNDLED, Source, find_source, looks_like_hub_id
 from kvviz.spec import ModelSpec
+from kvviz.sweeps import PRESETS
+from kvviz.sweeptext import sweep_text
 from kvviz.views import VIEWS
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -181,6 +183,9 @@ def run(
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this share.")] = None,
     stop_at_eos: Annotated[bool, typer.Option("--stop-at-eos", help="End at the model's end token.")] = False,
     stop: Annotated[str, typer.Option(help="End when this text has been written.")] = "",
+    pin: Annotated[bool, typer.Option("--pin", help="Keep the text as the expected one.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Status 1 where the text is not the expected one.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also a file that `import` takes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Decode one piece of work in several modes, prove that they agree, time them; prints JSON."""
@@ -202,7 +207,124 @@ def run(
             stop_at_eos=stop_at_eos,
             stop_text=stop,
         )
-        _print_json(_perform(work))
+        _check_writable(output)
+        expected = _expected(work, pin, check)
+        done = _perform(work)
+        _print_json(done.document)
+        _hand_on(done, output)
+        _pin_or_check(done.document, pin, expected)
+
+
+@app.command("export", context_settings={"ignore_unknown_options": True})  # an id may begin with a dash
+def export_command(
+    comparison: Annotated[str, typer.Argument(help="The id of a kept comparison, or a file that `import` takes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    form: Annotated[str, typer.Option("--format", help="json, csv, parquet or html.")] = "json",
+) -> None:
+    """Write a comparison as a file; prints the file's name."""
+    from kvviz import export
+
+    is_file = Path(comparison).is_file()
+    found = export.read(_bytes_of(comparison)) if is_file else export.kept(_store(), comparison)
+    _write(output, export.written(found, form))
+    typer.echo(output)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[str, typer.Argument(help="JSON of `export`, `run` or a recording; - for standard input.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a comparison from elsewhere like one of this machine's; prints its new id."""
+    from kvviz import export
+
+    data = sys.stdin.buffer.read() if file == "-" else _bytes_of(file)
+    comparison_id = export.take_in(_store(), data, title=Path(file).stem if file != "-" else "")
+    if as_json:
+        _print_json({"id": comparison_id})
+    else:
+        typer.echo(comparison_id)
+
+
+def _store() -> Any:
+    """The store of runs, where the dashboard's packages are installed."""
+    if find_spec("sqlalchemy") is None:
+        raise KvvizError("the store of runs needs the dashboard's packages (sqlalchemy), which are not installed here")
+    from kvviz.runs import Store
+
+    return Store()
+
+
+def _bytes_of(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        raise KvvizError(f"{file[:200]} can't be read ({type(error).__name__})") from error
+
+
+def _check_writable(file: Path | None) -> None:
+    """Before anything is measured. Raises KvvizError."""
+    if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
+        raise KvvizError(f"{file} can't be written")
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except (OSError, ValueError) as error:
+        raise KvvizError(f"{file} can't be written ({type(error).__name__})") from error
+
+
+def _hand_on(done: Any, output: Path | None) -> None:
+    """Write a measured comparison where it was asked for, and keep it where there is a store.
+
+    A store that fails is a sentence on standard error: the comparison itself has been printed.
+    """
+    from kvviz import export
+
+    if output is not None:
+        _write(output, export.written(done, "json"))
+    if find_spec("sqlalchemy") is not None:
+        try:
+            export.keep(_store(), done, origin="run")
+        except KvvizError as error:
+            typer.echo(f"kvviz: this run was not kept: {error}", err=True)
+
+
+def _pins() -> Any:
+    """What keeps expected texts: the store, else files."""
+    from kvviz.expected import PinFiles
+
+    return PinFiles() if find_spec("sqlalchemy") is None else _store()
+
+
+def _expected(work: ComparisonSpec, pin: bool, check: bool) -> dict[str, Any] | None:
+    """What `--check` will compare with, looked up before anything is measured; so is where `--pin` will keep it."""
+    if pin and check:
+        raise KvvizError("give one of --pin and --check")
+    if not (pin or check):
+        return None
+    from kvviz.expected import key_of
+
+    found = _pins().pinned(key_of(work))
+    if pin:
+        return None
+    if found is None:
+        raise KvvizError("no text is pinned for this model, prompt and settings; `run --pin` with the same pins one")
+    return found
+
+
+def _pin_or_check(document: dict[str, Any], pin: bool, expected: dict[str, Any] | None) -> None:
+    """Keep the text as the expected one, or end with status 1 where it is not the expected one."""
+    from kvviz.expected import compare_expected, expected_of, key_of
+
+    if pin:
+        _pins().pin(key_of(document), expected_of(document))
+    if expected is not None:
+        check = compare_expected(expected, document)
+        typer.echo(f"kvviz: {check.sentence}", err=True)
+        if not check.same:
+            raise typer.Exit(1)
 
 
 DEFAULT_PROMPT = "Once upon a time there was a little"
@@ -228,36 +350,95 @@ def _model_argument(model: str, stack: ExitStack) -> str:
     return str(path)
 
 
-def _perform(work: ComparisonSpec) -> dict[str, Any]:
-    """Measure in this process, on the cores that a dashboard's worker would have."""
-    from kvviz.measure import pin, share_of_cores
-
-    measuring, _ = share_of_cores()
-    pin(measuring)
+def _perform(work: ComparisonSpec) -> Any:
+    """Measure in this process, on the cores that a dashboard's worker would have; gives a kvviz.export.Imported."""
+    settle()
 
     from tqdm import tqdm
-    from transformers.utils import logging
 
-    from kvviz.device import set_threads
     from kvviz.engine import Engine
+    from kvviz.export import new_id
     from kvviz.modes import mode_named
     from kvviz.perform import perform
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     for name in work.modes:
         mode_named(name)
-    set_threads(len(measuring) or max(1, (os.cpu_count() or 2) - 1))
     loaded = Engine().get(work)
     steps = len(work.modes) * work.new_tokens * (work.warmup + work.repeats)
-    document: dict[str, Any] = {}
+    records: list[dict[str, Any]] = []
     bar = None
-    for record in perform(work, loaded, comparison_id=secrets.token_urlsafe(6)):
+    for record in perform(work, loaded, comparison_id=new_id()):
         bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # not before the work is accepted
         bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
-        document = record.get("document", document)
+        records.append(record)
     bar.close()
-    return document
+    return _finished(records)
+
+
+def _finished(records: list[dict[str, Any]]) -> Any:
+    """A comparison's records as the dashboard keeps them: the document beside them, its figures among them."""
+    from kvviz.export import Imported
+    from kvviz.report import headline
+
+    document = records.pop()["document"]
+    return Imported(document, [*records, {"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}])
+
+
+@app.command()
+def sweep(
+    model: Annotated[str | None, typer.Option(help="One model or several, separated by commas.")] = None,
+    preset: Annotated[str, typer.Option(help=f"A grid by name: {', '.join(PRESETS)}.")] = "",
+    weights: Annotated[str | None, typer.Option(help="auto, bundled, random, hub or local.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Modes, separated by commas.")] = None,
+    prompt_tokens: Annotated[str | None, typer.Option(help="Lengths of the prompt, such as 64,128,256.")] = None,
+    new_tokens: Annotated[str | None, typer.Option(help="Tokens to decode, such as 8,32,128.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Sequences decoded together, such as 1,2,4.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16, separated by commas.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Timed passes of each mode in each cell.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds: repeats, then cells are left out to keep to it.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    attn: Annotated[str | None, typer.Option(help="sdpa or eager.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of random weights and of the random prompts.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Keep a journal in this file; go on from it if it is there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decode over a grid of lengths, batches and models, without and with the cache: a table."""
+    with ExitStack() as stack:
+        given = {
+            "models": _names(model and _model_argument(model, stack)),
+            "weights": weights,
+            "modes": _names(mode),
+            "prompt_tokens": _counts("--prompt-tokens", prompt_tokens),
+            "new_tokens": _counts("--new-tokens", new_tokens),
+            "batches": _counts("--batch", batch),
+            "dtypes": _names(dtype),
+            "repeats": repeats,
+            "budget_s": budget,
+            "device": device,
+            "attn": attn,
+            "seed": seed,
+        }
+        done = open_journal(resume)
+        document = carry_out(asked_for(preset, given, done), done, resume)
+    if as_json:
+        _print_json(document)
+    else:
+        typer.echo(sweep_text(document))
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _counts(option: str, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(count) for count in text.split(","))
+    except ValueError as error:
+        raise KvvizError(f"{option} is {text[:80]!r}; it is whole numbers, separated by commas") from error
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -17,13 +17,22 @@ class Rates:
     launch: float
 
 
-def forward_seconds(params: int, layers: int, tokens: int, element_bytes: int, rates: Rates) -> float:
-    """Estimate of a forward over `tokens` tokens: the weights have to be read once, and 2 x params FLOP done per
+def parts(params: int, layers: int, tokens: int, element_bytes: int, rates: Rates) -> dict[str, float]:
+    """What a forward over `tokens` tokens is made of, by estimate (seconds): weights read once, 2 x params FLOP done
 
-    token, whichever takes longer, plus the launches. The attention's own products are left out.
+    per token, operations launched. Reading and computing overlap; the attention's own products are left out.
     """
-    work = max(params * element_bytes / rates.read, 2 * params * tokens / rates.flops)
-    return work + layers * OPERATIONS_PER_LAYER * rates.launch
+    return {
+        "reading the weights": params * element_bytes / rates.read,
+        "computing": 2 * params * tokens / rates.flops,
+        "starting operations": layers * OPERATIONS_PER_LAYER * rates.launch,
+    }
+
+
+def forward_seconds(params: int, layers: int, tokens: int, element_bytes: int, rates: Rates) -> float:
+    """Estimate of a forward over `tokens` tokens: reading or computing, whichever takes longer, plus the launches."""
+    reading, computing, starting = parts(params, layers, tokens, element_bytes, rates).values()
+    return max(reading, computing) + starting
 
 
 def pass_seconds(
@@ -35,10 +44,12 @@ def pass_seconds(
     rates: Rates,
     *,
     caches: bool,
+    batch: int = 1,
 ) -> float:
     """Estimate of one full pass: a prefill and new_tokens - 1 decode steps, of 1 token or of all so far."""
     lengths = [prompt_tokens] + [1 if caches else prompt_tokens + i for i in range(1, new_tokens)]
+    lengths = [batch * length for length in lengths]
     if len(lengths) > 64:  # the climb is a straight line: its mean is the middle
         step = forward_seconds(params, layers, lengths[len(lengths) // 2], element_bytes, rates)
-        return forward_seconds(params, layers, prompt_tokens, element_bytes, rates) + step * (new_tokens - 1)
+        return forward_seconds(params, layers, lengths[0], element_bytes, rates) + step * (new_tokens - 1)
     return sum(forward_seconds(params, layers, n, element_bytes, rates) for n in lengths)

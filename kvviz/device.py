@@ -76,6 +76,11 @@ def set_threads(count: int) -> None:
 
 
 def environment(model: Any, device: str, dtype: str) -> Environment:
+    """What a measurement of this model depends on."""
+    return surroundings(str(model.config._attn_implementation), device, dtype)
+
+
+def surroundings(attn: str, device: str, dtype: str) -> Environment:
     """What a measurement depends on, read from the running process."""
     import transformers
 
@@ -84,7 +89,7 @@ def environment(model: Any, device: str, dtype: str) -> Environment:
         device=device,
         device_name=device_name(device),
         dtype=dtype,
-        attn_implementation=str(model.config._attn_implementation),
+        attn_implementation=attn,
         threads=torch.get_num_threads(),
         cores=cores,
         torch=torch.__version__,

@@ -53,16 +53,22 @@ def needs(source: Source, work: ComparisonSpec) -> Needs:
     )
 
 
-def seconds(source: Source, work: ComparisonSpec, device: Mapping[str, Any]) -> float:
-    """Estimate of the whole comparison: every mode's pass, as often as it is made, at the device's measured rates."""
-    rates = Rates(**device["rates"])
+def each_pass(source: Source, work: ComparisonSpec, device: Mapping[str, Any]) -> dict[str, float]:
+    """Estimate of one pass of each mode (seconds), at the device's measured rates. `source.params` is known."""
     size = (
         source.params,
         len(source.spec.layers),
         prompt_length(work),
         work.new_tokens,
         DTYPE_BYTES[work.dtype],
-        rates,
+        Rates(**device["rates"]),
     )
-    one_each = sum(pass_seconds(*size, caches=mode_named(name).caches) for name in work.modes)
-    return one_each * (work.warmup + work.repeats)
+    return {
+        name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch)
+        for name in dict.fromkeys(work.modes)
+    }
+
+
+def seconds(source: Source, work: ComparisonSpec, device: Mapping[str, Any]) -> float:
+    """Estimate of the whole comparison: every mode's pass, as often as it is made."""
+    return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)

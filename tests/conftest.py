@@ -1,12 +1,22 @@
 """Small real models and a hub without a worker; no test needs a download."""
 
 import json
+import os
 
 import pytest
 
 from kvviz.records import ComparisonSpec
 
 TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_apart(tmp_path_factory):
+    """What tests keep goes into a folder of theirs, also where they start kvviz in another process."""
+    before = os.environ.get("KVVIZ_HOME")
+    os.environ["KVVIZ_HOME"] = str(tmp_path_factory.mktemp("home"))
+    yield
+    os.environ.pop("KVVIZ_HOME") if before is None else os.environ.update(KVVIZ_HOME=before)
 
 
 @pytest.fixture(scope="session")

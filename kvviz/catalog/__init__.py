@@ -90,6 +90,34 @@ class Example:
     view: str
 
 
+@dataclass(frozen=True)
+class Published:
+    """A table that was printed elsewhere: rows with the keys of a sweep's rows, as far as they were printed."""
+
+    note: str
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A sweep by name: its grid, the questions it answers, the table to hold it against.
+
+    `models` in the order of choice: the first that the catalog has and a device can do.
+    """
+
+    id: str
+    title: str
+    question: str
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    prompt_tokens: tuple[int, ...]
+    new_tokens: tuple[int, ...]
+    batches: tuple[int, ...]
+    repeats: int
+    source: str | None
+    published: Published | None
+
+
 @cache
 def models() -> dict[str, ModelRow]:
     """All rows by id, in the order in which a menu shows them."""
@@ -113,6 +141,19 @@ def examples() -> tuple[Example, ...]:
     """The calculator's one-click examples, in the order in which a page offers them."""
     lists = ("models", "tokens", "weights_dtype")
     return tuple(Example(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _rows("examples"))
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """The sweeps that have a name, by id, in the order in which a page offers them."""
+    return {row["id"]: _preset(row) for row in _rows("sweeps")}
+
+
+def _preset(row: dict[str, Any]) -> Preset:
+    lists = ("models", "modes", "prompt_tokens", "new_tokens", "batches")
+    table = row["published"]
+    published = Published(table["note"], tuple(table["rows"])) if table else None
+    return Preset(**{**row, **{name: tuple(row[name]) for name in lists}, "published": published})
 
 
 def _rows(name: str) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from kvviz.memory import human
 from kvviz.modes import MODES
 from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, lasting, preset_spec, rows, within
+from kvviz.trends import caveats, contrasts, findings
 
 OWN = "A grid of your own"
 CHART = {"displayModeBar": False}
@@ -151,6 +152,7 @@ def _results(hub: Hub, sweep_id: str) -> None:
     found = rows(records, spec)
     if found:
         _table(spec, found)
+        _words(spec, found)
         _charts(found)
     for record in records:
         if record["t"] == "cell_failed":
@@ -185,6 +187,15 @@ def _table(spec: SweepSpec, found: Sequence[dict[str, Any]]) -> None:
     if right is not None and preset is not None:
         with right:
             _published(preset)
+
+
+def _words(spec: SweepSpec, found: Sequence[dict[str, Any]]) -> None:
+    """What is flat and what climbs, here and as published: read off the rows."""
+    preset = PRESETS.get(spec.preset)
+    sentences = [*findings(found), *(contrasts(found, preset.published) if preset and preset.published else ())]
+    st.markdown("\n".join(f"- {sentence}" for sentence in sentences))
+    for sentence in caveats(found):
+        st.caption(sentence)
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """`python -m kvviz.worker FD CORES`: started by the hub, never by hand."""
 
+import os
 import sys
 
 from kvviz.measure import pin
 
 if __name__ == "__main__":
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # torch's profiler would write each start into the server's log
     pin([int(core) for core in sys.argv[2].split(",") if core])  # before torch counts the cores
     from kvviz.worker.loop import main
 

@@ -122,7 +122,7 @@ def test_every_file_has_content(store, keep, form):
 
 def test_what_is_handed_on_can_be_taken_in_again(store, keep):
     keep("one")
-    runs = take(written("one", "json").encode(), "mine.json")
+    runs = take(written("one", "json"), "mine.json")
     again = store.run(runs[1])
     assert again.repeats == store.run("one-cached").repeats
     assert again.comparison.origin == "import" and again.comparison.title == "mine"

@@ -27,7 +27,7 @@ def test_the_default_is_ready_to_run(page):
     assert page.selectbox(key="model").value == "mini-gpt2"
     assert not page.button(key="run").disabled
     assert page.button(key="stop").disabled
-    assert any("about" in caption.value for caption in page.caption)
+    assert any("a second or so" in caption.value for caption in page.caption)
     assert watched(page) is None
 
 

@@ -1,0 +1,127 @@
+"""Measuring without a dashboard: this process takes the worker's place.
+
+Standard library until something is measured.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from kvviz import journal
+from kvviz.errors import KvvizError
+from kvviz.sweeps import PRESETS, SweepSpec, find_sources, lasting, preset_spec
+
+Record = dict[str, Any]
+
+
+def settle() -> None:
+    """Take the cores and threads that a dashboard's worker would have, and quieten the libraries."""
+    from kvviz.measure import pin, share_of_cores
+
+    measuring, _ = share_of_cores()
+    pin(measuring)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
+
+    from transformers.utils import logging
+
+    from kvviz.device import set_threads
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    set_threads(len(measuring) or max(1, (os.cpu_count() or 2) - 1))
+
+
+def open_journal(path: Path | None) -> list[Record]:
+    """What an earlier start has left in a journal. Raises KvvizError where none can be read or written."""
+    if path is None:
+        return []
+    try:
+        records = journal.read(path) if path.exists() else []
+        path.open("ab").close()
+    except (OSError, ValueError) as error:
+        raise KvvizError(f"{str(path)[:200]} can't be written ({type(error).__name__})") from error
+    return records
+
+
+def asked_for(preset: str, given: Mapping[str, Any], done: list[Record]) -> SweepSpec:
+    """The sweep that options ask for; one that is None was not given.
+
+    Of a preset without a model: the first that this device can do, or the journal's. With neither: the journal's.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    earlier = journal.spec_of(done)
+    if earlier is not None and "models" not in given:
+        if not preset:
+            return replace(earlier, **given)
+        given["models"] = earlier.models
+    if "models" in given:
+        return preset_spec(preset, **given) if preset else SweepSpec(**given)
+    if not preset:
+        raise KvvizError(f"a sweep needs --model, or --preset with one of {', '.join(PRESETS)}")
+    return preset_spec(preset, here(preset_spec(preset, **given)), **given)
+
+
+def here(spec: SweepSpec) -> dict[str, Any]:
+    """What the sweep's device can do: its measured rates, its free bytes."""
+    settle()
+
+    from kvviz.device import device_memory, measure_rates, pick_device
+
+    device = pick_device(spec.device)
+    return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+
+
+def carry_out(spec: SweepSpec, done: list[Record], path: Path | None) -> Record:
+    """Measure a sweep in this process; every record goes to the journal as it comes. Returns its document.
+
+    Raises KvvizError with the first cell's sentence where none could be done.
+    """
+    find_sources(spec)
+    settle()
+
+    from kvviz.engine import Engine
+    from kvviz.sweeping import perform_sweep
+
+    bar = _Bar()
+    for record in perform_sweep(spec, Engine(), sweep_id=secrets.token_hex(6), done=done):
+        if path is not None:
+            journal.write(path, record)
+        bar.show(record)
+    document = record["document"]
+    if not document["rows"]:
+        raise KvvizError(document["failed"][0]["message"])
+    return document
+
+
+class _Bar:
+    """Passes done and the time left, on standard error; nothing before the first cell is under way."""
+
+    _FORM = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes{postfix}"
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._words = ""
+
+    def show(self, record: Mapping[str, Any]) -> None:
+        """Take note of a record."""
+        kind = record["t"]
+        if kind == "sweep_started":
+            self._words = record["plan"]["words"]
+        elif kind == "progress" and record["of"]:
+            self._progress(record)
+        elif kind == "sweep_done" and self._bar is not None:
+            self._bar.close()
+
+    def _progress(self, record: Mapping[str, Any]) -> None:
+        from tqdm import tqdm
+
+        if self._bar is None:
+            tqdm.write(f"kvviz: {self._words}", file=sys.stderr)
+            self._bar = tqdm(total=record["of"], bar_format=self._FORM, file=sys.stderr, leave=False)
+        self._bar.total, self._bar.n = record["of"], record["done"]
+        left = record["left_s"]
+        self._bar.set_postfix_str("" if left is None else f"{lasting(left)} left")
