@@ -1,4 +1,4 @@
-"""How soon a page stands: first paint (the live component is on the screen) and a rerun after a click, in Chromium.
+"""How soon a page stands: first paint and a rerun after a click, in Chromium, with 1,000 comparisons in the store.
 
 python bench/pages.py --json
 """
@@ -15,13 +15,88 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"live": '[data-testid="kv-status"]'}
+sys.path.insert(0, str(ROOT))
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+KEPT = 1000  # comparisons in the store
+LONG = 10_000  # tokens of the longest of them
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A page's address, what has to stand on it, and a click with what it has to change."""
+
+    path: str
+    painted: str
+    click: Callable[[Page], None]
+    answered: str  # a JavaScript condition
+
+
+def _search(page: Page) -> None:
+    field = page.get_by_role("textbox", name="Search titles, prompts, models and tags")
+    field.fill("nothing of the kind")
+    field.press("Enter")
+
+
+CHART = "document.querySelector('.js-plotly-plot')"
+VISITS = {
+    "live": Visit(
+        "live",
+        '[data-testid="kv-status"]',
+        lambda page: page.get_by_text("Code", exact=True).click(),
+        "() => document.querySelector('textarea').value.startsWith('def ')",
+    ),
+    "memory": Visit(
+        "memory",
+        ".js-plotly-plot",
+        lambda page: page.get_by_text("A cache to work out by hand", exact=True).click(),
+        "() => document.querySelector('[data-testid=stMetricValue]').innerText.includes('28.0 KiB')",
+    ),
+    "compare": Visit(
+        "compare?runs=long-uncached,long-cached",
+        ".js-plotly-plot",
+        lambda page: page.get_by_text("Logarithmic", exact=True).click(),
+        f"() => {CHART} && {CHART}._fullLayout && {CHART}._fullLayout.yaxis.type === 'log'",
+    ),
+    "compare_list": Visit(
+        "compare", '[data-testid="stDataFrame"]', _search, "() => document.body.innerText.includes('Nothing fits.')"
+    ),
+    "sweep": Visit(
+        "sweep",
+        '[data-testid="stCaptionContainer"]',
+        lambda page: page.get_by_text("Batch: 1 to 16 sequences", exact=True).click(),
+        "() => document.body.innerText.includes('reads the weights once')",
+    ),
+}
+
+
+def fill(home: Path) -> None:
+    """A store as a busy term leaves it: a real comparison of a tiny model many times, and one as long as it gets."""
+    from kvviz.comparing import compare
+    from kvviz.runs import Store
+
+    done = compare("tiny-gpt2", prompt="Once upon a time", new_tokens=16, repeats=2)
+    texts = [json.dumps(record) for record in done.records]
+    store = Store(home / "kvviz.sqlite")
+    for number in range(KEPT):
+        store.begin(f"kept{number}", {"model": "tiny-gpt2"}, title=f"Run {number}")
+        store.append(f"kept{number}", texts)
+        store.finish(f"kept{number}", "done", done.document)
+    store.begin("long", {"model": "tiny-gpt2"}, title="A long one")
+    store.finish("long", "done", {**done.document, "runs": [_lengthened(run) for run in done.document["runs"]]})
+    store.close()
+
+
+def _lengthened(run: dict) -> dict:
+    """The run with its measured steps over and over: as many numbers as a long run has."""
+    names = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "token_ids")
+    return {**run, **{name: (run[name] * LONG)[:LONG] for name in names}}
 
 
 def wait_for(url: str) -> None:
@@ -35,42 +110,33 @@ def wait_for(url: str) -> None:
     raise SystemExit("the server did not come up")
 
 
-def first_paint(page: Page, url: str, selector: str) -> float:
+def seconds(page: Page, url: str, visit: Visit) -> tuple[float, float]:
+    """Until the page stands, and from a click until it has answered."""
     start = time.perf_counter()
-    page.goto(url)
-    page.wait_for_selector(selector)
-    return time.perf_counter() - start
-
-
-def rerun(page: Page) -> float:
-    """Seconds from a click that changes the form until the page has answered."""
-    pill = page.get_by_text("Code", exact=True)
+    page.goto(f"{url}/{visit.path}")
+    page.wait_for_selector(visit.painted)
+    painted = time.perf_counter() - start
+    page.wait_for_timeout(1500)
     start = time.perf_counter()
-    pill.click()
-    page.wait_for_function("() => document.querySelector('textarea').value.startsWith('def ')")
-    spent = time.perf_counter() - start
-    page.get_by_text("A story", exact=True).click()
-    page.wait_for_function("() => document.querySelector('textarea').value.startsWith('Once')")
-    return spent
+    visit.click(page)
+    page.wait_for_function(visit.answered)
+    return painted, time.perf_counter() - start
 
 
 def measure(url: str, visits: int) -> dict[str, dict[str, float]]:
-    paints: dict[str, list[float]] = {name: [] for name in PAGES}
-    reruns: dict[str, list[float]] = {name: [] for name in PAGES}
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in VISITS}
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGS)
         for _ in range(visits):
-            for name, selector in PAGES.items():
+            for name, visit in VISITS.items():
                 page = browser.new_context().new_page()  # a cold browser cache each time
-                paints[name].append(first_paint(page, f"{url}/{name}", selector))
-                page.wait_for_timeout(1000)
-                reruns[name].append(rerun(page))
+                found[name].append(seconds(page, url, visit))
                 page.context.close()
         browser.close()
     return {
-        "first_paint_s": {name: statistics.median(values) for name, values in paints.items()},
-        "rerun_s": {name: statistics.median(values) for name, values in reruns.items()},
+        "first_paint_s": {name: statistics.median(paint for paint, _ in pairs) for name, pairs in found.items()},
+        "rerun_s": {name: statistics.median(rerun for _, rerun in pairs) for name, pairs in found.items()},
     }
 
 
@@ -83,6 +149,7 @@ def main() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
+        fill(Path(home))
         env = {**os.environ, "PORT": str(port), "KVVIZ_HOME": home}
         server = subprocess.Popen(
             [sys.executable, "app.py"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -93,6 +160,7 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait()
+    document["kept"] = {"comparisons": KEPT + 1, "longest_tokens": LONG}
     document["environment"] = {"platform": platform.platform(), "cores": os.cpu_count(), "visits": visits}
     print(json.dumps(document))
 

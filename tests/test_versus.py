@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kvviz.charts.compare import Curve, overlay
+from kvviz.charts.compare import MOST, Curve, overlay, telling
 from kvviz.runs import Run, Stored
 from kvviz.versus import beyond_spread, differences, names, rows
 
@@ -69,3 +69,11 @@ def test_the_overlay_lines_up_by_step_or_by_position():
 def test_all_charts_share_one_axis_so_that_zoom_is_common():
     layout = overlay([curve("a", [1, 2])]).layout
     assert {layout[name].matches for name in ("xaxis", "xaxis2", "xaxis3")} == {"x4"}
+
+
+def test_a_long_line_keeps_its_spikes():
+    values = [1.0] * 10_000
+    values[4321], values[777] = 50.0, 0.1
+    shown = telling(values)
+    assert len(shown) <= MOST + 2 and {0, 777, 4321, 9_999} <= set(shown)
+    assert shown == sorted(shown) and telling(values[:50]) == list(range(50))

@@ -57,21 +57,42 @@ def _draw(
     figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
 ) -> None:
     """One run in all four charts, in one colour and dash."""
-    x = curve.x(by)
-    milliseconds = [s * 1000 for s in curve.step_s]
-    figure.add_trace(_band(curve, x, number), row=1, col=1)
+    shown = telling(curve.step_s)
+    x = _at(curve.x(by), shown)
+    milliseconds = [curve.step_s[i] * 1000 for i in shown]
+    figure.add_trace(_band(curve, x, shown, number), row=1, col=1)
+    held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
     lines = (
         (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
-        (list(accumulate(curve.step_s)), None),
-        ([b / size for b in curve.cache_bytes], [f"{b:,} B" for b in curve.cache_bytes]),
-        (ratio(curve), None),
+        (_at(list(accumulate(curve.step_s)), shown), None),
+        ([b / size for b in held], [f"{b:,} B" for b in held]),
+        (_at(ratio(curve), shown), None),
     )
     for row, (values, words) in enumerate(lines, 1):
         figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
 
 
-def _band(curve: Curve, x: list[int], number: int) -> go.Scatter:
-    high, low = [s * 1000 for s in curve.q3_s], [s * 1000 for s in curve.q1_s]
+MOST = 1600  # points of a line; a lecture hall's projector has fewer columns
+
+
+def telling(values: Sequence[float]) -> list[int]:
+    """Numbers of the points to draw: all, or of each stretch of a long line its lowest and its highest."""
+    if len(values) <= MOST:
+        return list(range(len(values)))
+    stretch = -(-2 * len(values) // MOST)
+    found = {0, len(values) - 1}
+    for start in range(0, len(values), stretch):
+        part = range(start, min(start + stretch, len(values)))
+        found |= {min(part, key=values.__getitem__), max(part, key=values.__getitem__)}
+    return sorted(found)
+
+
+def _at(values: Sequence[Any], shown: Sequence[int]) -> list[Any]:
+    return [values[i] for i in shown]
+
+
+def _band(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.Scatter:
+    high, low = ([part[i] * 1000 for i in shown] for part in (curve.q3_s, curve.q1_s))
     return go.Scatter(
         x=x + x[::-1],
         y=high + low[::-1],

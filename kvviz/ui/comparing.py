@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.charts.compare import ALIGNMENTS, Curve, overlay
+from kvviz.charts.compare import MOST as POINTS
 from kvviz.errors import KvvizError
 from kvviz.keeping import library
 from kvviz.memory import human
@@ -117,6 +118,8 @@ def overlaid(runs: Sequence[Run]) -> None:
     else:
         st.plotly_chart(overlay(curves, by=by or "step", log=log, baseline=base), config=picture(form), key="c_overlay")
         st.caption("Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles.")
+        if max(len(curve.step_s) for curve in curves) > POINTS:
+            st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, width="stretch", key="c_rows")
     st.caption(
         "Ratios are the baseline's figure over the run's: 2 means twice as fast. *Beyond the spread*: the slowest pass "
