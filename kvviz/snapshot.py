@@ -3,7 +3,8 @@
 Called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -14,71 +15,131 @@ from torch.utils._pytree import tree_leaves
 from kvviz.records import LayerState
 
 
-def snapshot(cache: Any, kinds: tuple[str, ...] = ()) -> tuple[LayerState, ...]:
-    """One row per layer of a transformers cache; an empty tuple for None.
+def snapshot(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
+    """One row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
 
     `kinds` names the layers where the model's spec knows more than the cache's classes do (a latent layer is
-    stored in a plain one). `allocated` counts each storage once, at the first layer that uses it.
+    stored in a plain one). `seen` is the number of tokens so far, for the layers that do not count them.
+    `allocated` counts each storage once, at the first layer that uses it.
     """
-    if cache is None:
-        return ()
+    own, cross = _groups(cache)
     counted: set[int] = set()
-    return tuple(
-        _layer_state(index, layer, kinds[index] if index < len(kinds) else None, counted)
-        for index, layer in enumerate(cache.layers)
-    )
+    rows = [_layer_state(i, layer, kinds[i] if i < len(kinds) else None, seen, counted) for i, layer in enumerate(own)]
+    rows += [_layer_state(i, layer, "cross", 0, counted) for i, layer in enumerate(cross)]
+    return tuple(rows)
 
 
-def _layer_state(index: int, layer: Any, kind: str | None, counted: set[int]) -> LayerState:
-    tensors = list(_tensors(layer))
-    keys, values = _stored(layer, "keys"), _stored(layer, "values")
+def _groups(cache: Any) -> tuple[list[Any], list[Any]]:
+    """What a cache keeps for each layer's self-attention, and for its cross-attention where there is any."""
+    if not hasattr(cache, "cross_attention_cache"):
+        return _layers(cache), []
+    cross = _layers(cache.cross_attention_cache)
+    return _layers(cache.self_attention_cache), cross if any(map(_tensors, cross)) else []
+
+
+# Attributes in which cache classes keep one item a layer: a list, or a dict by the layer's number. MiniMax's has two.
+_PER_LAYER = ("layers", "linear_cache", "rnn_state")
+
+
+def _layers(cache: Any) -> list[Any]:
+    """One object, or list of objects, for each layer. A cache that is a list already has one item a layer."""
+    if cache is None or isinstance(cache, list | tuple):
+        return list(cache or ())
+    if hasattr(cache, "states_cache"):  # Reformer's: hidden states (B, T, hidden), and the buckets they hash to
+        pairs = zip(cache.states_cache, cache.buckets_cache, strict=False)
+        return [{"keys": states[:, None], "buckets": buckets} for states, buckets in pairs]
+    found = [getattr(cache, name) for name in _PER_LAYER if hasattr(cache, name)]
+    lists = [list(one.values()) if isinstance(one, Mapping) else list(one) for one in found]
+    return lists[0] if len(lists) == 1 else [list(parts) for parts in zip_longest(*lists)]
+
+
+def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: set[int]) -> LayerState:
+    tensors = _tensors(layer)
+    state = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _KEY_VALUE}
+    keys, values = tensors.get("keys"), tensors.get("values")  # where both are one tensor, it is the keys
+    kept = keys.shape[-2] if keys is not None else 0
+    seen = _counted(layer) or seen or kept
     return LayerState(
         index=index,
-        kind=kind or _kind(layer),
+        kind=kind or _kind(layer, tensors, state),
         key_shape=tuple(keys.shape) if keys is not None else (),
         value_shape=tuple(values.shape) if values is not None else (),
-        dtype=str(keys.dtype if keys is not None else tensors[0].dtype).removeprefix("torch.") if tensors else "",
-        seen=_seen(layer),
-        held=keys.shape[-2] if keys is not None else 0,
-        nbytes=sum(t.numel() * t.element_size() for t in tensors),
-        allocated=_allocated(tensors, counted),
+        dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
+        seen=seen,
+        held=seen if "_quantized_keys" in tensors else kept,  # the layout of those is the backend's
+        nbytes=_bytes(tensors.values()),
+        allocated=_allocated(tensors.values(), counted),
+        state_bytes=_bytes(state.values()),
     )
 
 
-def _stored(layer: Any, name: str) -> torch.Tensor | None:
-    tensor = getattr(layer, name, None)
-    return tensor if isinstance(tensor, torch.Tensor) and tensor.dim() == 4 else None
+# Parts of the names under which layers keep what they choose tokens by, and what they make of those they let go.
+_INDEXES = ("index", "idx", "bucket", "compress", "buffer")
+# Attributes of a layer that hold keys and values; whatever else it holds is its state.
+_KEY_VALUE = ("keys", "values", "_quantized_keys", "_quantized_values")
 
 
-def _tensors(layer: Any) -> Iterator[torch.Tensor]:
-    """The tensors in which a layer keeps what it has seen, each once."""
-    found: dict[int, torch.Tensor] = {}
-    for name in ("keys", "values", "conv_states", "recurrent_states", "indexer_keys"):
-        for leaf in tree_leaves(getattr(layer, name, None)):
-            if isinstance(leaf, torch.Tensor) and leaf.numel():
-                found[id(leaf)] = leaf
-    return iter(found.values())
+def _tensors(layer: Any) -> dict[str, torch.Tensor]:
+    """The tensors in which a layer keeps what it has seen, each once, by attribute (and key, in a dict)."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in _walk(layer, ""):
+        if not any(tensor is other for other in found.values()):
+            found[name if name not in found else f"{name}.{len(found)}"] = tensor
+    return {name: _filled(layer, name, found[name]) for name in sorted(found, key=lambda name: name not in _KEY_VALUE)}
 
 
-def _allocated(tensors: list[torch.Tensor], counted: set[int]) -> int:
-    total = 0
-    for tensor in tensors:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in counted:
-            counted.add(storage._cdata)
-            total += storage.nbytes()
+def _walk(thing: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of at least two dimensions below an object; counters have fewer."""
+    if isinstance(thing, torch.Tensor):
+        if hasattr(thing, "__tensor_flatten__"):  # quantised tensors are made of plain ones
+            thing = [getattr(thing, part) for part in thing.__tensor_flatten__()[0]]
+        elif thing.dim() > 1 and thing.numel():
+            yield name, thing
+    if isinstance(thing, Mapping):
+        for key, item in thing.items():
+            yield from _walk(item, f"{name}.{key}".strip("."))
+    elif isinstance(thing, list | tuple):
+        for item in thing:
+            yield from _walk(item, name)
+    elif not name and hasattr(thing, "__dict__"):
+        for key, item in vars(thing).items():
+            yield from _walk(item, key)
+
+
+def _filled(layer: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that tokens have been written to: a static layer has slots for more."""
+    slots = getattr(layer, "max_cache_len", None)
+    return tensor if slots is None or name not in _KEY_VALUE else tensor[..., : min(slots, _counted(layer)), :]
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _allocated(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    total = sum(size for key, size in storages.items() if key not in counted)
+    counted.update(storages)
     return total
 
 
-def _seen(layer: Any) -> int:
-    seen = getattr(layer, "get_seq_length", lambda: 0)()
-    return int(seen)
+def _counted(layer: Any) -> int:
+    """Tokens that a layer has counted, 0 where it counts none."""
+    for part in layer if isinstance(layer, list) else [layer]:
+        if hasattr(part, "get_seq_length"):
+            return int(part.get_seq_length())
+    return 0
 
 
-def _kind(layer: Any) -> str:
-    if getattr(layer, "is_sliding", False):
-        return "sliding"
-    return "full" if hasattr(layer, "keys") else "linear"
+def _kind(layer: Any, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """A layer's kind by what it keeps; one that keeps nothing at all is `none`."""
+    if not tensors:
+        return "none"
+    if len(state) == len(tensors):
+        return "linear"
+    if state:
+        return "indexed" if any(word in name for name in state for word in _INDEXES) else "hybrid"
+    return "sliding" if getattr(layer, "is_sliding", False) else "full"
 
 
 class Outliving(TorchDispatchMode):

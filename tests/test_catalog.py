@@ -4,20 +4,28 @@ import json
 
 import pytest
 
-from kvviz.catalog import HERE, accelerators, examples, models, references
+from kvviz.catalog import HERE, accelerators, examples, models, presets, references
 from kvviz.errors import KvvizError
 from kvviz.models import count_params
 from kvviz.sources import find_source
 
-READERS = {"models": models, "accelerators": accelerators, "references": references, "examples": examples}
+READERS = {
+    "models": models,
+    "accelerators": accelerators,
+    "references": references,
+    "examples": examples,
+    "sweeps": presets,
+}
 VIEWS = ("architecture", "hf-dynamic", "hf-static", "vllm", "llama.cpp")
 DTYPES = ("float32", "float16", "bfloat16", "q8_0", "int8", "int4")
 
 
 def smallest_of_each_type():
-    """One row for each model_type: the one with fewest parameters, which builds in well under a second."""
+    """One published row for each model_type: the one with fewest parameters, which builds in well under a second."""
     rows = sorted(models().values(), key=lambda row: -row.params)
-    return {row.config["model_type"]: row for row in rows if not row.id.startswith("tiny-")}.values()
+    return {
+        row.config["model_type"]: row for row in rows if row.family != "kvviz" and not row.id.startswith("tiny-")
+    }.values()
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -31,14 +39,17 @@ def test_every_row_is_read_and_ids_are_unique(name):
 @pytest.mark.parametrize("row", models().values(), ids=lambda row: row.id)
 def test_every_model_is_sourced(row):
     made_here = row.id.startswith("tiny-")
-    assert row.source.startswith("kvviz: " if made_here else "https://")
+    if row.family == "kvviz":
+        assert (HERE.parents[1] / row.source).is_file()
+    else:
+        assert row.source.startswith("kvviz: " if made_here else "https://")
     assert row.title and row.family and row.params > 0
     assert isinstance(row.config["model_type"], str)
 
 
-def test_menus_begin_with_gpt2_llama_and_qwen():
+def test_menus_begin_with_the_trained_models_and_gpt2_llama_and_qwen():
     families = list(dict.fromkeys(row.family for row in models().values()))
-    assert families[:3] == ["GPT-2", "LLaMA", "Qwen"]
+    assert families[:4] == ["kvviz", "GPT-2", "LLaMA", "Qwen"]
 
 
 def test_encoder_decoders_say_so():
@@ -48,6 +59,14 @@ def test_encoder_decoders_say_so():
 @pytest.mark.parametrize("row", smallest_of_each_type(), ids=lambda row: row.id)
 def test_parameters_are_those_of_the_model_that_transformers_builds(row):
     assert count_params(row.config) == row.params
+
+
+@pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3"])
+def test_the_trained_models_come_with_kvviz(model):
+    row, found = models()[model], find_source(model)
+    assert (found.weights, row.hub) == ("bundled", None)
+    assert row.params == count_params(row.config) == count_params(found.config)
+    assert all(found.config[key] == value for key, value in row.config.items())
 
 
 def test_tiny_models_are_tiny():

@@ -59,7 +59,8 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 LISTS = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_layer_indices", "mlp_layer_types")
 # One of each family is enough; these take long or are no plain decoders.
 LEFT_OUT = ("mamba-codestral-7b", "recurrentgemma-2b", "minimax-text-01")
-BASES = [row.id for row in {row.config["model_type"]: row for row in models().values()}.values() if row.id not in LEFT_OUT]
+BY_TYPE = {row.config["model_type"]: row.id for row in models().values()}
+BASES = [model for model in BY_TYPE.values() if model not in LEFT_OUT]
 
 
 @st.composite

@@ -1,7 +1,15 @@
 """Reading caches, and observing that a run which claims to hold nothing holds nothing."""
 
 import torch
-from transformers import DynamicCache
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    QuantizedCache,
+    StaticCache,
+)
 
 from kvviz.decode import decode
 from kvviz.modes import MODES, Mode
@@ -75,3 +83,65 @@ def test_a_shared_storage_is_counted_once():
 
 def test_no_cache_has_no_rows():
     assert snapshot(None) == ()
+    assert [row.kind for row in snapshot(DynamicCache(config=LlamaConfig(num_hidden_layers=2)))] == ["none"] * 2
+
+
+def filled(cache, *, tokens=5, heads=2, dim=8):
+    """A cache whose first layer has been given that many tokens."""
+    cache.update(*torch.randn(2, 1, heads, tokens, dim), 0)
+    return cache
+
+
+def test_a_static_layer_holds_what_was_written():
+    """It has seen 5, holds 5, and has allocated 64."""
+    (row,) = snapshot(filled(StaticCache(config=LlamaConfig(num_hidden_layers=1), max_cache_len=64)))
+    token = 2 * 2 * 8 * 4  # K and V x heads x dim x bytes
+    assert (row.seen, row.held, row.nbytes, row.allocated, row.state_bytes) == (5, 5, 5 * token, 64 * token, 0)
+    assert row.key_shape == (1, 2, 5, 8)
+
+
+def test_a_static_window_holds_a_window():
+    config = MistralConfig(num_hidden_layers=1, sliding_window=4)
+    (row,) = snapshot(filled(StaticCache(config=config, max_cache_len=64)))
+    assert (row.kind, row.seen, row.held, row.nbytes, row.allocated) == ("sliding", 5, 4, 4 * 128, 4 * 128)
+
+
+def test_quantized_keys_are_keys():
+    cache = filled(QuantizedCache("fp8", LlamaConfig(num_hidden_layers=1)))
+    (row,) = snapshot(filled(cache, tokens=1))
+    assert (row.kind, row.seen, row.held, row.state_bytes) == ("full", 6, 6, 0)
+    assert row.nbytes == 6 * 2 * 2 * 8  # one byte an element
+
+
+def test_states_are_beside_keys_and_values():
+    cache = DynamicCache(config=Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]))
+    cache.update_conv_state(torch.zeros(1, 6, 3), 0)
+    cache.update(*torch.randn(2, 1, 2, 5, 8), 1)
+    state, attention = snapshot(cache, seen=5)
+    assert (state.kind, state.seen, state.held, state.nbytes, state.state_bytes) == ("linear", 5, 0, 72, 72)
+    assert (attention.kind, attention.seen, attention.held, attention.state_bytes) == ("full", 5, 5, 0)
+    assert state.key_shape == state.value_shape == ()
+
+
+def test_cross_attention_comes_last():
+    both = EncoderDecoderCache(filled(DynamicCache()), filled(DynamicCache(), tokens=9))
+    own, cross = snapshot(both)
+    assert (own.index, own.kind, own.held) == (0, "full", 5)
+    assert (cross.index, cross.kind, cross.seen, cross.held, cross.state_bytes) == (0, "cross", 9, 9, 0)
+    assert len(snapshot(EncoderDecoderCache(filled(DynamicCache()), DynamicCache()))) == 1
+
+
+def test_keys_that_are_values_count_once():
+    cache = filled(DynamicCache())
+    cache.layers[0].values = cache.layers[0].keys
+    (row,) = snapshot(cache)
+    assert (row.nbytes, row.value_shape) == (5 * 2 * 8 * 4, ())
+
+
+def test_a_list_has_one_item_a_layer():
+    rows = snapshot([[torch.zeros(1, 4), torch.zeros(1, 3)], torch.zeros(2, 5)], seen=7)
+    assert [(row.kind, row.seen, row.state_bytes) for row in rows] == [("linear", 7, 28), ("linear", 7, 40)]
+
+
+def test_a_kind_can_be_given():
+    assert [row.kind for row in snapshot(filled(DynamicCache()), ("latent",))] == ["latent"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _TEXT = Path(__file__).with_name("card.md")
-_QUALITY_HEAD = ("Run", "Continuations", "Sentences", "Parse", "Names stay the same", "8-grams recited")
+_QUALITY_HEAD = ("Run", "Continuations", "Sentences", "Parse", "Names stay", "Characters stay", "8-grams recited")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence]) -> str:
@@ -67,7 +67,7 @@ def _texts(values: dict) -> list[tuple[str, str]]:
 
 def _quality_row(entry: tuple[str, dict]) -> tuple:
     label, found = entry
-    shares = (percent(found[key]) for key in ("parsed", "consistent", "recited"))
+    shares = (percent(found[key]) for key in ("parsed", "named", "consistent", "recited"))
     return label, found["continuations"], found["sentences"], *shares
 
 

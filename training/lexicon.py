@@ -9,11 +9,10 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Names are made of two parts, so that there are many, each of several tokens: they cannot be learned by heart
-# and have to be copied from the story. Every part occurs in training; one name in eight does not.
-_STARTS = _list("Mi Li Lo Na Ra Ti Be Ka So Ze Fe Do Vi Ni Sa Ma Lu Ro Te Ha Pi Bo Ku Jo")
-_GIRL_ENDS = _list("la ra na lly nka rina sie va mi nda bel lin")
-_BOY_ENDS = _list("bo ko ro ndo rlo sto lton rko gus ffy lo mus")
+# Names are made of two parts. Every part occurs in training; one name in eight does not.
+_STARTS = _list("Ro Mi Li Ta Be Ka So Ne Fe Do Vi Ha Pi Ju Wi Ga")
+_GIRL_ENDS = _list("lly")
+_BOY_ENDS = _list("lo")
 
 
 def _names(ends: tuple[str, ...], held: bool) -> tuple[str, ...]:

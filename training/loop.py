@@ -23,15 +23,15 @@ class Settings:
 
     steps: int
     seed: int = 1
-    batch_tokens: int = 2048
-    curve_length: int = 128
+    batch_tokens: int = 1024
+    curve_length: int = 256
     rate: float = 3e-3
     floor: float = 0.03
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.95)
-    decay: float = 0.1
+    decay: float = 0.05
     clip: float = 1.0
-    evaluate_every: int = 200
+    evaluate_every: int = 400
     save_seconds: float = 60.0
     bf16: bool = True
 
@@ -65,17 +65,22 @@ def length_at(step: int, settings: Settings, spec: Spec) -> int:
 
 
 def batch_at(tokens: np.ndarray, step: int, length: int, settings: Settings) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets of a step, each (rows, length): the stream in order, then from the start again."""
-    size = settings.batch_tokens
-    start = (step * size) % (len(tokens) - size)
+    """Inputs and targets of a step, each (rows, length): the stream in order, then from the start again.
+
+    A sequence longer than ``batch_tokens`` reaches into the tokens of the next step.
+    """
+    size = max(settings.batch_tokens, length)
+    start = (step * settings.batch_tokens) % (len(tokens) - size)
     piece = torch.from_numpy(tokens[start : start + size + 1].astype(np.int64))
     return piece[:-1].view(-1, length), piece[1:].view(-1, length)
 
 
 def positions_at(step: int, rows: int, length: int, settings: Settings, spec: Spec) -> torch.Tensor:
-    """Position ids (rows, length); learned positions start anywhere in each row, so that all are trained."""
+    """Position ids (rows, length); from the second stage on, learned positions start anywhere in each row, so that
+    all are trained."""
     base = torch.arange(length).expand(rows, length)
-    if not spec.learned_positions or length == spec.context:
+    first = step < round(spec.stages[0][0] * settings.steps)
+    if not spec.learned_positions or first or length == spec.context:
         return base
     generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
     return base + torch.randint(0, spec.context - length + 1, (rows, 1), generator=generator)

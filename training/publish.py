@@ -40,6 +40,7 @@ def write_model(model: PreTrainedModel, exam: Exam, spec: Spec, folder: Path, la
     model.generation_config.pad_token_id = 0
     model.to(_DTYPES[label]).save_pretrained(str(folder))
     model.float()
+    (folder / "model.safetensors").chmod(0o644)
     save_tokenizer(exam.tokenizer, folder, spec.context)
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"
@@ -95,6 +96,7 @@ def settings_of(settings: Settings, spec: Spec) -> dict:
     """What the card says about the training run."""
     kept = {key: value for key, value in asdict(settings).items() if key != "save_seconds"}
     return kept | {
+        "betas": list(settings.betas),
         "sequence lengths": ", ".join(f"{length} ({share:.0%} of the steps)" for share, length in spec.stages),
         "optimizer": "AdamW",
     }
@@ -110,7 +112,8 @@ def samples_of(exam: Exam, written: dict, outside: list) -> list[dict]:
         for pair in written[label]
         if evaluate.flaws(exam.grammar, pair)
     ]
-    chosen += bad[:2] + [entry for entry in bad[2:] if entry[0] != "sampled"][:2]
+    fresh = [entry for entry in bad if entry not in chosen]
+    chosen += fresh[:2] + [entry for entry in fresh[2:] if entry[0] != "sampled"][:2]
     shown = [(label, pair, evaluate.flaws(exam.grammar, pair)) for label, pair in chosen]
     shown += [("prompt from outside", pair, []) for pair in outside]
     return [{"run": label, "prompt": pair[0], "continuation": pair[1], "flaws": wrong} for label, pair, wrong in shown]

@@ -1,7 +1,7 @@
 """Measures of what a model writes: sentences that parse, names that stay, and how much is recited."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ class Quality:
     continuations: int
     sentences: int
     parsed: float
+    named: float
     consistent: float
     recited: float
 
@@ -33,17 +34,20 @@ class Cast:
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
 
+    def knows(self, grammar: Grammar, sentence: str) -> bool:
+        """Whether the names of a sentence fit the story so far; introductions in it are taken in first."""
+        return self._introduce(sentence) and self._names(grammar, sentence) and _two(grammar, sentence)
+
     def allows(self, grammar: Grammar, sentence: str) -> bool:
-        """Whether a sentence fits the story so far; introductions in it are taken in first."""
-        return self._introduce(sentence) and self._names(grammar, sentence) and self._features(grammar, sentence)
+        """Whether its pronouns and kinds fit as well."""
+        return self.knows(grammar, sentence) and self._features(grammar, sentence)
 
     def _introduce(self, sentence: str) -> bool:
-        """False when somebody is introduced a second time as another kind."""
-        return all(
-            self._kinds.setdefault(name, kind) == kind
-            for kind, name in _INTRODUCTION.findall(sentence)
-            if kind in KINDS
-        )
+        """False when a name is given a second time."""
+        found = [(kind, name) for kind, name in _INTRODUCTION.findall(sentence) if kind in KINDS]
+        fresh = not any(name in self._kinds for _, name in found)
+        self._kinds |= {name: kind for kind, name in found}
+        return fresh
 
     def _names(self, grammar: Grammar, sentence: str) -> bool:
         """Every proper name has been introduced; a capitalised word that is not in the grammar is one."""
@@ -58,6 +62,12 @@ class Cast:
         genders = {GENDER.get(name) for name in self._kinds}
         kinds = set(self._kinds.values())
         return all(_fits(found, variable, genders, kinds) for variable in "AB")
+
+
+def _two(grammar: Grammar, sentence: str) -> bool:
+    """False where both characters of a sentence have the same name."""
+    found = grammar.parse(sentence) or {}
+    return "A.name" not in found or found["A.name"] != found.get("B.name")
 
 
 def _fits(found: dict[str, str], variable: str, genders: set, kinds: set) -> bool:
@@ -80,12 +90,21 @@ def consistent(grammar: Grammar, prompt: str, continuation: str) -> bool:
 
     A separator ends a story: behind it everybody has to be introduced anew.
     """
+    return _holds(grammar, prompt, continuation, Cast.allows)
+
+
+def names_stay(grammar: Grammar, prompt: str, continuation: str) -> bool:
+    """As ``consistent``, for names alone."""
+    return _holds(grammar, prompt, continuation, Cast.knows)
+
+
+def _holds(grammar: Grammar, prompt: str, continuation: str, check: Callable[[Cast, Grammar, str], bool]) -> bool:
     stories = continuation.split(SEPARATOR)
     for number, story in enumerate(stories):
         people = Cast()
         for sentence in sentences(prompt) if number == 0 else []:
-            people.allows(grammar, sentence)
-        if not all(people.allows(grammar, sentence) for sentence in sentences(story)):
+            people.knows(grammar, sentence)
+        if not all(check(people, grammar, sentence) for sentence in sentences(story)):
             return False
     return True
 
@@ -132,11 +151,14 @@ def recited(found: np.ndarray, training: np.ndarray) -> float:
 def measure(grammar: Grammar, prompts: list[str], continuations: list[str], training: np.ndarray) -> Quality:
     """All measures over the continuations; ``training`` holds the distinct runs of the training text."""
     done = [ok for text in continuations for ok in parses(grammar, text)]
-    kept = [consistent(grammar, *pair) for pair in zip(prompts, continuations, strict=True)]
+    pairs = list(zip(prompts, continuations, strict=True))
+    named = [names_stay(grammar, *pair) for pair in pairs]
+    kept = [consistent(grammar, *pair) for pair in pairs]
     return Quality(
         len(continuations),
         len(done),
         sum(done) / max(1, len(done)),
+        sum(named) / max(1, len(named)),
         sum(kept) / max(1, len(kept)),
         recited(grams(continuations), training),
     )

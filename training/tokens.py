@@ -12,7 +12,7 @@ from training.grammar import Grammar
 from training.stories import TRAIN, Split, write_story
 
 SEPARATOR = "<|endoftext|>"
-VOCABULARY = 1024
+VOCABULARY = 2048
 TOKENIZER_STORIES = 6000
 _BLOCK = 500
 
