@@ -67,6 +67,7 @@ class Memory:
     beams: int = 1
     tensor_parallel: int = 1
     source_tokens: int | None = None
+    cache_class: str | None = None  # of the object that a probe read
 
     @property
     def total_bytes(self) -> int:

@@ -54,6 +54,7 @@ def probe(
         per_token_bytes=per_token,
         weights_bytes=sum(p.numel() * p.element_size() for p in decoder.model.parameters()),
         source_tokens=decoder.source_tokens if any(state.kind == "cross" for state in states) else None,
+        cache_class=type(decoder.cache).__name__,
     )
 
 
