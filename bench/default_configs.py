@@ -33,6 +33,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},  # no experts by default
     "gemma4_assistant": {"text_config": {"model_type": "gemma4_text", **_DRAFT}},
     "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text", **_DRAFT}},
+    "glm4_moe": {"head_dim": 128},  # none by default, and its heads don't divide its hidden size
     "granitemoehybrid": {"layer_types": _PATTERN * 8},  # without an attention layer its cache can't count tokens
     "hunyuan_v1_dense": {"head_dim": 128},  # none by default
     "hunyuan_v1_moe": {"head_dim": 128},  # none by default

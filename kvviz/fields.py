@@ -36,7 +36,8 @@ def families() -> dict[str, dict[str, Any]]:
 class Fields:
     """One decoder's fields. `origin` says for each field that was read where its value stood, `values` what it was.
 
-    `inner`: they are a part of a composite config, which may leave more to its family's defaults.
+    `inner`: they are a part of a composite config, which may leave more to its family's defaults; `crossing`: of one
+    that has an encoder beside them.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class Fields:
         changes: Mapping[str, Any] | None = None,
         *,
         inner: bool = False,
+        crossing: bool = False,
     ) -> None:
-        self.model_type, self.inner = model_type, inner
+        self.model_type, self.inner, self.crossing = model_type, inner, crossing
         self.given, self.changes = given, changes or {}
         family = families().get(model_type, {})
         self.known, self.encoder = model_type in families(), bool(family.get("encoder"))
@@ -61,7 +63,7 @@ class Fields:
         """The same fields with those of one layer put over them."""
         if not isinstance(changes, Mapping):
             raise ConfigError("per_layer_config maps a layer's number to an object of fields")
-        other = Fields(self.given, self.model_type, changes, inner=self.inner)
+        other = Fields(self.given, self.model_type, changes, inner=self.inner, crossing=self.crossing)
         other.origin, other.values = self.origin, self.values
         return other
 

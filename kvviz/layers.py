@@ -113,9 +113,8 @@ _OTHER = {
     "reformer": "it caches hashes of hidden states",
     "deepseek_v4": "it compresses its keys in steps",
     "xlnet": "it caches hidden states",
-    "rwkv": "it keeps five states of its own",
     "xlstm": "its blocks keep matrices of their own",
-    "jetmoe": "its attention heads are routed",
+    "qwen4_exp_text": "its indexer keeps positions beside its keys",
 }
 
 
@@ -134,15 +133,13 @@ _COUNTS = (
 def _refuse(fields: Fields) -> None:
     if not fields.known:
         raise ConfigError(_stranger(fields))
-    if fields.encoder and not fields.flag("is_decoder"):
+    if fields.encoder and not (fields.flag("is_decoder") or fields.crossing):
         raise ConfigError(f"is_decoder is not true, so this {fields.model_type} is an encoder, which keeps no KV cache")
     if not fields.inner and not any(fields.stated(name) and fields.has(name) for name in _COUNTS):
         raise ConfigError("the config has no num_hidden_layers; a decoder's config.json gives it")
     why = _OTHER.get(fields.model_type)
     if why:
         raise ConfigError(f"model_type {fields.model_type} can't be read by the formula, because {why}")
-    if fields.raw("ple_layer_ids"):
-        raise ConfigError("ple_layer_ids says that layers keep a context of token ids, which the formula doesn't read")
 
 
 def _stranger(fields: Fields) -> str:
@@ -241,7 +238,10 @@ def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
     crossing = fields.indices("cross_attention_layers") or ()
     if index in crossing:  # keys and values of an image, where there is one
         return replace(layer, kind="cross")
-    if fields.model_type == "openai-gpt":  # its model code has no cache
+    if fields.model_type == "cpmant":  # keys and values of a learned prompt stand before those of the tokens
+        prompt = State("prompt", (2, layer.kv_heads, fields.size("prompt_length"), layer.key_dim))
+        return replace(layer, states=(prompt,))
+    if fields.model_type in ("openai-gpt", "xlm"):  # their model code has no cache
         return replace(layer, stored=NOTHING)
     if fields.model_type == "falcon" and fields.flag("new_decoder_architecture"):  # heads are repeated before caching
         return replace(layer, stored=replace(layer, kv_heads=read_heads(fields)))
@@ -297,6 +297,9 @@ def read_kv_heads(fields: Fields) -> int:
     """Heads that keys and values have."""
     if fields.raw("multi_query") is True and not fields.flag("new_decoder_architecture"):
         return 1
+    nested = fields.raw("attn_config")
+    if isinstance(nested, Mapping) and nested.get("kv_n_heads") is not None:
+        return checked("attn_config.kv_n_heads", nested["kv_n_heads"])
     if fields.has("decoder_attention_heads"):
         return read_heads(fields)
     if fields.model_type == "falcon" and not fields.flag("new_decoder_architecture"):
@@ -325,7 +328,8 @@ _DOUBLE = ("zamba", "zamba2")
 
 
 def _key_dim(fields: Fields) -> int:
-    explicit = fields.optional("head_dim") or fields.optional("d_head") or fields.optional("attention_head_dim")
+    named = ("head_dim", "d_head", "attention_head_dim", "kv_channels")
+    explicit = next((fields.size(name) for name in named if fields.has(name)), None)
     if explicit:
         return explicit
     hidden, heads = fields.size("hidden_size"), read_heads(fields)
@@ -355,12 +359,15 @@ def _crossing(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
         return []
     if any(layer.window for layer in layers):
         raise ConfigError("sliding_window of an encoder-decoder: what its cross-attention keeps is not known to kvviz")
-    return [LayerSpec("cross", layer.kv_heads, layer.key_dim, layer.value_dim) for layer in layers]
+    heads, dim = fields.optional("cross_num_key_value_heads"), fields.optional("cross_head_dim")
+    return [
+        LayerSpec("cross", heads or layer.kv_heads, dim or layer.key_dim, dim or layer.value_dim) for layer in layers
+    ]
 
 
 def crosses(fields: Fields) -> bool:
     """Whether every layer of the decoder attends to an encoder."""
-    return fields.flag("is_encoder_decoder") and not fields.flag("is_decoder")
+    return fields.crossing or (fields.flag("is_encoder_decoder") and not fields.flag("is_decoder"))
 
 
 def read_states(fields: Fields, kind: str) -> tuple[State, ...]:
@@ -368,8 +375,9 @@ def read_states(fields: Fields, kind: str) -> tuple[State, ...]:
     for present, read in _STATES:
         if all(fields.has(name) for name in present):
             return read(fields)
-    if fields.model_type == "minimax":
-        return _lightning(fields)
+    own = {"minimax": _lightning, "rwkv": _receptance}.get(fields.model_type)
+    if own is not None:
+        return own(fields)
     raise ConfigError(f"layers are of type {kind}, and the config has no size of a state that kvviz reads")
 
 
@@ -452,6 +460,12 @@ def _lightning(fields: Fields) -> tuple[State, ...]:
     """Lightning attention: https://arxiv.org/abs/2501.08313."""
     heads, dim = read_heads(fields), _key_dim(fields)
     return (State("recurrent", (heads, dim, dim)),)
+
+
+def _receptance(fields: Fields) -> tuple[State, ...]:
+    """RWKV-4: the last hidden states of both blocks, and three running sums: https://arxiv.org/abs/2305.13048."""
+    width = fields.optional("attention_hidden_size") or fields.size("hidden_size")
+    return State("shift", (2, fields.size("hidden_size"))), State("recurrent", (3, width), float32=True)
 
 
 _STATES = (

@@ -44,7 +44,7 @@ class LayerMemory:
         """Bytes that do not grow with tokens: recurrent states, and what was written once from an encoder."""
         if self.kind == "cross":
             return self.nbytes
-        return self.state_bytes if self.kind in ("linear", "hybrid") else 0
+        return 0 if self.kind == "indexed" else self.state_bytes
 
 
 @dataclass(frozen=True)

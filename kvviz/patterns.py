@@ -275,6 +275,7 @@ RULES: dict[str, Rule] = {
     "qwen3_next": _interval,
     "qwen4_exp_text": _last_of(4, "full_attention_interval", one=INDEXED, other=LINEAR),
     "recurrent_gemma": _recurrent_gemma,
+    "rwkv": _all(LINEAR),
     "smollm3": _smollm3,
     "vaultgemma": _last_of(2),
     "zamba": _zamba,

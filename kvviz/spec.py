@@ -67,10 +67,12 @@ class ModelSpec:
         )
 
 
+# Composites whose decoder reads the encoder's output as a prefix of its own sequence, without cross-attention.
+_PREFIXED = ("musicgen_melody",)
 DEEPEST = 4  # parts in parts; published composites have two
 
 
-def decoder_fields(config: Mapping[str, Any], depth: int = 0) -> Fields:
+def decoder_fields(config: Mapping[str, Any], depth: int = 0, *, crossing: bool = False) -> Fields:
     """The fields of a config's decoder: its own, or those of its text part."""
     if not isinstance(config, Mapping):
         raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
@@ -82,13 +84,15 @@ def decoder_fields(config: Mapping[str, Any], depth: int = 0) -> Fields:
         part = config.get(name)
         if part is None and (name not in known or "num_hidden_layers" in config):
             continue
-        return _part(name, part, known.get(name) or model_type, depth)
-    return Fields(config, model_type, inner=depth > 0)
+        beside = name.startswith("decoder") and model_type not in _PREFIXED
+        beside = beside and Fields(config, model_type).flag("is_encoder_decoder")
+        return _part(name, part, known.get(name) or model_type, depth, crossing=crossing or beside)
+    return Fields(config, model_type, inner=depth > 0, crossing=crossing)
 
 
-def _part(name: str, part: Any, usual_type: str, depth: int) -> Fields:
+def _part(name: str, part: Any, usual_type: str, depth: int, *, crossing: bool) -> Fields:
     if part is not None and not isinstance(part, Mapping):
         raise ConfigError(f"{name} has to be an object, the config of the text decoder")
     if depth == DEEPEST:
         raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
-    return decoder_fields({"model_type": usual_type, **(part or {})}, depth + 1)
+    return decoder_fields({"model_type": usual_type, **(part or {})}, depth + 1, crossing=crossing)

@@ -36,7 +36,7 @@ WANTED = re.compile(
     r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|is_decoder|H_cycles|L_cycles|hc_count"
     r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
     r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
-    r"|num_experts_per_tok|ngram|cross_attention_layers|lightning\w*)$"
+    r"|num_experts_per_tok|ngram|kv_channels|prompt_length|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*)$"
 )
 # Fields that some families' code never looks at: only then it matters whether a file states them.
 MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")

@@ -387,7 +387,7 @@ def test_a_file_that_is_no_recording_gets_a_sentence(open_page, tmp_path):
     (tmp_path / "other.json").write_text('{"a": 1}')
     page = open_page()
     open_file(page, tmp_path / "other.json")
-    expect(page.get_by_text("this file is no recording of kvviz")).to_be_visible()
+    expect(page.get_by_text("this file is no comparison of kvviz")).to_be_visible()
 
 
 def test_batches_have_columns_of_their_own(open_page):

@@ -30,7 +30,7 @@ def test_from_the_live_page_to_the_compare_page(kept, open_page):
     page.wait_for_timeout(1500)  # it is written twice a second
     other = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
     expect(charts(other)).to_be_visible()
-    expect(other.get_by_text("beyond the spread").first).to_be_visible()
+    expect(other.get_by_text("Ratios are the baseline")).to_be_visible()
     other.reload()
     expect(charts(other)).to_be_visible()
 
