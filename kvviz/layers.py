@@ -113,7 +113,6 @@ _OTHER = {
     "reformer": "it caches hashes of hidden states",
     "deepseek_v4": "it compresses its keys in steps",
     "xlnet": "it caches hidden states",
-    "xlstm": "its blocks keep matrices of their own",
     "qwen4_exp_text": "its indexer keeps positions beside its keys",
 }
 
@@ -181,7 +180,15 @@ def _of_kind(fields: Fields, kind: str) -> Fields:
     elif fields.raw("attention_k_eq_v") is False:
         del named["num_key_value_heads"]
     changes = {name: fields.raw(other) for name, other in named.items() if prefix and fields.has(other)}
+    if fields.model_type == "dots3_note_text" and prefix == "swa_":
+        changes = {"kv_lora_rank": 1024, "qk_rope_head_dim": _swa_rotary(fields), **changes}
     return fields.changed(changes) if changes else fields
+
+
+def _swa_rotary(fields: Fields) -> int:
+    """dots.3's rotary width of layers with a window, where the file does not list its layers."""
+    given = fields.optional("swa_qk_rope_head_dim")
+    return given or (fields.optional("swa_head_dim") or 256) - (fields.optional("swa_qk_nope_head_dim") or 192)
 
 
 def _layer(fields: Fields, kind: str, index: int) -> LayerSpec:
@@ -265,6 +272,8 @@ def read_window(fields: Fields) -> int:
     if fields.has("local_attention"):  # stated for both directions, of which a decoder has one
         return checked("local_attention // 2", fields.size("local_attention") // 2)
     window = fields.optional("sliding_window") or fields.optional("sliding_window_size")
+    if window is None and fields.model_type == "dots3_note_text":
+        window = 512
     if window is None:
         raise ConfigError("layers slide, so sliding_window has to be a number of tokens")
     if fields.raw("use_bidirectional_attention") in (True, "all"):
@@ -275,6 +284,12 @@ def read_window(fields: Fields) -> int:
 def read_index_dim(fields: Fields, index: int) -> int:
     """Elements of the indexer's key that a layer keeps for each token; 0 where it uses an earlier layer's."""
     modes = fields.names("indexer_types")
+    if modes is None and fields.model_type == "hy_v4":  # the first layer and every fourth after it
+        modes = ["full" if i == 0 or (i - 1) % 4 == 0 else "shared" for i in range(index + 1)]
+    if modes is None and (fields.raw("index_topk_pattern") or fields.raw("index_topk_freq") not in (None, 1)):
+        raise ConfigError(
+            "index_topk_freq says that some layers use others' indexers; give indexer_types, layer by layer"
+        )
     if modes is not None and index < len(modes) and modes[index] == "shared":
         return 0
     return fields.optional("indexer_head_dim") or fields.size("index_head_dim")
@@ -375,7 +390,7 @@ def read_states(fields: Fields, kind: str) -> tuple[State, ...]:
     for present, read in _STATES:
         if all(fields.has(name) for name in present):
             return read(fields)
-    own = {"minimax": _lightning, "rwkv": _receptance}.get(fields.model_type)
+    own = {"minimax": _lightning, "rwkv": _receptance, "xlstm": _matrix_memory}.get(fields.model_type)
     if own is not None:
         return own(fields)
     raise ConfigError(f"layers are of type {kind}, and the config has no size of a state that kvviz reads")
@@ -393,10 +408,14 @@ def _gated_delta(fields: Fields) -> tuple[State, ...]:
 
 
 def _delta(fields: Fields) -> tuple[State, ...]:
-    """Kimi delta attention: https://arxiv.org/abs/2510.26692."""
-    heads, dim = fields.size("linear_num_heads"), fields.size("linear_head_dim")
+    """Kimi delta attention: https://arxiv.org/abs/2510.26692. A `linear_attn_config` in the file comes first."""
+    nested = fields.raw("linear_attn_config")
+    own = Fields(nested, "") if isinstance(nested, Mapping) else Fields({}, "")
+    heads = own.optional("num_heads") or fields.size("linear_num_heads")
+    dim = own.optional("head_dim") or fields.size("linear_head_dim")
+    kernel = own.optional("short_conv_kernel_size") or fields.size("linear_conv_kernel_dim")
     return (
-        State("convolution", (3 * heads * dim, fields.size("linear_conv_kernel_dim"))),
+        State("convolution", (3 * heads * dim, kernel)),
         State("recurrent", (heads, dim, dim), float32=True),
     )
 
@@ -460,6 +479,18 @@ def _lightning(fields: Fields) -> tuple[State, ...]:
     """Lightning attention: https://arxiv.org/abs/2501.08313."""
     heads, dim = read_heads(fields), _key_dim(fields)
     return (State("recurrent", (heads, dim, dim)),)
+
+
+def _matrix_memory(fields: Fields) -> tuple[State, ...]:
+    """xLSTM's matrix memory, its normaliser and its stabiliser: https://arxiv.org/abs/2405.04517."""
+    heads, hidden = fields.size("num_heads"), fields.size("hidden_size")
+    key, value = (_rounded(hidden * fields.number(name)) // heads for name in ("qk_dim_factor", "v_dim_factor"))
+    return State("recurrent", (heads, key, value)), State("recurrent", (heads, key)), State("recurrent", (heads,))
+
+
+def _rounded(width: float) -> int:
+    """A width as its layers round it: up to a multiple of 64."""
+    return math.ceil(width / 64) * 64
 
 
 def _receptance(fields: Fields) -> tuple[State, ...]:

@@ -278,6 +278,7 @@ RULES: dict[str, Rule] = {
     "rwkv": _all(LINEAR),
     "smollm3": _smollm3,
     "vaultgemma": _last_of(2),
+    "xlstm": _all(LINEAR),
     "zamba": _zamba,
     "zamba2": _zamba2,
     "zaya": _all(HYBRID),
