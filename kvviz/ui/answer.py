@@ -23,7 +23,11 @@ from kvviz.spec import ModelSpec
 from kvviz.views import VIEWS
 from kvviz.whatif import Idea, as_gqa, ideas
 
-_CHART = {"displayModeBar": False}
+_CHART = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
+    "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"},
+}
 
 
 # On a narrow screen a long formula scrolls by itself, not the page.

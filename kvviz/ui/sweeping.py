@@ -16,9 +16,9 @@ from kvviz.modes import MODES
 from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
+from kvviz.ui.comparing import picture
 
 OWN = "A grid of your own"
-CHART = {"displayModeBar": False}
 
 
 def ask(hub: Hub) -> SweepSpec | None:
@@ -251,18 +251,21 @@ def _printed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _charts(found: Sequence[dict[str, Any]]) -> None:
     axes = varying(found)
-    one, two, three = st.columns([2, 2, 1], vertical_alignment="bottom")
+    one, two, three, four = st.columns([2, 2, 1, 1], vertical_alignment="bottom")
     there = [name for name in MEASURES if any(row[name] is not None for row in found)]
     measure = one.selectbox("Show", there, format_func=lambda name: MEASURES[name][0], key="s_measure")
     axis = two.selectbox("Against", axes, format_func=lambda name: AXES[name], key="s_axis")
     log = three.toggle("Logarithmic", key="s_log")
-    st.plotly_chart(against(found, measure, axis, log=log), config=CHART, key="s_chart")
+    form = four.segmented_control(
+        "Pictures", ["PNG", "SVG"], default="PNG", key="s_form", help="What the camera saves."
+    )
+    st.plotly_chart(against(found, measure, axis, log=log), config=picture(form), key="s_chart")
     if len(axes) > 1:
         mode = (
             st.segmented_control("Heat map of", list(dict.fromkeys(row["mode"] for row in found)), key="s_heat")
             or "cached"
         )
-        st.plotly_chart(heat(found, measure, mode, axes[0], axes[1]), config=CHART, key="s_heat_chart")
+        st.plotly_chart(heat(found, measure, mode, axes[0], axes[1]), config=picture(form), key="s_heat_chart")
 
 
 def _kept() -> None:
