@@ -86,8 +86,12 @@ def compared(found: Sequence[Answer]) -> None:
             st.warning(f"{answer.title}: {answer.problem}")
     st.dataframe(rows, hide_index=True, width="stretch", key="m_compared")
     with st.container(horizontal=True):
-        st.download_button("JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json")
-        st.download_button("CSV, a row per layer", lambda: as_csv(found), "kv-memory.csv", "text/csv", key="m_csv")
+        st.download_button(
+            "JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json", on_click="ignore"
+        )
+        st.download_button(
+            "CSV, a row per layer", lambda: as_csv(found), "kv-memory.csv", "text/csv", key="m_csv", on_click="ignore"
+        )
 
 
 def _row(answer: Answer, first: Answer) -> dict[str, Any]:

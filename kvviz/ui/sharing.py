@@ -41,6 +41,7 @@ def _hand_on(runs: Sequence[Run]) -> None:
             f"kvviz-{chosen}.{form}",
             mime,
             key=f"c_{form}",
+            on_click="ignore",  # a rerun would take the file away before the browser has it
         )
 
 
