@@ -402,3 +402,18 @@ def test_batches_have_columns_of_their_own(open_page):
     in_state(page, "done")
     expect(page.locator("td[data-figure=each]").first).to_be_visible()
     assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"
+
+
+def test_the_grid_has_the_width_of_its_place(open_page):
+    """Also where a finished comparison is opened by its address, so that it is drawn before the page has a width."""
+    page = open_page()
+    choose(page, "tiny-gpt2", new_tokens=16)
+    run(page)
+    in_state(page, "done")
+    again = open_page(f"/live?comparison={live(page).get_attribute('data-comparison')}")
+    in_state(again, "done")
+    grid = again.get_by_test_id("kv-grid")
+    expect(grid).to_be_visible()
+    again.wait_for_timeout(500)
+    drawn, place = grid.evaluate("node => [node.width / devicePixelRatio, node.clientWidth]")
+    assert abs(drawn - place) < 2

@@ -35,6 +35,11 @@ export class CacheGrid {
     this.explain()
   }
 
+  // The same again, after the page has got its width or another one.
+  redraw() {
+    if (this.mode && this.node.clientWidth !== this.width) this.draw(this.state, this.mode, this.upto)
+  }
+
   // Sizes in CSS pixels; the canvas itself has the screen's own resolution.
   measure() {
     this.layers = this.state.model.layers

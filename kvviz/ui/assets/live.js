@@ -53,7 +53,10 @@ class Live {
     )
     root.kvState = () => this.state // for the curious, and for tests
     root.kvFeed = () => this.feed
-    this.resizer = new ResizeObserver(() => this.chart.resize())
+    this.resizer = new ResizeObserver(() => {
+      this.chart.resize()
+      this.layers.grid.redraw()
+    })
     this.resizer.observe(root)
   }
 
