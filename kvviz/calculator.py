@@ -78,6 +78,11 @@ def is_own(key: str) -> bool:
     return key.startswith(_OWN)
 
 
+def own_title(config: Mapping[str, Any]) -> str:
+    """What a config of the user's own is called."""
+    return f"{config.get('_name_or_path') or config.get('model_type') or 'a config'} (yours)"
+
+
 def parse_config(text: str) -> dict[str, Any]:
     """The object of a pasted or dropped config.json. Raises ConfigError for what is none."""
     if len(text) > LARGEST_CONFIG:
@@ -193,7 +198,7 @@ def _known(key: str) -> Answer:
     """A model's name, config and parameters."""
     if is_own(key):
         config = unpack(key)
-        return Answer(key, f"{config.get('_name_or_path') or config.get('model_type') or 'a config'} (yours)", config)
+        return Answer(key, own_title(config), config)
     source = find_source(key)
     return Answer(key, source.title, source.config or {}, source.params)
 

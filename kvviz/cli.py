@@ -19,7 +19,7 @@ from kvviz.headless import asked_for, carry_out, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
-from kvviz.records import ComparisonSpec, Sampling
+from kvviz.records import ComparisonSpec, Sampling, new_id
 from kvviz.sources import BUNDLED, Source, find_source, looks_like_hub_id
 from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
@@ -357,7 +357,6 @@ def _perform(work: ComparisonSpec) -> Any:
     from tqdm import tqdm
 
     from kvviz.engine import Engine
-    from kvviz.export import new_id
     from kvviz.modes import mode_named
     from kvviz.perform import perform
 

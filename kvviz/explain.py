@@ -12,11 +12,6 @@ from kvviz.memory import LayerMemory, Memory
 from kvviz.precision import Precision, precision
 from kvviz.spec import ModelSpec
 
-FORMULA = (
-    r"\text{bytes} = \sum_{\text{layers}} \text{sequences} \cdot T_{\text{held}} \cdot H_{\text{KV}} \cdot (d_k + d_v)"
-    r" \cdot \text{bytes per element} \;+\; \text{states}"
-)
-
 KIND_WORDS = {
     "full": "full attention",
     "sliding": "a sliding window",

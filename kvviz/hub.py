@@ -6,7 +6,6 @@ theirs. Records are kept as the JSON text that the worker sent: encoded once, re
 
 import json
 import logging
-import secrets
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.modes import mode_named
-from kvviz.records import ComparisonSpec
+from kvviz.records import ComparisonSpec, new_id
 from kvviz.report import headline
 from kvviz.sources import find_source
 from kvviz.sweeps import SweepSpec, find_sources
@@ -318,11 +317,6 @@ class Hub:
                     self._end(work, "failed", why_it_ended(code))
                 log.warning("worker ended with %s during comparison %s", code, work.id)
             self._changed()
-
-
-def new_id() -> str:
-    """A short id for addresses, one that no command line takes for an option."""
-    return secrets.token_urlsafe(6).replace("-", "_")
 
 
 def why_it_ended(code: int) -> str:

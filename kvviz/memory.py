@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kvviz.errors import ConfigError
-from kvviz.fields import LARGEST, shown
+from kvviz.fields import checked
 from kvviz.layers import LayerSpec
 from kvviz.precision import precision
 from kvviz.spec import ModelSpec
@@ -117,10 +117,10 @@ def kv_memory(
     """
     counts = {"tokens": tokens, "batch": batch, "beams": beams, "tensor_parallel": tensor_parallel}
     for name, value in counts.items():
-        _check_count(name, value)
+        checked(name, value)
     _check_dtype(dtype, view)
     if source_tokens is not None:
-        _check_count("source_tokens", source_tokens)
+        checked("source_tokens", source_tokens)
     else:
         source_tokens = _source_tokens(spec, tokens)
     layers = tuple(split(layer, tensor_parallel) for layer in spec.layers)
@@ -144,11 +144,6 @@ def kv_memory(
         tensor_parallel=tensor_parallel,
         source_tokens=source_tokens if any(layer.kind == "cross" for layer in layers) else None,
     )
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LARGEST:
-        raise ConfigError(f"{name} is {shown(value)}; it is a whole number of at least 1")
 
 
 def _check_dtype(dtype: str, view: str) -> None:

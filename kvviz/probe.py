@@ -15,7 +15,7 @@ from torch.fx.experimental import _config as fx_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvviz.errors import ConfigError
-from kvviz.fields import LARGEST, shown
+from kvviz.fields import checked
 from kvviz.memory import LayerMemory, Memory
 from kvviz.models import hf_config
 from kvviz.precision import precision
@@ -86,8 +86,7 @@ _LIMITS = ("max_seq_len", "max_position_embeddings", "n_positions", "seq_length"
 def _check_numbers(tokens: Any, batch: Any, source_tokens: Any) -> None:
     counts = {"tokens": tokens, "batch": batch, "source_tokens": 1 if source_tokens is None else source_tokens}
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LARGEST:
-            raise ConfigError(f"{name} is {shown(value)}; it is a whole number of at least 1")
+        checked(name, value)
 
 
 def _measured(decoder: "_Decoder", tokens: int) -> tuple[tuple[LayerState, ...], int]:

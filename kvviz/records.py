@@ -4,11 +4,18 @@ Standard library only; tensors appear here as `Any` and never travel further tha
 """
 
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from kvviz.errors import KvvizError
+
+
+def new_id() -> str:
+    """A short id for addresses, one that no command line takes for an option."""
+    return secrets.token_urlsafe(6).replace("-", "_")
+
 
 WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 DTYPES = ("float32", "bfloat16", "float16")

@@ -4,7 +4,7 @@
 and may be empty: then only what the document holds is written.
 """
 
-from kvviz.export.exchange import FORMATS, keep, kept, new_id, take_in, written
+from kvviz.export.exchange import FORMATS, keep, kept, take_in, written
 from kvviz.export.reading import Imported, document_of, read, to_json
 from kvviz.export.tables import columns, to_csv, to_parquet
 from kvviz.export.webpage import to_html
@@ -16,7 +16,6 @@ __all__ = [
     "document_of",
     "keep",
     "kept",
-    "new_id",
     "read",
     "take_in",
     "to_csv",

@@ -1,7 +1,6 @@
 """Between files and the store of runs (kvviz.runs.Store, or whatever has its methods)."""
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +8,7 @@ from kvviz.errors import KvvizError
 from kvviz.export.reading import Imported, read, to_json
 from kvviz.export.tables import to_csv, to_parquet
 from kvviz.export.webpage import to_html
+from kvviz.records import new_id
 
 
 class Keeps(Protocol):
@@ -63,8 +63,3 @@ def keep(store: Keeps, comparison: Imported, *, origin: str, title: str = "") ->
     store.append(work_id, [json.dumps(record) for record in records])
     store.finish(work_id, "done", document)
     return work_id
-
-
-def new_id() -> str:
-    """A comparison's id that no command line takes for an option."""
-    return secrets.token_urlsafe(6).replace("-", "_")

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.calculator import Answer, Asked, as_csv, as_json, memory_of
+from kvviz.calculator import Answer, Asked, answer, as_csv, as_json, memory_of
 from kvviz.catalog import accelerators, examples, references
 from kvviz.charts.memory import batch_figure, context_figure, fit_figure, layer_figure
 from kvviz.enginelog import judge, parse
@@ -80,10 +80,10 @@ def _notes(main: Answer, asked: Asked) -> None:
 
 def compared(found: Sequence[Answer]) -> None:
     """One row for each model."""
-    rows = [_row(answer, found[0]) for answer in found if answer.memory]
-    for answer in found[1:]:
-        if answer.problem:
-            st.warning(f"{answer.title}: {answer.problem}")
+    rows = [_row(each, found[0]) for each in found if each.memory]
+    for each in found[1:]:
+        if each.problem:
+            st.warning(f"{each.title}: {each.problem}")
     st.dataframe(rows, hide_index=True, width="stretch", key="m_compared")
     with st.container(horizontal=True):
         st.download_button(
@@ -94,12 +94,12 @@ def compared(found: Sequence[Answer]) -> None:
         )
 
 
-def _row(answer: Answer, first: Answer) -> dict[str, Any]:
-    memory, spec = answer.memory, answer.spec
+def _row(found: Answer, first: Answer) -> dict[str, Any]:
+    memory, spec = found.memory, found.spec
     assert memory is not None and spec is not None
     base = first.memory.total_bytes if first.memory else 0
     return {
-        "model": answer.title,
+        "model": found.title,
         "layers": "; ".join(term.words for term in terms(spec, memory)),
         "total": human(memory.total_bytes),
         "bytes": memory.total_bytes,
@@ -448,8 +448,6 @@ def example_table(name: str | None) -> None:
 
 
 def _example_rows(row: Any) -> list[dict[str, Any]]:
-    from kvviz.calculator import answer
-
     asked = Asked(models=row.models, batch=row.batch, dtype=row.dtype, view=row.view)
     rows = []
     for key in row.models:

@@ -1,5 +1,6 @@
 """The memory page's widgets: what is asked, and the parts of the answer."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from kvviz.calculator import (
     from_params,
     in_link,
     is_own,
+    own_title,
     pack,
     parse_config,
     slim,
@@ -60,18 +62,13 @@ def _fill(asked: Asked) -> None:
     """Every widget set to what is asked."""
     main, *others = asked.models
     own = st.session_state.setdefault("m_own", {})
-    own.update({key: _own_title(key) for key in asked.models if is_own(key)})
+    own.update({key: own_title(unpack(key)) for key in asked.models if is_own(key)})
     st.session_state["m_family"] = OWN if is_own(main) else models()[main].family
     st.session_state["m_own_main" if is_own(main) else "m_model"] = main
     st.session_state["m_others"] = others
     for name in ("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "gpu"):
         st.session_state[f"m_{name}"] = getattr(asked, name)
     st.session_state["m_source_tokens"] = asked.source_tokens
-
-
-def _own_title(key: str) -> str:
-    config = unpack(key)
-    return f"{config.get('_name_or_path') or config.get('model_type') or 'a config'} (yours)"
 
 
 def _examples() -> None:
@@ -137,7 +134,7 @@ def _own_config() -> str:
         if text is not None:
             key = pack(slim(parse_config(text)))
             st.session_state["m_own_main"] = key
-            st.session_state["m_own"][key] = _own_title(key)
+            st.session_state["m_own"][key] = own_title(unpack(key))
     except KvvizError as error:
         st.warning(str(error))
     return st.session_state.get("m_own_main") or next(iter(models()))
@@ -155,8 +152,6 @@ def _own_text(how: str) -> str | None:
 
 def _fetched(name: str) -> str:
     """The config of a Hugging Face id, asked for once per session."""
-    import json
-
     kept = st.session_state.setdefault("m_fetched", {})
     if name not in kept:
         with st.spinner(f"Asking the Hub for the config of {name}"):
