@@ -7,8 +7,10 @@ import os
 from contextlib import asynccontextmanager
 
 import streamlit as st
+from starlette.middleware import Middleware
 
 from kvviz.feed import Feed, routes, running
+from kvviz.frontdoor import FrontDoor
 from kvviz.hub import hub
 from kvviz.keeping import Keeper
 from kvviz.measure import pin, share_of_cores
@@ -29,7 +31,12 @@ async def lifespan(_app: st.App):
     keeper.close()
 
 
-app = st.App(MAIN, lifespan=lifespan, routes=routes(FEED, str(ASSETS), ASSETS_URL))
+app = st.App(
+    MAIN,
+    lifespan=lifespan,
+    routes=routes(FEED, str(ASSETS), ASSETS_URL),
+    middleware=[Middleware(FrontDoor)],
+)
 
 if __name__ == "__main__":
     app.run(
