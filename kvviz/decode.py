@@ -59,9 +59,13 @@ def decode(
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
 
-    Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait.
+    Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait. The mode
+    is opened at once, not at the first step, whose time is the prefill's.
     """
-    forward = mode_named(mode).open(model)
+    return _steps(mode_named(mode).open(model), prompt_ids, mode, new_tokens, choose)
+
+
+def _steps(forward: Any, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
     ids = new = prompt_ids
     for index in range(new_tokens):
         phase = "decode" if index else "prefill"

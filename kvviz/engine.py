@@ -8,6 +8,7 @@ import torch
 
 from kvviz.device import device_memory, pick_device
 from kvviz.models import Loaded, Progress, count_params, fetched, load
+from kvviz.modes import check_modes
 from kvviz.plan import Needs, needs
 from kvviz.records import ComparisonSpec
 from kvviz.sources import find_source
@@ -38,6 +39,7 @@ class Engine:
         elif source.params is None:
             source = replace(source, params=count_params(source.config))
         try:
+            check_modes(work.modes, source.config)
             wanted = needs(source, work)
             self._make_room(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:

@@ -6,13 +6,19 @@ Every mode computes the head for the last position only, as any decoder would.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.scratch.design import check_design
 
 Forward = Callable[[Any, Any], tuple[Any, Any]]
+Config = Mapping[str, Any]
+
+
+def _any_model(config: Config) -> None:
+    """The check of a mode that decodes whatever transformers can load."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Mode:
     """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
+    `check` raises KvvizError for the config of a model that the mode can't decode.
     """
 
     name: str
@@ -29,6 +36,7 @@ class Mode:
     caches: bool
     fills: bool
     open: Callable[[Any], Forward]
+    check: Callable[[Config], None] = _any_model
 
 
 def _only_last(model: Any) -> dict[str, int]:
@@ -69,6 +77,18 @@ def _cached(model: Any) -> Forward:
     return forward
 
 
+def _scratch(model: Any) -> Forward:
+    from kvviz.scratch.load import from_transformers
+
+    twin = from_transformers(model)  # another way to compute, on the same weights
+    caches = twin.new_caches()
+
+    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+        return twin.head(twin.read(new, caches)[:, -1]), caches
+
+    return forward
+
+
 _ROWS = (
     Mode(
         name="uncached",
@@ -97,6 +117,16 @@ _ROWS = (
         fills=True,
         open=_unpassed,
     ),
+    Mode(
+        name="scratch",
+        title="From scratch",
+        summary="a transformer written to be read, on the same weights; its cache joins new keys and values to the old",
+        exact=True,
+        caches=True,
+        fills=True,
+        open=_scratch,
+        check=check_design,
+    ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
@@ -106,3 +136,11 @@ def mode_named(name: str) -> Mode:
     if name not in MODES:
         raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
     return MODES[name]
+
+
+def check_modes(names: Iterable[str], config: Config | None) -> None:
+    """Refuse, before anything is loaded, a mode that can't decode the model of a config. None: it is not known yet."""
+    for name in names:
+        check = mode_named(name).check
+        if config is not None:
+            check(config)

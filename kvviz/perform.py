@@ -16,7 +16,7 @@ from kvviz.device import environment
 from kvviz.hashing import config_hash
 from kvviz.measure import interleaved, no_collection, synchroniser, timed
 from kvviz.models import Loaded
-from kvviz.modes import mode_named
+from kvviz.modes import check_modes, mode_named
 from kvviz.proof import ModeTrace, Stopped, account_memory, loop, prove
 from kvviz.records import ComparisonSpec
 from kvviz.report import comparison_document
@@ -35,6 +35,7 @@ def perform(
     started = time.monotonic()
     prompt = encode_prompt(work, loaded)
     check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
+    check_modes(work.modes, loaded.source.config)
     traces = {name: ModeTrace() for name in work.modes}
     env = environment(loaded.model, loaded.device, loaded.dtype)
     yield _started(work, loaded, comparison_id, prompt, asdict(env))

@@ -19,7 +19,7 @@ from kvviz.models import Loaded
 from kvviz.modes import mode_named
 from kvviz.records import ComparisonSpec, LayerState
 from kvviz.report import reference_mode
-from kvviz.snapshot import Outliving, snapshot
+from kvviz.snapshot import Outliving, cache_class, snapshot
 from kvviz.text import TextStream
 
 
@@ -75,7 +75,7 @@ class _Lane:
         self.added = self._stream.push(trace.tokens[-1][0])
         trace.text += self.added
         trace.layers.append(snapshot(self.step.cache, self._kinds))
-        trace.cache_class = type(self.step.cache).__name__ if self.step.cache is not None else None
+        trace.cache_class = cache_class(self.step.cache)
         trace.outliving.append(self._made.survivors(self.step.logits))
         self._ends.note(trace.tokens[-1])
 

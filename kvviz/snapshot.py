@@ -29,6 +29,12 @@ def snapshot(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[La
     return tuple(rows)
 
 
+def cache_class(cache: Any) -> str | None:
+    """The class of a run's cache, or of its layers' where it is a list with an object for each; None for None."""
+    layered = isinstance(cache, list) and cache and hasattr(cache[0], "append") and not isinstance(cache[0], list)
+    return None if cache is None else type(cache[0] if layered else cache).__name__
+
+
 def _groups(cache: Any) -> tuple[list[Any], list[Any]]:
     """What a cache keeps for each layer's self-attention, and for its cross-attention where there is any."""
     if not hasattr(cache, "cross_attention_cache"):
@@ -77,6 +83,7 @@ def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: s
 _INDEXES = ("index", "idx", "bucket", "compress", "buffer")
 # Attributes of a layer that hold keys and values; whatever else it holds is its state.
 _KEY_VALUE = ("keys", "values", "_quantized_keys", "_quantized_values")
+_SHORT = {"k": "keys", "v": "values"}  # as kvviz.scratch.cache has them
 
 
 def _tensors(layer: Any) -> dict[str, torch.Tensor]:
@@ -103,7 +110,7 @@ def _walk(thing: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _walk(item, name)
     elif not name and hasattr(thing, "__dict__"):
         for key, item in vars(thing).items():
-            yield from _walk(item, key)
+            yield from _walk(item, _SHORT.get(key, key) if hasattr(thing, "append") else key)
 
 
 def _filled(layer: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:

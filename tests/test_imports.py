@@ -17,8 +17,9 @@ FLOORS = [
     {"patterns"},
     {"layers"},
     {"spec", "views"},
-    {"memory", "cost", "sources", "text", "modes", "measure", "recording"},
-    {"whatif", "fits", "enginelog", "hubconfig", "expected", "trends"},
+    {"memory", "cost", "sources", "text", "measure", "recording"},
+    {"scratch"},
+    {"modes", "whatif", "fits", "enginelog", "hubconfig", "expected", "trends"},
     {"explain", "calculator", "probing"},
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
@@ -31,6 +32,7 @@ FLOORS = [
     {"ui"},
 ]
 TORCH = {
+    "scratch",
     "probe",
     "watching",
     "decode",

@@ -8,7 +8,7 @@ import streamlit as st
 from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.modes import MODES
+from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
 from kvviz.sources import BUNDLED, find_source, looks_like_hub_id
@@ -169,6 +169,7 @@ def plan(work: ComparisonSpec, hub: Hub) -> float | None:
     Raises KvvizError where the model can't be found or can't fit.
     """
     source = find_source(work.model, work.weights)
+    check_modes(work.modes, source.config)
     if hub.device is None or source.params is None or source.spec is None:
         return None
     needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"])
