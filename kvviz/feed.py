@@ -17,7 +17,8 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kvviz.hub import Hub, Work, hub
+from kvviz.hub import Hub, hub
+from kvviz.works import Work
 
 log = logging.getLogger("kvviz.feed")
 
@@ -128,8 +129,14 @@ def encode(work: Work, start: int, end: int) -> str:
 
 
 def status_message(source: Hub, work: Work | None) -> str:
-    """Where things stand when there is no record to tell: the worker's state, the place in the queue."""
-    status = {"worker": source.worker_state, "ahead": source.ahead(work.id) if work else 0}
+    """Where things stand when there is no record to tell: the worker's state, the place in the queue, the wait.
+
+    `wait_s` is null where it is not known; `held` says who has the device while the worker waits for it.
+    """
+    status = {"worker": source.worker_state, "ahead": 0, "wait_s": None, "held": source.held_by}
+    if work is not None and work.active:
+        wait = source.expected_wait(work.id)
+        status |= {"ahead": source.ahead(work.id), "wait_s": None if wait is None else round(wait, 1)}
     return json.dumps(
         {"comparison": work.id if work else None, "state": work.state if work else "none", "status": status}
     )

@@ -1,178 +1,182 @@
-"""The queue, what is under way, and the link to the worker. Standard library only; no torch in this process.
+"""What waits, what is under way, and who may do what with it. Standard library only; no torch in this process.
 
-Threads: one keeps the worker alive and reads what it sends; page scripts call `submit`, `stop` and `get` from
-theirs. Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
+Threads: the worker's link tells what the worker says from a thread of its own; page scripts call `submit`, `stop` and
+`get` from theirs. Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
 """
 
 import json
 import logging
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe
+from dataclasses import asdict
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.foresight import Experience
+from kvviz.limits import check_comparison, check_sweep
 from kvviz.modes import mode_named
+from kvviz.ownership import NOBODY, mark_of, may_change
+from kvviz.queueing import FairQueue
 from kvviz.records import ComparisonSpec, new_id
 from kvviz.report import headline
+from kvviz.settings import Limits, settings
 from kvviz.sources import find_source
-from kvviz.sweeps import SweepSpec, find_sources
+from kvviz.sweeps import SweepSpec, find_sources, lasting
+from kvviz.workerlink import WorkerLink, why_it_ended
+from kvviz.works import Work
 
 log = logging.getLogger("kvviz.hub")
 
-KEEP = 40  # finished comparisons that stay in memory
+KEEP = 40  # finished works that stay in memory once the store has them
+UNKEPT = 200  # at most so many where it has not: a disk may be full for a while
 ASK_AGAIN = 2.0  # seconds before an id that was not found is looked for on disk again
-LONGEST_QUEUE = 50
-PATIENCE = (
-    0.2,
-    0.5,
-    1,
-    2,
-    5,
-)  # seconds before each new start of a worker that keeps dying; then the hub gives up
+GRACE = 15.0  # seconds that a worker has to end a work that it was told to end; one step may take so long
 
-ACTIVE = ("queued", "loading", "running")
-
-
-@dataclass
-class Work:
-    """One submitted comparison: its state and the records so far, each one JSON text."""
-
-    id: str
-    spec: ComparisonSpec | SweepSpec | None  # None for a recording
-    state: str = "queued"
-    message: str = ""
-    records: list[str] = field(default_factory=list)
-    document: dict[str, Any] | None = None
-    kind: str = "comparison"  # or sweep
-    origin: str = "here"
-    earlier: Sequence[dict[str, Any]] = ()  # records of a sweep that is taken up again
-
-    def description(self) -> dict[str, Any]:
-        """The spec as plain values; a recording's stands in its first record."""
-        if self.spec is not None:
-            return self.spec.to_dict()
-        return json.loads(self.records[0]).get("spec", {}) if self.records else {}
-
-    @property
-    def active(self) -> bool:
-        return self.state in ACTIVE
+Clock = Callable[[], float]
 
 
 class Hub:
-    """Queues comparisons and has them measured one at a time."""
+    """Queues works, fairly by owner, and has them measured one at a time."""
 
-    def __init__(self, command: Callable[[int, str], list[str]] | None = None) -> None:
-        self._command = command or worker_command
+    def __init__(
+        self,
+        command: Callable[[int, str], list[str]] | None = None,
+        *,
+        limits: Limits | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._link = WorkerLink(self, command)
+        self._given_limits = limits
+        self._clock = clock
         self._lock = threading.RLock()
         self._works: OrderedDict[str, Work] = OrderedDict()
-        self._waiting: deque[str] = deque()
+        self._queue = FairQueue()
+        self._experience = Experience()
         self._current: str | None = None
         self._measured: str | None = None
-        self._pipe: Connection | None = None
-        self._process: subprocess.Popen | None = None
-        self._closing = threading.Event()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._told_to_stop: float | None = None  # when
         self._recalled: OrderedDict[str, Work] = OrderedDict()  # of earlier days, read again
         self._missing: dict[str, float] = {}
         self.recall: Callable[[str], Work | None] | None = None  # finds works of earlier days
+        self.is_kept: Callable[[str], bool] = lambda work_id: True  # whether the store has all of a finished work
+        self.trouble = ""  # why the store can't be written, in a sentence
         self.device: dict[str, Any] | None = None
+        self.held_by = ""  # who has the device while the worker waits for it
         self.worker_state = "off"
         self.version = 0
 
-    # --- what pages and routes call ------------------------------------------------------------------------
+    @property
+    def limits(self) -> Limits:
+        """What works and owners may ask for."""
+        return self._given_limits or settings().limits
 
     def start(self, cores: Sequence[int] = ()) -> None:
         """Start the worker on the given cores and keep it alive until `close`."""
-        self._cores = ",".join(map(str, cores))
-        self._closing.clear()
-        self._thread = threading.Thread(target=self._keep_worker, name="kvviz-hub", daemon=True)
-        self._thread.start()
+        self._link.start(cores)
 
     def close(self) -> None:
-        """End the worker and the hub's thread."""
-        self._closing.set()
-        self._wake.set()
-        if self._process is not None:
-            self._process.terminate()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        """End the worker and the thread that reads it."""
+        self._link.close()
 
-    def submit(self, spec: ComparisonSpec) -> str:
-        """Queue a comparison; returns its id. Raises KvvizError where it can't be done at all."""
+    # --- what pages and routes call ------------------------------------------------------------------------
+
+    def submit(self, spec: ComparisonSpec, owner: str = "") -> str:
+        """Queue a comparison of the browser `owner`; returns its id. Raises KvvizError where it can't be done at all.
+
+        Without an owner it belongs to nobody: whoever may do so in code may stop it.
+        """
         for name in spec.modes:
             mode_named(name)
+        check_comparison(spec, self.limits)
         find_source(spec.model, spec.weights)
-        return self._queue(Work(new_id(), spec))
+        return self._wait_in_line(Work(new_id(), spec, made_by=mark_of(owner)))
 
-    def submit_sweep(self, spec: SweepSpec, earlier: Sequence[dict[str, Any]] = ()) -> str:
+    def submit_sweep(self, spec: SweepSpec, earlier: Sequence[dict[str, Any]] = (), owner: str = "") -> str:
         """Queue a sweep, or the rest of one whose `earlier` records there are; returns its id."""
+        check_sweep(spec, self.limits)
         find_sources(spec)
-        return self._queue(Work(new_id(), spec, kind="sweep", earlier=earlier))
+        return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
 
-    def _queue(self, work: Work) -> str:
+    def _wait_in_line(self, work: Work) -> str:
         with self._lock:
-            if sum(other.active for other in self._works.values()) >= LONGEST_QUEUE:
-                raise KvvizError(f"{LONGEST_QUEUE} comparisons are waiting already; try again when some are done")
+            self._check_room(work.made_by)
             self._works[work.id] = work
             self._forget()
-            self._waiting.append(work.id)
+            work.course.foresee(self.device)
+            self._queue.add(work.id, work.made_by)
             self._changed()
-            self._wake.set()
+            self._link.wake()
             self._next()
         return work.id
 
-    def adopt(self, records: Sequence[dict[str, Any]]) -> str:
+    def _check_room(self, made_by: str) -> None:
+        active = [work for work in self._works.values() if work.active]
+        if len(active) >= self.limits.waiting:
+            raise KvvizError(f"{len(active)} comparisons are waiting already; try again when some are done")
+        own = sum(work.made_by == made_by for work in active)
+        if made_by != NOBODY and own >= self.limits.waiting_per_session:
+            raise KvvizError(
+                f"{own} works of yours are waiting or under way, which is as many as one browser may have here; "
+                "stop one of them or wait for it"
+            )
+
+    def adopt(self, records: Sequence[dict[str, Any]], owner: str = "") -> str:
         """Take in a recording (kvviz.recording.loads) as a finished comparison; returns its id."""
         with self._lock:
             texts = [json.dumps(record) for record in records]
-            work = Work(new_id(), None, state="done", records=texts, origin="import")
+            work = Work(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
             self._works[work.id] = work
             self._forget()
             self._changed()
         return work.id
 
-    def stop(self, comparison_id: str) -> None:
-        """Stop a comparison: at once where it waits, after the step under way where it runs.
+    def may_stop(self, work_id: str, owner: str = "") -> bool:
+        """Whether a work waits or is under way, and is this browser's."""
+        work = self._works.get(work_id)
+        return work is not None and work.active and may_change(work.made_by, owner, trusted=True)
 
-        Loading knows no steps: there the worker is ended, and a new one takes its place.
+    def stop(self, work_id: str, owner: str = "") -> None:
+        """Stop a work: at once where it waits, after the step under way where it runs.
+
+        Loading knows no steps: there the worker is ended, and a new one takes its place. Raises KvvizError where it
+        is another browser's.
         """
         with self._lock:
-            work = self._works.get(comparison_id)
+            work = self._works.get(work_id)
             if work is None or not work.active:
                 return
-            if comparison_id != self._current:
+            if not self.may_stop(work_id, owner):
+                raise KvvizError("this run belongs to another browser, which alone may stop it")
+            if work_id != self._current:
+                self._queue.remove(work_id)
                 self._end(work, "stopped")
-            elif work.state == "running":
-                self._tell({"do": "stop", "id": comparison_id})
+            elif work.state == "loading":
+                self._replace_worker(work, "")
             else:
-                self._current = None
-                self.worker_state = "restarting"
-                self._end(work, "stopped")
-                self._process.kill()
+                self._link.tell({"do": "stop", "id": work_id})
+                self._told_to_stop = self._told_to_stop or self._clock()
 
-    def get(self, comparison_id: str) -> Work | None:
-        """A comparison by id, one of earlier days included; None where it is unknown."""
-        found = self._works.get(comparison_id) or self._recalled.get(comparison_id)
-        if found is not None or self.recall is None or self._missing.get(comparison_id, 0) > time.monotonic():
+    def get(self, work_id: str) -> Work | None:
+        """A work by id, one of earlier days included; None where it is unknown."""
+        found = self._works.get(work_id) or self._recalled.get(work_id)
+        if found is not None or self.recall is None or self._missing.get(work_id, 0) > time.monotonic():
             return found
-        found = self.recall(comparison_id)
+        found = self.recall(work_id)
         with self._lock:
             if found is None:
-                self._missing = {comparison_id: time.monotonic() + ASK_AGAIN}
+                self._missing = {work_id: time.monotonic() + ASK_AGAIN}
                 return None
-            self._recalled[comparison_id] = found
+            self._recalled[work_id] = found
             while len(self._recalled) > KEEP:
                 self._recalled.popitem(last=False)
         return found
+
+    def look_again(self) -> None:
+        """The store has changed: what was not found may be there now."""
+        self._missing = {}
+        self._changed()
 
     def works(self) -> list[Work]:
         """All works that are in memory."""
@@ -184,9 +188,11 @@ class Hub:
         with self._lock:
             shown = [work for work in self._works.values() if work.kind == "comparison"]
             measured = next((work for work in shown if work.id in (self._current, self._measured)), None)
-            if self._current is None and (following := next((w for w in shown if w.active), None)) is not None:
+            waiting = (self._works[name] for name in self._queue.order())
+            following = next((work for work in waiting if work.kind == "comparison"), None)
+            if self._current is None and following is not None:
                 return following
-            return measured or next(reversed(shown), None)
+            return measured or following or next(reversed(shown), None)
 
     def last_document(self) -> dict[str, Any] | None:
         """The document of the comparison that was finished last, None before the first."""
@@ -194,33 +200,49 @@ class Hub:
             compared = (work for work in reversed(self._works.values()) if work.kind == "comparison")
             return next((work.document for work in compared if work.document), None)
 
-    def ahead(self, comparison_id: str) -> int:
-        """How many comparisons come before this one."""
-        with self._lock:
-            active = [work.id for work in self._works.values() if work.active]
-            return active.index(comparison_id) if comparison_id in active else 0
+    # --- the line ------------------------------------------------------------------------------------------
 
-    # --- the queue -----------------------------------------------------------------------------------------
+    def ahead(self, work_id: str) -> int:
+        """How many works come before this one, the one under way included."""
+        return len(self._before(work_id))
+
+    def expected_wait(self, work_id: str) -> float | None:
+        """Seconds until a work's turn, by estimate; None where that of one before it, or its end, is not known."""
+        with self._lock:
+            if self.held_by:
+                return None
+            now = self._clock()
+            waits = [self._left(work, now) for work in self._before(work_id)]
+        return None if None in waits else sum(waits)
+
+    def _before(self, work_id: str) -> list[Work]:
+        with self._lock:
+            line = [*([self._current] if self._current else []), *self._queue.order()]
+            return [self._works[name] for name in line[: line.index(work_id)]] if work_id in line else []
+
+    def _left(self, work: Work, now: float) -> float | None:
+        left = work.course.left(now)
+        foreseen = left is not None and work.kind == "comparison" and work.begun is None
+        return left * self._experience.ratio if foreseen else left
 
     def _forget(self) -> None:
         finished = [work.id for work in self._works.values() if not work.active]
-        for comparison_id in finished[: max(0, len(self._works) - KEEP)]:
-            del self._works[comparison_id]
+        surplus = [name for name in finished[: max(0, len(self._works) - KEEP)] if self.is_kept(name)]
+        for work_id in surplus or finished[: max(0, len(self._works) - UNKEPT)]:
+            del self._works[work_id]
 
     def _next(self) -> None:
-        """Hand the worker the next comparison, if it is free."""
-        while self._current is None and self._pipe is not None and self.worker_state == "ready":
-            if not self._waiting:
-                return
-            work = self._works.get(self._waiting.popleft())
-            if work is not None and work.active:
-                self._current = self._measured = work.id
-                job = {"do": work.kind, "id": work.id, "spec": work.description()}
-                self._tell({**job, "done": list(work.earlier)} if work.kind == "sweep" else job)
-
-    def _tell(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # a pipe that breaks here is noticed by the thread that reads it
-            self._pipe.send_bytes(json.dumps(message).encode())
+        """Hand the worker the next work, if it is free."""
+        if self._current is not None or not self._link.up or self.worker_state != "ready":
+            return
+        work_id = self._queue.take()
+        if work_id is None:
+            return
+        work = self._works[work_id]
+        self._current = self._measured = work_id
+        self._told_to_stop = None
+        job = {"do": work.kind, "id": work_id, "spec": work.description(), "limits": asdict(self.limits)}
+        self._link.tell({**job, "done": list(work.earlier)} if work.kind == "sweep" else job)
 
     def _changed(self) -> None:
         self.version += 1
@@ -230,62 +252,34 @@ class Hub:
         work.records.append(json.dumps({"t": state, "message": message}))
         self._changed()
 
-    # --- the worker ----------------------------------------------------------------------------------------
+    # --- what the worker's link tells ----------------------------------------------------------------------
 
-    def _keep_worker(self) -> None:
-        failures = 0
-        while not self._closing.is_set():
-            greeted = False
-            try:
-                self._start_worker()
-                greeted = self._read_worker()
-                self._bury()
-            except Exception:  # no memory for a new process, say: this thread has to live on
-                log.exception("the worker could not be kept")
-            failures = 0 if greeted else failures + 1
-            if self._closing.is_set():
-                return
-            if failures >= len(PATIENCE):
-                self.worker_state = "down"
-                self._changed()
-                self._wake.wait()  # a new comparison is a new reason to try
-                failures = 0
+    def turned(self, state: str) -> None:
+        """The worker's state is another."""
+        with self._lock:
+            self.worker_state = state
+            self._changed()
+
+    def said(self, work_id: str, kind: str, body: str) -> None:
+        """The worker has sent something."""
+        with self._lock:
+            if kind == "hello":
+                self.device = json.loads(body)
+                self.worker_state = "ready"
+                for name in self._queue.order():
+                    self._works[name].course.foresee(self.device)
+            if kind in ("hello", "held"):
+                self.held_by = json.loads(body).get("by", "")
             else:
-                self._closing.wait(PATIENCE[failures])
+                self._take(work_id, kind, body)
+            self._changed()
+            self._next()
 
-    def _start_worker(self) -> None:
-        self._wake.clear()
-        self.worker_state = "starting"
-        self._changed()
-        ours, theirs = Pipe()
-        with theirs:
-            command = self._command(theirs.fileno(), self._cores)
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        self._pipe = ours
-
-    def _read_worker(self) -> bool:
-        """Read until the worker goes; True if it ever said hello."""
-        greeted = False
-        while True:
-            try:
-                head, _, body = self._pipe.recv_bytes().decode().partition("\n")
-            except (EOFError, OSError):
-                return greeted
-            comparison_id, kind = head.split(" ")
-            with self._lock:
-                if kind == "hello":
-                    greeted = True
-                    self.device = json.loads(body)
-                    self.worker_state = "ready"
-                else:
-                    self._take(comparison_id, kind, body)
-                self._changed()
-                self._next()
-
-    def _take(self, comparison_id: str, kind: str, body: str) -> None:
-        work = self._works.get(comparison_id)
+    def _take(self, work_id: str, kind: str, body: str) -> None:
+        work = self._works.get(work_id)
         if work is None or not work.active:
             return  # it was stopped while its worker was still loading
+        self.held_by = ""
         if kind == "done":
             work.document = json.loads(body)["document"]
             self._finish(work, "done")
@@ -293,54 +287,54 @@ class Hub:
             self._finish(work, kind, json.loads(body).get("message", ""))
         else:
             work.state = "loading" if kind in ("loading", "download") else "running"
+            now = self._clock()
+            work.begun = now if work.begun is None else work.begun
+            if work.course is not None:
+                work.course.note(kind, body, now)
             work.records.append(body)
 
     def _finish(self, work: Work, state: str, message: str = "") -> None:
         self._current = None
         if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
+            self._experience.note(work.course.whole, work.course.took(self._clock()))
         self._end(work, state, message)
 
-    def _bury(self) -> None:
-        """The worker is gone: say so on the comparison that it was measuring."""
+    def looked(self) -> None:
+        """Time has passed: a work that does not end though it has to is ended with its worker."""
         with self._lock:
-            self._pipe.close()
-            self._pipe = None
-            self.worker_state = "off" if self._closing.is_set() else "restarting"
-        code = self._process.wait()
+            work, now = self._works.get(self._current or ""), self._clock()
+            if work is None:
+                return
+            limit = self.limit_of(work)
+            if self._told_to_stop is not None and now - self._told_to_stop > GRACE:
+                self._replace_worker(work, f"its step did not end within {lasting(GRACE)}")
+            elif work.begun is not None and now - work.begun > limit + GRACE:
+                self._replace_worker(work, f"it did not end at this server's limit of {lasting(limit)}")
+
+    def limit_of(self, work: Work) -> float:
+        """Seconds that a work may take from its loading to its end."""
+        return self.limits.sweep_seconds if work.kind == "sweep" else self.limits.run_seconds
+
+    def _replace_worker(self, work: Work, why: str) -> None:
+        """End a work together with the worker that has it in hand."""
+        self._current = None
+        self.worker_state = "restarting"
+        self._end(work, "stopped", why and f"{why}, so the measuring process was ended; a new one takes its place")
+        self._link.kill()
+
+    def gone(self, code: int) -> None:
+        """The worker has ended: say so on the work that it was measuring."""
         with self._lock:
+            self.held_by = ""
             if self._current is not None:
                 work, self._current = self._works[self._current], None
                 if work.state == "queued":  # handed over, but never begun
-                    self._waiting.appendleft(work.id)
+                    self._queue.put_back(work.id, work.made_by)
                 else:
                     self._end(work, "failed", why_it_ended(code))
                 log.warning("worker ended with %s during comparison %s", code, work.id)
             self._changed()
-
-
-def why_it_ended(code: int) -> str:
-    """A worker's exit status as a sentence."""
-    if code == -signal.SIGKILL:
-        reason = "it was killed, by a person or by a system short of memory"
-    elif code < 0:
-        reason = f"signal {signal_name(-code)}"
-    else:
-        reason = f"exit status {code}"
-    return f"the measuring process ended in the middle of this comparison ({reason}); a new one has taken its place"
-
-
-def signal_name(number: int) -> str:
-    """A signal's name, its number where it has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
-
-
-def worker_command(descriptor: int, cores: str) -> list[str]:
-    """The command line that starts a worker on an inherited pipe."""
-    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]
 
 
 _hub: Hub | None = None

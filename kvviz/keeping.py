@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 
 from kvviz.errors import KvvizError
-from kvviz.hub import Hub, Work
+from kvviz.hub import Hub
 from kvviz.runs import Store
 from kvviz.sweeps import PRESETS, SweepSpec
+from kvviz.works import Work
 
 log = logging.getLogger("kvviz.keeping")
 

@@ -6,6 +6,7 @@ from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
+from kvviz.ui.session import owner
 
 st.title("Watch the KV cache work", anchor=False)
 st.markdown(
@@ -16,14 +17,13 @@ st.markdown(
 
 choice = choose(hub())
 watched = st.query_params.get("comparison")
-mine = st.session_state.setdefault("mine", [])
-own = hub().get(watched) if watched in mine else None
+may_stop = hub().may_stop(watched or "", owner())
 
 run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
 with run:
     pressed = st.button("Run", type="primary", disabled=choice.work is None, width="stretch", key="run")
 with stop:
-    halted = st.button("Stop", disabled=own is None or not own.active, width="stretch", key="stop")
+    halted = st.button("Stop", disabled=not may_stop, width="stretch", key="stop")
 with words:
     if choice.problem:
         st.warning(choice.problem)
@@ -32,13 +32,12 @@ with words:
 
 if pressed:
     try:
-        mine.append(hub().submit(choice.work))
-        st.query_params["comparison"] = mine[-1]
+        st.query_params["comparison"] = hub().submit(choice.work, owner())
         st.rerun()
     except KvvizError as error:
         st.error(str(error))
-if halted and own is not None:
-    hub().stop(own.id)
+if halted and may_stop:
+    hub().stop(watched, owner())
 
 live_view(watched)
 open_recording()

@@ -50,6 +50,7 @@ def hub_without_worker():
         def record(self, comparison_id, record):
             """What a worker would have sent."""
             with self._lock:
+                self._queue.remove(comparison_id)
                 self._current = comparison_id
                 self._take(comparison_id, record["t"], json.dumps(record))
                 self._changed()

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.hub import KEEP, LONGEST_QUEUE, Hub, why_it_ended, worker_command
+from kvviz.hub import KEEP, Hub
 from kvviz.measure import share_of_cores
 from kvviz.records import ComparisonSpec
 from kvviz.report import headline
+from kvviz.settings import Limits
+from kvviz.workerlink import why_it_ended, worker_command
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
@@ -32,7 +34,7 @@ def hub():
     hub.start(share_of_cores()[0])
     yield hub
     hub.close()
-    assert hub._process.poll() is not None, "the worker ends with the hub"
+    assert hub._link.process.poll() is not None, "the worker ends with the hub"
 
 
 def finished(hub, comparison_id):
@@ -67,11 +69,11 @@ def test_what_waits_can_be_stopped(hub):
 def test_a_killed_worker_is_replaced_and_the_next_comparison_runs(hub):
     victim, waiting = hub.submit(LONG), hub.submit(SHORT)
     until(lambda: hub.get(victim).state == "running")
-    pid = hub._process.pid
+    pid = hub._link.process.pid
     os.kill(pid, signal.SIGKILL)
     assert finished(hub, victim).state == "failed" and "killed" in hub.get(victim).message
     assert finished(hub, waiting).state == "done"
-    assert hub._process.pid != pid
+    assert hub._link.process.pid != pid
 
 
 def test_bad_work_fails_with_its_sentence_and_harms_nobody(hub):
@@ -86,7 +88,7 @@ def test_bad_work_fails_with_its_sentence_and_harms_nobody(hub):
 
 def test_the_queue_is_bounded_and_old_comparisons_are_forgotten():
     hub = Hub()
-    ids = [hub.submit(SHORT) for _ in range(LONGEST_QUEUE)]
+    ids = [hub.submit(SHORT) for _ in range(Limits().waiting)]
     with pytest.raises(KvvizError, match="waiting already"):
         hub.submit(SHORT)
     for comparison_id in ids:
@@ -96,7 +98,7 @@ def test_the_queue_is_bounded_and_old_comparisons_are_forgotten():
 
 
 def test_a_worker_that_can_not_start_is_given_up_on(monkeypatch):
-    monkeypatch.setattr("kvviz.hub.PATIENCE", (0.01, 0.01))
+    monkeypatch.setattr("kvviz.workerlink.PATIENCE", (0.01, 0.01))
     hub = Hub(command=lambda descriptor, cores: [sys.executable, "-c", "raise SystemExit(3)"])
     hub.start()
     until(lambda: hub.worker_state == "down")
@@ -158,7 +160,7 @@ def test_loading_can_be_stopped_too(odd):
 
 
 def test_a_process_that_can_not_be_made_does_not_end_the_hub(monkeypatch):
-    monkeypatch.setattr("kvviz.hub.PATIENCE", (0.01, 0.01))
+    monkeypatch.setattr("kvviz.workerlink.PATIENCE", (0.01, 0.01))
 
     def no_memory(descriptor, cores):
         raise OSError("Cannot allocate memory")
@@ -166,7 +168,7 @@ def test_a_process_that_can_not_be_made_does_not_end_the_hub(monkeypatch):
     hub = Hub(no_memory)
     hub.start()
     until(lambda: hub.worker_state == "down")
-    hub._command = lambda descriptor, cores: worker_command(descriptor, "")
+    hub._link.command = lambda descriptor, cores: worker_command(descriptor, "")
     assert finished(hub, hub.submit(SHORT)).state == "done"
     hub.close()
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
-    {"errors", "palette", "frontdoor"},
+    {"errors", "palette", "frontdoor", "queueing", "ownership", "workerlink"},
     {"catalog", "records", "precision", "checks", "hashing", "home"},
     {"fields", "settings"},
     {"patterns"},
@@ -24,8 +24,8 @@ FLOORS = [
     {"plan", "charts"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
     {"proof", "engine", "probe", "export", "sweeps"},
-    {"perform", "watching", "pace", "journal"},
-    {"comparing", "runs", "sweeping", "sweeptext"},
+    {"perform", "watching", "pace", "journal", "foresight", "limits"},
+    {"comparing", "runs", "sweeping", "sweeptext", "works"},
     {"worker", "hub", "headless", "versus"},
     {"keeping"},
     {"feed", "cli"},

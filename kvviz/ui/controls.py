@@ -8,6 +8,7 @@ import streamlit as st
 from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
+from kvviz.limits import check_comparison
 from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
@@ -66,6 +67,7 @@ def choose(hub: Hub) -> Choice:
             **settings,
             sampling=_sampling(),
         )
+        check_comparison(work, hub.limits)
         return Choice(work, seconds=plan(work, hub))
     except KvvizError as error:
         return Choice(None, problem=str(error))

@@ -8,6 +8,7 @@ from kvviz import export, palette
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import ASSETS_URL
+from kvviz.ui.session import owner
 
 _STUB = f"""
 export default function (component) {{
@@ -53,7 +54,7 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            st.query_params["comparison"] = hub().adopt(export.read(file.getvalue()).records)
+            st.query_params["comparison"] = hub().adopt(export.read(file.getvalue()).records, owner())
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

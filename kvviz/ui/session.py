@@ -9,6 +9,6 @@ from kvviz.records import new_id
 def owner() -> str:
     """The browser's name, from the cookie that the front door gives; one per session where there is no cookie."""
     name = st.context.cookies.get(COOKIE, "")
-    if is_browser_name(name):
+    if isinstance(name, str) and is_browser_name(name):
         return name
     return st.session_state.setdefault("owner", new_id())

@@ -9,7 +9,8 @@ import streamlit as st
 from kvviz.catalog import Preset, models
 from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
 from kvviz.errors import KvvizError
-from kvviz.hub import Hub, Work
+from kvviz.foresight import in_line
+from kvviz.hub import Hub
 from kvviz.keeping import library
 from kvviz.memory import human
 from kvviz.modes import MODES
@@ -17,6 +18,8 @@ from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
 from kvviz.ui.comparing import picture
+from kvviz.ui.session import owner
+from kvviz.works import Work
 
 OWN = "A grid of your own"
 
@@ -102,31 +105,24 @@ def foreseen(spec: SweepSpec, hub: Hub) -> None:
 
 
 def start(spec: SweepSpec | None, hub: Hub) -> None:
-    """Start, stop, and take up what was interrupted."""
-    own = _mine(hub)
+    """Start, and stop one's own."""
+    watched = st.query_params.get("sweep", "")
+    may_stop = hub.may_stop(watched, owner())
     run, stop, _ = st.columns([1, 1, 6])
     if run.button("Run", type="primary", disabled=spec is None, width="stretch", key="s_run") and spec is not None:
         _submit(hub, spec, ())
-    if stop.button("Stop", disabled=own is None or not own.active, width="stretch", key="s_stop") and own is not None:
-        hub.stop(own.id)
+    if stop.button("Stop", disabled=not may_stop, width="stretch", key="s_stop") and may_stop:
+        hub.stop(watched, owner())
         st.rerun()
 
 
 def _submit(hub: Hub, spec: SweepSpec, earlier: Sequence[dict[str, Any]]) -> None:
     try:
-        sweep_id = hub.submit_sweep(spec, earlier)
+        st.query_params["sweep"] = hub.submit_sweep(spec, earlier, owner())
     except KvvizError as error:
         st.error(str(error))
         return
-    st.session_state.setdefault("s_mine", []).append(sweep_id)
-    st.query_params["sweep"] = sweep_id
     st.rerun()
-
-
-def _mine(hub: Hub) -> Work | None:
-    mine = st.session_state.get("s_mine", [])
-    watched = st.query_params.get("sweep")
-    return hub.get(watched) if watched in mine else None
 
 
 def shown(hub: Hub) -> None:
@@ -165,7 +161,7 @@ def _results(hub: Hub, sweep_id: str) -> None:
 def _progress(hub: Hub, work: Work, spec: SweepSpec, records: Sequence[dict[str, Any]]) -> None:
     last = next((record for record in reversed(records) if record["t"] == "progress"), None)
     if work.state == "queued":
-        st.progress(0.0, f"Waiting for the device; {hub.ahead(work.id)} before this one")
+        st.progress(0.0, in_line(hub.ahead(work.id), hub.expected_wait(work.id), hub.held_by))
     elif work.active:
         share = last["done"] / last["of"] if last and last["of"] else 0.0
         left = f", {lasting(last['left_s'])} left" if last and last.get("left_s") is not None else ""

@@ -43,7 +43,7 @@ const steps = {
   },
   figures: (s, r) => { s.figures = r.runs },
   done: (s) => { s.state = "done" },
-  stopped: (s) => { s.state = "stopped" },
+  stopped: (s, r) => { s.state = "stopped"; s.message = r.message ?? "" },
   failed: (s, r) => { s.state = "failed"; s.message = r.message },
 }
 

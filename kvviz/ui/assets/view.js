@@ -1,6 +1,6 @@
 // The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
 
-import { bytes, count, duration, ms, rate, times } from "./format.js"
+import { bytes, count, duration, ms, ordinal, rate, times } from "./format.js"
 import { CacheGrid } from "./grid.js"
 import { cacheBytes, ended, headline, progress, reservedBytes } from "./state.js"
 
@@ -45,7 +45,7 @@ function sentence(state, status) {
   if (state.state === "waiting") return status?.worker && status.worker !== "ready" ? workerWords(status.worker) : "Nothing has run yet"
   if (state.state === "queued") {
     if (status?.worker !== "ready") return workerWords(status?.worker)
-    return status.ahead ? `Waiting: ${status.ahead} ${status.ahead === 1 ? "comparison" : "comparisons"} ahead` : "Waiting for the device"
+    return inLine(status)
   }
   if (state.state === "gone") return "This comparison is no longer here"
   if (state.state === "loading" && state.download) {
@@ -56,10 +56,19 @@ function sentence(state, status) {
   if (state.state === "proof") return `${model} · checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`
   if (state.state === "memory") return `${model} · asking the allocator what each mode takes (untimed)`
   if (state.state === "measuring") return `${model} · ${passWords(state)}`
+  if (state.state === "stopped" && state.message) return `${model ? `${model} · ` : ""}stopped: ${state.message}`
   if (state.state === "stopped" && !model) return "Stopped before it began"
   if (state.state === "stopped") return `${model} · stopped; what was measured stands`
   if (!state.spec.warmup) return `${model} · watched from outside: one run, as it was`
   return `${model} · done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
+}
+
+// A place in the line and how long it will be, by estimate; who has the device where another program has it.
+function inLine({ ahead, wait_s, held }) {
+  if (held) return `Waiting: ${held}`
+  if (!ahead) return "Waiting for the device"
+  const wait = wait_s === null ? "how long is not known" : `about ${wait_s < 10 ? Math.max(1, Math.round(wait_s)) + " s" : duration(wait_s)}`
+  return `${ordinal(ahead)} in line, ${wait}`
 }
 
 export function weightsWords(model) {

@@ -1,0 +1,50 @@
+"""One piece of work in the server: what was asked for, by whom, how far it is, its records. Standard library only."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.foresight import Course
+from kvviz.ownership import NOBODY
+from kvviz.records import ComparisonSpec
+from kvviz.sweeps import SweepSpec
+
+ACTIVE = ("queued", "loading", "running")
+
+
+@dataclass
+class Work:
+    """One submitted comparison or sweep: its state and the records so far, each one JSON text.
+
+    `made_by` is its owner's mark (kvviz.ownership). `cut_off`: a server died in the middle of it; viewers may hold
+    records that nobody else has any more.
+    """
+
+    id: str
+    spec: ComparisonSpec | SweepSpec | None  # None for a recording
+    state: str = "queued"
+    message: str = ""
+    records: list[str] = field(default_factory=list)
+    document: dict[str, Any] | None = None
+    kind: str = "comparison"  # or sweep
+    origin: str = "here"
+    earlier: Sequence[dict[str, Any]] = ()  # records of a sweep that is taken up again
+    made_by: str = NOBODY
+    cut_off: bool = False
+    begun: float | None = None  # when its worker began with it, on the clock that never steps back
+
+    def __post_init__(self) -> None:
+        done = frozenset((r["cell"], r["mode"], r["round"]) for r in self.earlier if r["t"] == "cell_pass")
+        self.course = None if self.spec is None else Course(self.spec, done)
+
+    def description(self) -> dict[str, Any]:
+        """The spec as plain values; a recording's stands in its first record."""
+        if self.spec is not None:
+            return self.spec.to_dict()
+        return json.loads(self.records[0]).get("spec", {}) if self.records else {}
+
+    @property
+    def active(self) -> bool:
+        """Whether it waits or is being measured."""
+        return self.state in ACTIVE
