@@ -10,13 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.looks import LookSpec
 from kvviz.plan import each_pass
 from kvviz.records import ComparisonSpec
 from kvviz.sources import find_source
 from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
-Spec = ComparisonSpec | SweepSpec
+Spec = ComparisonSpec | SweepSpec | LookSpec
 Device = Mapping[str, Any]
+LOOK = 2.0  # seconds of a look at a small model, order of magnitude
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
 
@@ -45,6 +47,9 @@ class Course:
     def _estimate(self, device: Device) -> None:
         if isinstance(self._spec, SweepSpec):
             self.whole = within(self._spec, self._spec.budget_s, device, self._done_before).seconds
+            return
+        if isinstance(self._spec, LookSpec):
+            self.whole = LOOK  # its loops are short; noting every line of them is what takes the time
             return
         source = find_source(self._spec.model, self._spec.weights)
         if source.params is not None and source.spec is not None:

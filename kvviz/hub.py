@@ -16,7 +16,8 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.foresight import Experience
 from kvviz.limits import check_comparison, check_sweep
-from kvviz.modes import mode_named
+from kvviz.looks import LookSpec
+from kvviz.modes import check_modes, mode_named
 from kvviz.ownership import NOBODY, mark_of, may_change
 from kvviz.queueing import FairQueue
 from kvviz.records import ComparisonSpec, new_id
@@ -98,6 +99,15 @@ class Hub:
         check_sweep(spec, self.limits)
         find_sources(spec)
         return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
+
+    def submit_look(self, spec: LookSpec, owner: str = "") -> str:
+        """Queue a look inside; returns its id. One that was taken already, or waits, serves all who ask for the same."""
+        check_modes(spec.modes, find_source(spec.model, spec.weights).config)
+        check_comparison(spec.work(), self.limits)
+        with self._lock:
+            same = (work for work in reversed(self._works.values()) if work.spec == spec)
+            found = next((work for work in same if work.active or work.state == "done"), None)
+            return found.id if found else self._wait_in_line(Work(new_id(), spec, kind="look", made_by=mark_of(owner)))
 
     def _wait_in_line(self, work: Work) -> str:
         with self._lock:
@@ -227,7 +237,11 @@ class Hub:
 
     def _forget(self) -> None:
         finished = [work.id for work in self._works.values() if not work.active]
-        surplus = [name for name in finished[: max(0, len(self._works) - KEEP)] if self.is_kept(name)]
+        surplus = [
+            name
+            for name in finished[: max(0, len(self._works) - KEEP)]
+            if self._works[name].kind == "look" or self.is_kept(name)
+        ]
         for work_id in surplus or finished[: max(0, len(self._works) - UNKEPT)]:
             del self._works[work_id]
 

@@ -66,8 +66,10 @@ class Keeper:
             return False
 
     def flush(self) -> None:
-        """Write what is new of every comparison."""
+        """Write what is new of every comparison and sweep; a look is taken again in no time."""
         for work in self._hub.works():
+            if work.kind == "look":
+                continue
             if work.id not in self._done and not self._guarded(partial(self._write, work)):
                 return
 

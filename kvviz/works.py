@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.foresight import Course
+from kvviz.looks import LookSpec
 from kvviz.ownership import NOBODY
 from kvviz.records import ComparisonSpec
 from kvviz.sweeps import SweepSpec
@@ -15,19 +16,19 @@ ACTIVE = ("queued", "loading", "running")
 
 @dataclass
 class Work:
-    """One submitted comparison or sweep: its state and the records so far, each one JSON text.
+    """One submitted comparison, sweep or look: its state and the records so far, each one JSON text.
 
     `made_by` is its owner's mark (kvviz.ownership). `cut_off`: a server died in the middle of it; viewers may hold
     records that nobody else has any more.
     """
 
     id: str
-    spec: ComparisonSpec | SweepSpec | None  # None for a recording
+    spec: ComparisonSpec | SweepSpec | LookSpec | None  # None for a recording
     state: str = "queued"
     message: str = ""
     records: list[str] = field(default_factory=list)
     document: dict[str, Any] | None = None
-    kind: str = "comparison"  # or sweep
+    kind: str = "comparison"  # or sweep, or look
     origin: str = "here"
     earlier: Sequence[dict[str, Any]] = ()  # records of a sweep that is taken up again
     made_by: str = NOBODY

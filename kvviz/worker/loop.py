@@ -18,6 +18,8 @@ import torch
 from kvviz.device import device_memory, device_name, measure_rates, pick_device, set_threads
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
+from kvviz.looking import look
+from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
@@ -57,7 +59,7 @@ class Worker:
     def _perform(self, job: dict[str, Any]) -> None:
         comparison_id = job["id"]
         try:
-            for record in (self._sweep if job["do"] == "sweep" else self._compare)(job):
+            for record in {"sweep": self._sweep, "look": self._look}.get(job["do"], self._compare)(job):
                 self._send(comparison_id, record)
         except Stopped:
             self._send(comparison_id, {"t": "stopped"})
@@ -71,6 +73,11 @@ class Worker:
         yield {"t": "loading"}
         loaded = self._engine.get(work, lambda record: self._send(job["id"], record))
         yield from perform(work, loaded, comparison_id=job["id"], should_stop=lambda: job["id"] in self._stopped)
+
+    def _look(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        spec = LookSpec.from_dict(job["spec"])
+        yield {"t": "loading"}
+        yield from look(spec, self._engine.get(spec.work(), lambda record: self._send(job["id"], record)))
 
     def _sweep(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from perform_sweep(

@@ -1,0 +1,62 @@
+"""A look inside: what a viewer asks to see of one attention layer, or of a mistake really made. Standard library."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.records import WEIGHTS, ComparisonSpec
+
+KINDS = ("anatomy", "mistake")
+MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
+MOST_PROMPT = 48  # tokens
+
+
+@dataclass(frozen=True)
+class LookSpec:
+    """One attention layer of a decode (`anatomy`: `layer`, `head`), or a decode with a mistake in it (`mistake`)."""
+
+    kind: str
+    model: str
+    prompt: str
+    weights: str = "auto"
+    new_tokens: int = 6
+    layer: int = 0
+    head: int = 0
+    mistake: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise KvvizError(f"a look is one of {', '.join(KINDS)}, not {self.kind!r}")
+        if self.weights not in WEIGHTS:
+            raise KvvizError(f"weights is {self.weights!r}; it is one of {', '.join(WEIGHTS)}")
+        for name, least, most in (("new_tokens", 2, MOST_NEW), ("layer", 0, 9_999), ("head", 0, 9_999)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                words = name.replace("_", " ")
+                raise KvvizError(f"{words} is {value!r}; it is a whole number from {least} to {most}")
+        if (self.kind == "mistake") != bool(self.mistake):
+            raise KvvizError("a look at a mistake names it, and a look at a layer names none")
+        self.work()  # checks what the two have in common
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How it is decoded: by the transformer from scratch."""
+        return ("scratch",)
+
+    def work(self) -> ComparisonSpec:
+        """The decode as a comparison, for whoever loads its model and looks whether it fits."""
+        return ComparisonSpec(
+            model=self.model, weights=self.weights, prompt=self.prompt, new_tokens=self.new_tokens, modes=self.modes
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "LookSpec":
+        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
+        if unknown := set(data) - {f.name for f in fields(cls)}:
+            raise KvvizError(f"a look has no field {', '.join(sorted(unknown))}")
+        return cls(**data)

@@ -1,0 +1,78 @@
+"""A look inside, from what is asked to what the worker sends; one look serves everyone who asks for the same."""
+
+import json
+import time
+
+import pytest
+
+from kvviz.errors import KvvizError
+from kvviz.hub import Hub
+from kvviz.looks import LookSpec
+
+ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
+MISTAKE = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
+
+
+@pytest.mark.parametrize("spec", [ANATOMY, MISTAKE])
+def test_a_look_is_read_back_as_it_was_written(spec):
+    assert LookSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "x"}, "one of anatomy, mistake"),
+        ({"new_tokens": 1}, "from 2 to 48"),
+        ({"new_tokens": 2.5}, "from 2 to 48"),
+        ({"layer": -1}, "from 0 to"),
+        ({"mistake": "positions"}, "names none"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"weights": "x"}, "weights is 'x'"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
+    with pytest.raises(KvvizError, match=said):
+        LookSpec(**{**ANATOMY.to_dict(), **fields})
+
+
+def test_a_field_that_does_not_exist_is_named():
+    with pytest.raises(KvvizError, match="no field colour"):
+        LookSpec.from_dict({**ANATOMY.to_dict(), "colour": 1})
+
+
+def test_the_same_look_is_taken_once(hub_without_worker):
+    hub = hub_without_worker
+    first = hub.submit_look(ANATOMY, "one browser")
+    assert hub.submit_look(ANATOMY, "another") == first
+    hub.record(first, {"t": "done", "document": {}})
+    assert hub.submit_look(ANATOMY, "a third") == first
+    assert hub.submit_look(MISTAKE, "one browser") != first
+
+
+def test_a_look_that_failed_is_taken_again(hub_without_worker):
+    first = hub_without_worker.submit_look(ANATOMY)
+    hub_without_worker.record(first, {"t": "failed", "message": "x"})
+    assert hub_without_worker.submit_look(ANATOMY) != first
+
+
+def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(hub_without_worker):
+    with pytest.raises(KvvizError, match="from scratch"):
+        hub_without_worker.submit_look(LookSpec("anatomy", "tiny-mistral", "hello"))
+    assert hub_without_worker.works() == []
+
+
+def test_the_worker_takes_looks_and_says_what_it_cannot():
+    hub = Hub()
+    hub.start()
+    try:
+        asked = [hub.submit_look(spec) for spec in (ANATOMY, MISTAKE, LookSpec("anatomy", "tiny-qwen3", "x" * 60))]
+        end = time.monotonic() + 90
+        while any(hub.get(one).active for one in asked) and time.monotonic() < end:
+            time.sleep(0.05)
+        anatomy, mistake, long = (hub.get(one) for one in asked)
+        assert (anatomy.state, mistake.state, long.state) == ("done", "done", "failed")
+        assert [json.loads(r)["t"] for r in anatomy.records] == ["loading", "look", "anatomy", "done"]
+        assert json.loads(mistake.records[2])["first_difference"] is not None
+        assert "60 tokens; a look inside takes at most 48" in long.message
+    finally:
+        hub.close()
