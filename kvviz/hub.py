@@ -101,7 +101,7 @@ class Hub:
         return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
 
     def submit_look(self, spec: LookSpec, owner: str = "") -> str:
-        """Queue a look inside; returns its id. One that was taken already, or waits, serves all who ask for the same."""
+        """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it."""
         check_modes(spec.modes, find_source(spec.model, spec.weights).config)
         check_comparison(spec.work(), self.limits)
         with self._lock:
