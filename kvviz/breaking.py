@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from kvviz.counted import MultiplyAdds
+from kvviz.scratch import mistakes
 from kvviz.scratch.listing import listing
-from kvviz.scratch.mistakes import Choose, Loop, Mistake, Turn, right_without_cache
+from kvviz.scratch.mistakes import Choose, Loop, Turn, right_without_cache
 from kvviz.scratch.model import Transformer
 from kvviz.scratch.observe import observed
+from kvviz.scratch.pitfalls import Pitfall
 from kvviz.snapshot import Outliving
 from kvviz.text import Codec
 
@@ -43,7 +46,7 @@ class Truth:
 
 
 def break_it(
-    model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Mistake
+    model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
 ) -> dict[str, Any]:
     """Run the mistake and what it should have been, after `prompt` (1, T), greedily, `new_tokens` tokens each.
 
@@ -52,10 +55,11 @@ def break_it(
     """
     truth = _truth(model, prompt, new_tokens)
     with torch.no_grad():
-        right = _run(model, codec, prompt, new_tokens, mistake.right, truth, forced=True)
-    with mistake.guarded():
-        wrong = _run(model, codec, prompt, new_tokens, mistake.loop, truth, forced=True)
-        alone = _run(model, codec, prompt, new_tokens, mistake.loop, truth, forced=False)
+        right = _run(model, codec, prompt, new_tokens, getattr(mistakes, mistake.right), truth, forced=True)
+    loop = getattr(mistakes, mistake.loop)
+    with nullcontext() if mistake.shows == "memory" else torch.no_grad():
+        wrong = _run(model, codec, prompt, new_tokens, loop, truth, forced=True)
+        alone = _run(model, codec, prompt, new_tokens, loop, truth, forced=False)
     return {
         "t": "mistake",
         "mistake": mistake.name,

@@ -10,10 +10,11 @@ from kvviz.breaking import break_it
 from kvviz.device import environment
 from kvviz.errors import KvvizError
 from kvviz.looks import MOST_PROMPT, LookSpec
+from kvviz.mistiming import mistime
 from kvviz.models import Loaded
 from kvviz.perform import encode_prompt
 from kvviz.scratch.load import from_transformers
-from kvviz.scratch.mistakes import mistake_named
+from kvviz.scratch.pitfalls import pitfall_named
 
 
 def look(spec: LookSpec, loaded: Loaded) -> Iterator[dict[str, Any]]:
@@ -35,7 +36,9 @@ def look(spec: LookSpec, loaded: Loaded) -> Iterator[dict[str, Any]]:
     prompt = prompt.to(loaded.device)
     if spec.kind == "anatomy":
         yield dissect(model, loaded.codec, prompt, new_tokens=spec.new_tokens, layer=spec.layer, head=spec.head)
+    elif pitfall_named(spec.mistake).shows == "clock":
+        yield mistime(spec, loaded)
     else:
         with torch.inference_mode(False):
-            yield break_it(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=mistake_named(spec.mistake))
+            yield break_it(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=pitfall_named(spec.mistake))
     yield {"t": "done", "document": {}}

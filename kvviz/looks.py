@@ -6,6 +6,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.records import WEIGHTS, ComparisonSpec
+from kvviz.scratch.pitfalls import pitfall_named
 
 KINDS = ("anatomy", "mistake")
 MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
@@ -37,6 +38,8 @@ class LookSpec:
                 raise KvvizError(f"{words} is {value!r}; it is a whole number from {least} to {most}")
         if (self.kind == "mistake") != bool(self.mistake):
             raise KvvizError("a look at a mistake names it, and a look at a layer names none")
+        if self.mistake:
+            pitfall_named(self.mistake)
         self.work()  # checks what the two have in common
 
     @property

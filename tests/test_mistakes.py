@@ -5,8 +5,12 @@ import torch
 
 from kvviz.breaking import break_it
 from kvviz.errors import KvvizError
+from kvviz.looks import LookSpec
+from kvviz.mistiming import mistime, verdict
+from kvviz.scratch import stopwatch
 from kvviz.scratch.load import from_transformers
-from kvviz.scratch.mistakes import CHUNK, MISTAKES, mistake_named
+from kvviz.scratch.mistakes import CHUNK
+from kvviz.scratch.pitfalls import PITFALLS, pitfall_named
 from kvviz.text import ByteCodec
 
 NEW = 10
@@ -21,21 +25,21 @@ def broken(request, load):
 
     def broken(name):
         if name not in seen:
-            seen[name] = break_it(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=mistake_named(name))
+            seen[name] = break_it(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=pitfall_named(name))
         return seen[name]
 
     return broken
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", PITFALLS)
 def test_the_line_at_fault_stands_in_the_loop_as_shown(name):
-    mistake = MISTAKES[name]
+    mistake = PITFALLS[name]
     lines = [line.strip() for line in mistake.source.splitlines()]
     assert mistake.wrong in lines
     assert mistake.mend not in lines
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", [name for name, row in PITFALLS.items() if row.shows != "clock"])
 def test_the_right_loop_tells_the_truth(broken, name):
     right = broken(name)["right"]
     assert right["crash"] is None
@@ -98,4 +102,43 @@ def test_the_prompt_fed_again_piles_up(broken):
 
 def test_a_mistake_that_is_none_is_named():
     with pytest.raises(KvvizError, match="no mistake 'x'"):
-        mistake_named("x")
+        pitfall_named("x")
+
+
+def test_the_stopwatch_that_does_not_wait_never_waits(load):
+    model, waits = from_transformers(load("tiny-gpt2").model), []
+    list(stopwatch.not_synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    assert waits == []
+    list(stopwatch.synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    assert len(waits) == 6  # before and after each step
+
+
+def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
+    model, waits = from_transformers(load("tiny-gpt2").model), []
+    assert len(list(stopwatch.with_warm_up(model, PROMPT, 3, lambda: waits.append(1)))) == 3
+    assert len(waits) == 12
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ([], [], "nothing to see on a CPU"),
+        ([9.0, 1.0, 1.1], [1.0, 1.0, 1.1], "first step took 9.0 times"),
+        ([0.2, 0.2, 0.2], [1.0, 1.0, 1.0], "0.20 times that of the right one"),
+        ([1.0, 1.1, 1.0], [1.0, 1.0, 1.1], "nothing to see here this time"),
+    ],
+)
+def test_the_verdict_says_what_was_measured(wrong, right, said):
+    assert said in verdict(wrong, right)
+
+
+def test_no_warm_up_is_measured_in_a_new_process(load):
+    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
+    found = mistime(spec, load("tiny-gpt2"))
+    assert len(found["wrong"]) == len(found["right"]) == 4
+    assert min(found["wrong"] + found["right"]) > 0
+
+
+def test_on_a_cpu_there_is_nothing_to_wait_for(load):
+    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
+    assert "nothing to see on a CPU" in mistime(spec, load("tiny-gpt2"))["verdict"]
