@@ -1,4 +1,6 @@
-"""A decode under a stopwatch, right and wrong. Each yields the seconds that it takes a decode step to have needed."""
+"""A decode under a stopwatch, right and wrong. Each yields the seconds that it takes every forward
+
+to have needed, the prefill's first."""
 
 import time
 
@@ -9,8 +11,7 @@ from kvviz.scratch.generate import chosen
 
 @torch.no_grad()
 def synchronised(model, prompt, steps, sync):
-    caches = model.new_caches()
-    new = chosen(model(prompt, caches))
+    caches, new = model.new_caches(), prompt
     for _ in range(steps):
         sync()
         start = time.perf_counter()
@@ -22,8 +23,7 @@ def synchronised(model, prompt, steps, sync):
 
 @torch.no_grad()
 def not_synchronised(model, prompt, steps, sync):
-    caches = model.new_caches()
-    new = chosen(model(prompt, caches))
+    caches, new = model.new_caches(), prompt
     for _ in range(steps):
         start = time.perf_counter()
         logits = model(new, caches)

@@ -1,0 +1,90 @@
+"""What the pages that look inside share: a small model to choose, a prompt, and a look that is waited for."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from kvviz.catalog import models
+from kvviz.errors import KvvizError
+from kvviz.foresight import in_line
+from kvviz.hub import Hub
+from kvviz.looks import LookSpec
+from kvviz.scratch.design import check_design
+from kvviz.sources import find_source
+from kvviz.ui.controls import default_model
+from kvviz.ui.session import owner
+from kvviz.works import Work
+
+PROMPT = "Once upon a time there was a little"
+SMALL = 200_000_000  # parameters: what a student's laptop builds from random weights within seconds
+
+
+@st.cache_data(show_spinner=False)
+def buildable() -> dict[str, str]:
+    """Catalog models that the transformer from scratch can be and that are small enough to look at, with titles."""
+    found = {}
+    for row in models().values():
+        try:
+            check_design(row.config)
+        except KvvizError:
+            continue
+        if row.params <= SMALL:
+            found[row.id] = row.title
+    return found
+
+
+def choose_model(key: str) -> str:
+    """A select box over the models that can be looked into."""
+    titles = buildable()
+    st.session_state.setdefault(key, default_model() if default_model() in titles else next(iter(titles)))
+    return st.selectbox("Model", list(titles), format_func=titles.__getitem__, key=key)
+
+
+def taken(hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Have a look taken, wait for it without holding anyone up, and show it: `show(about, found)`."""
+    try:
+        work = _asked_for(hub, spec)
+    except KvvizError as error:
+        st.warning(str(error))
+        return
+    if work.active:
+        st.fragment(lambda: _wait(hub, work.id), run_every=0.3)()
+    elif work.state == "done":
+        about, found = (json.loads(text) for text in work.records[1:3])
+        show(about, found)
+    else:
+        st.warning(work.message or "This look was stopped.")
+        if st.button("Try again"):
+            st.session_state.look = None
+            st.rerun()
+
+
+def _asked_for(hub: Hub, spec: LookSpec) -> Work:
+    """The look that this session has asked for; one that failed is not asked for again by itself."""
+    before, look_id = st.session_state.get("look") or (None, "")
+    work = hub.get(look_id) if before == spec else None
+    if work is None:
+        look_id = hub.submit_look(spec, owner())
+        st.session_state.look = (spec, look_id)
+        work = hub.get(look_id)
+    assert work is not None
+    return work
+
+
+def _wait(hub: Hub, look_id: str) -> None:
+    work = hub.get(look_id)
+    if work is None or not work.active:
+        st.rerun()
+    elif work.state == "queued":
+        st.info(in_line(hub.ahead(look_id), hub.expected_wait(look_id), hub.held_by), icon=":material/hourglass_empty:")
+    else:
+        st.info("Looking …", icon=":material/search:")
+
+
+def weights_note(about: dict[str, Any]) -> None:
+    """Where the numbers come from, under them."""
+    kind = {"random": "seeded random weights", "bundled": "its trained weights"}.get(about["weights"], "its weights")
+    title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
+    st.caption(f"{title}, {kind}, {about['dtype']}, on {about['device']}. {about['note']}")

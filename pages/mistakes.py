@@ -1,0 +1,17 @@
+"""/mistakes: every mistake of a first KV cache, really made, beside the loop that does it right."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui.breaking import ask, show
+from kvviz.ui.looking import taken
+
+st.title("Break it on purpose", anchor=False)
+st.markdown(
+    "A KV cache is a few lines of code, and most of them can be got wrong without a crash. Pick a mistake: the loop "
+    "below really makes it, on real weights, beside the right one. Look for the first thing that a user would notice."
+)
+
+asked = ask()
+if asked is not None:
+    taken(hub(), asked, show)

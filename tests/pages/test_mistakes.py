@@ -1,0 +1,136 @@
+"""The page of mistakes as Streamlit runs it, without a browser: what it asks for, and how it shows what came back."""
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from kvviz.breaking import break_it
+from kvviz.scratch.load import from_transformers
+from kvviz.scratch.pitfalls import PITFALLS
+from kvviz.text import ByteCodec
+from kvviz.ui import MAIN, PAGES
+
+ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """`visit(mistake="twice")` is the page with that in its address."""
+
+    def visit(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=20).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "mistakes.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return visit
+
+
+@pytest.fixture(scope="module")
+def made(load):
+    """`made(name)`: what the worker finds of a mistake."""
+    model = from_transformers(load("tiny-gpt2").model)
+    prompt = torch.arange(5, 16)[None] * 7 % 200
+    return lambda name: break_it(model, ByteCodec(512), prompt, new_tokens=4, mistake=PITFALLS[name])
+
+
+def answer(app, found):
+    """The worker's records, and the page after them."""
+    (work,) = app.hub.works()
+    about = {**ABOUT, "dtype": "float32", "spec": work.spec.to_dict()}
+    for record in ({"t": "loading"}, about, found, {"t": "done", "document": {}}):
+        app.hub.record(work.id, record)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app):
+    return " ".join(element.value for element in [*app.markdown, *app.get("html")] if isinstance(element.value, str))
+
+
+def html(app):
+    return " ".join(element.proto.body for element in app.get("html"))
+
+
+def test_the_first_mistake_is_looked_at_on_arrival(visit):
+    (work,) = visit().hub.works()
+    assert (work.kind, work.spec.mistake, work.spec.model) == ("look", "positions", "mini-gpt2")
+
+
+def test_a_link_chooses_and_the_address_says_what_is_shown(visit):
+    app = visit(mistake="twice", model="tiny-gpt2", prompt="A prompt of mine")
+    (work,) = app.hub.works()
+    assert (work.spec.mistake, work.spec.model, work.spec.prompt) == ("twice", "tiny-gpt2", "A prompt of mine")
+    link = {name: value[0] if isinstance(value, list) else value for name, value in app.query_params.items()}
+    assert link == {"mistake": "twice", "model": "tiny-gpt2", "prompt": "A prompt of mine"}
+
+
+def test_nonsense_in_a_link_is_as_if_not_said(visit):
+    (work,) = visit(mistake="<script>", model="gpt-17").hub.works()
+    assert (work.spec.mistake, work.spec.model) == ("positions", "mini-gpt2")
+
+
+def test_waiting_is_told(visit, hub_without_worker):
+    app = visit()
+    assert any("Waiting" in info.value for info in app.info)
+
+
+def test_an_empty_prompt_is_a_sentence(visit):
+    app = visit()
+    app.text_input(key="b_prompt").set_value("").run()
+    assert not app.exception
+    assert any("the prompt is empty" in warning.value for warning in app.warning)
+
+
+@pytest.mark.parametrize("name", [name for name, row in PITFALLS.items() if row.shows != "clock"])
+def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
+    app = visit(mistake=name, model="tiny-gpt2")
+    found = made(name)
+    answer(app, found)
+    assert html(app).count("kv-fault") - html(app).count(".kv-fault") >= 1
+    assert PITFALLS[name].mend in [code.value for code in app.code]
+    if found["wrong"]["crash"]:
+        assert found["wrong"]["crash"]["message"] in app.error[0].value
+    else:
+        assert len(app.get("plotly_chart")) == 1
+
+
+def test_the_first_token_that_differs_is_named(visit, made):
+    app = visit(mistake="positions", model="tiny-gpt2")
+    found = made("positions")
+    answer(app, {**found, "first_difference": 2})
+    assert "**3rd** new token" in said(app)
+
+
+def test_what_a_text_holds_is_shown_and_never_run(visit, made):
+    app = visit(mistake="positions", model="tiny-gpt2")
+    answer(app, {**made("positions"), "prompt": ["<script>alert(1)</script>"]})
+    assert "<script>" not in html(app)
+    assert "&lt;script&gt;" in html(app)
+
+
+def test_the_stopwatch_says_its_verdict(visit):
+    app = visit(mistake="no-sync")
+    verdict = "There is nothing to see on a CPU: it has done its work."
+    answer(
+        app,
+        {"t": "mistimed", "mistake": "no-sync", "device": "cpu", "wrong": [], "right": [], "verdict": verdict},
+    )
+    assert verdict in said(app)
+    assert not app.get("plotly_chart")
+
+
+def test_a_look_that_failed_says_why_and_is_not_taken_again_by_itself(visit):
+    app = visit()
+    (work,) = app.hub.works()
+    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    for _ in range(2):
+        app.run()
+        assert [warning.value for warning in app.warning] == ["no such thing"]
+    assert app.hub.works() == [work]
+    app.button[0].click().run()
+    assert len(app.hub.works()) == 2
