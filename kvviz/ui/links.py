@@ -19,6 +19,13 @@ def one_of(*allowed: str) -> Read:
     return read
 
 
+def whole(text: str) -> int:
+    """Reads a whole number of at most four digits; whatever is none raises ValueError."""
+    if not text.isascii() or not text.isdigit() or len(text) > 4:
+        raise ValueError(text)
+    return int(text)
+
+
 def take_over(page: str, fields: Mapping[str, Read]) -> None:
     """Fill the widgets `page_field` from a link that this page did not write itself; nonsense counts as not said."""
     params = dict(st.query_params)

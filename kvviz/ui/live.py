@@ -8,25 +8,10 @@ from kvviz import export, palette
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import ASSETS_URL
+from kvviz.ui.component import component
 from kvviz.ui.session import owner
 
-_STUB = f"""
-export default function (component) {{
-  let cleanup = null
-  let gone = false
-  import(new URL("{ASSETS_URL}/live.js", location.origin).href).then((live) => {{
-    if (!gone) cleanup = live.mount(component)
-  }})
-  return () => {{
-    gone = true
-    if (cleanup) cleanup()
-  }}
-}}
-"""
-
-_component = st.components.v2.component(
-    "kvviz_live", html='<div class="kv-live" data-testid="kv-live"></div>', js=_STUB, isolate_styles=False
-)
+_component = component("kvviz_live", "live.js", "kv-live")
 
 
 def live_view(comparison: str | None, *, key: str = "live") -> Any:

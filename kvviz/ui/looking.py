@@ -45,7 +45,7 @@ def choose_model(key: str) -> str:
 def taken(hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """Have a look taken, wait for it without holding anyone up, and show it: `show(about, found)`."""
     try:
-        work = _asked_for(hub, spec)
+        work = asked_for(hub, spec)
     except KvvizError as error:
         st.warning(str(error))
         return
@@ -55,13 +55,21 @@ def taken(hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, An
         about, found = (json.loads(text) for text in work.records[1:3])
         show(about, found)
     else:
-        st.warning(work.message or "This look was stopped.")
-        if st.button("Try again"):
-            st.session_state.look = None
-            st.rerun()
+        failed(work)
 
 
-def _asked_for(hub: Hub, spec: LookSpec) -> Work:
+def failed(work: Work) -> bool:
+    """Whether the look could not be taken; then it is said why, and it can be tried again."""
+    if work.active or work.state == "done":
+        return False
+    st.warning(work.message or "This look was stopped.")
+    if st.button("Try again"):
+        st.session_state.look = None
+        st.rerun()
+    return True
+
+
+def asked_for(hub: Hub, spec: LookSpec) -> Work:
     """The look that this session has asked for; one that failed is not asked for again by itself."""
     before, look_id = st.session_state.get("look") or (None, "")
     work = hub.get(look_id) if before == spec else None

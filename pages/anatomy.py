@@ -1,0 +1,16 @@
+"""/anatomy: one attention layer while it happens, on real weights, step by step."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui.anatomy import ask, walk
+
+st.title("Inside one attention layer", anchor=False)
+st.markdown(
+    "The model writes a few tokens; walk through it with **Next** or the arrow keys. Watch the rows of K and V: "
+    "where does each come from? Then switch the cache off, and walk the same steps again."
+)
+
+asked = ask()
+if asked is not None:
+    walk(hub(), asked)

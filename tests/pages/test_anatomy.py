@@ -1,0 +1,81 @@
+"""The anatomy page as Streamlit runs it, without a browser: what it asks for, and what the walk is given."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.scratch.listing import listing
+from kvviz.ui import MAIN, PAGES
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """`visit(layer="1")` is the page with that in its address."""
+
+    def visit(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=20).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "anatomy.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return visit
+
+
+def walk(app):
+    """What the component is given."""
+    given = [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    return next(data for data in given if "listing" in data)
+
+
+def test_a_look_is_taken_on_arrival_and_the_walk_follows_it(visit):
+    app = visit()
+    (work,) = app.hub.works()
+    assert (work.spec.kind, work.spec.model, work.spec.layer, work.spec.new_tokens) == ("anatomy", "mini-gpt2", 0, 5)
+    assert walk(app)["look"] == work.id
+
+
+def test_the_walk_has_the_source_that_runs(visit):
+    given = walk(visit())["listing"]
+    assert "def forward(" in given["lines"][0]
+    assert [stage["name"] for stage in given["stages"]] == [stage.name for stage in listing().stages]
+
+
+def test_a_link_chooses_everything(visit):
+    app = visit(model="mini-qwen3", layer="2", head="3", new="4", prompt="Hello")
+    (work,) = app.hub.works()
+    assert (work.spec.model, work.spec.layer, work.spec.new_tokens, work.spec.prompt) == ("mini-qwen3", 2, 4, "Hello")
+    assert work.spec.head == 2  # the first of the group that shares the KV head of head 3
+    assert walk(app)["head"] == 3
+
+
+@pytest.mark.parametrize("params", [{"layer": "99", "head": "77"}, {"layer": "-1"}, {"layer": "x", "new": "9999"}])
+def test_numbers_that_the_model_does_not_have_become_some_that_it_has(visit, params):
+    (work,) = visit(model="tiny-gpt2", **params).hub.works()
+    assert 0 <= work.spec.layer < 4
+    assert 2 <= work.spec.new_tokens <= 12
+
+
+def test_another_model_with_fewer_heads_is_no_error(visit):
+    app = visit(model="gpt2", head="11", layer="11")
+    app.selectbox(key="a_model").select("mini-qwen3").run()
+    assert not app.exception
+    assert app.number_input(key="a_head").value == 3
+
+
+def test_an_empty_prompt_is_a_sentence(visit):
+    app = visit()
+    app.text_input(key="a_prompt").set_value("").run()
+    assert not app.exception
+    assert any("the prompt is empty" in warning.value for warning in app.warning)
+
+
+def test_a_look_that_failed_says_why(visit):
+    app = visit()
+    (work,) = app.hub.works()
+    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    app.run()
+    assert [warning.value for warning in app.warning] == ["no such thing"]
