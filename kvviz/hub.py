@@ -102,8 +102,9 @@ class Hub:
 
     def submit_look(self, spec: LookSpec, owner: str = "") -> str:
         """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it."""
-        check_modes(spec.modes, find_source(spec.model, spec.weights).config)
-        check_comparison(spec.work(), self.limits)
+        if spec.model:
+            check_modes(spec.modes, find_source(spec.model, spec.weights).config)
+            check_comparison(spec.work(), self.limits)
         with self._lock:
             same = (work for work in reversed(self._works.values()) if work.spec == spec)
             found = next((work for work in same if work.active or work.state == "done"), None)

@@ -1,20 +1,48 @@
-"""A look carried out: one layer of a decode dissected, or a mistake made beside the right loop. Yields records."""
+"""A look carried out: one layer dissected, a mistake made beside the right loop, the first steps. Yields records."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from kvviz.anatomy import dissect
 from kvviz.breaking import break_it
-from kvviz.device import environment
+from kvviz.device import environment, surroundings
 from kvviz.errors import KvvizError
 from kvviz.looks import MOST_PROMPT, LookSpec
 from kvviz.mistiming import mistime
 from kvviz.models import Loaded
 from kvviz.perform import encode_prompt
+from kvviz.scratch.first_steps import GPTWithCache, attentions_agree, benchmark
 from kvviz.scratch.load import from_transformers
 from kvviz.scratch.pitfalls import pitfall_named
+
+START = "Hello"  # what the untrained model writes on from
+TEMPERATURE = 1.0
+
+
+def first_steps(device: str) -> Iterator[dict[str, Any]]:
+    """Records of the decoder of attention alone: the chapter's benchmark, and one text that it draws."""
+    threads = surroundings("", device, "float32")
+    yield {"t": "look", "device": threads.device_name, "threads": threads.threads, "dtype": "float32"}
+    torch.manual_seed(0)
+    ways = attentions_agree(device=device)
+    model = GPTWithCache(128, 128, 4, 4, 256).to(device)
+    letters = {i: chr(i) for i in range(128)}
+    prompt = torch.tensor([[ord(letter) for letter in START]], device=device)
+    ids = model.generate_with_cache(prompt, 64, temperature=TEMPERATURE, itos=letters)
+    measured = benchmark(device=device)
+    yield {
+        "t": "first-steps",
+        "difference": ways,
+        "benchmark": {**asdict(measured), "speedup": measured.speedup},
+        "temperature": TEMPERATURE,
+        "text": "".join(letters[i] if letters[i].isprintable() else "·" for i in ids),
+        "written": len(ids) - len(START),
+        "stopped": letters[ids[-1]] == ".",
+    }
+    yield {"t": "done", "document": {}}
 
 
 def look(spec: LookSpec, loaded: Loaded) -> Iterator[dict[str, Any]]:

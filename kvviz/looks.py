@@ -1,4 +1,7 @@
-"""A look inside: what a viewer asks to see of one attention layer, or of a mistake really made. Standard library."""
+"""A look inside: what a viewer asks to see of one attention layer, of a mistake really made, of the first steps.
+
+Standard library only.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -8,18 +11,21 @@ from kvviz.errors import KvvizError
 from kvviz.records import WEIGHTS, ComparisonSpec
 from kvviz.scratch.pitfalls import pitfall_named
 
-KINDS = ("anatomy", "mistake")
+KINDS = ("anatomy", "mistake", "first-steps")
 MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
 MOST_PROMPT = 48  # tokens
 
 
 @dataclass(frozen=True)
 class LookSpec:
-    """One attention layer of a decode (`anatomy`: `layer`, `head`), or a decode with a mistake in it (`mistake`)."""
+    """One attention layer of a decode (`anatomy`: `layer`, `head`), or a decode with a mistake in it (`mistake`).
+
+    Or the decoder of attention alone that comes before a whole one (`first-steps`), which has no model and no prompt.
+    """
 
     kind: str
-    model: str
-    prompt: str
+    model: str = ""
+    prompt: str = ""
     weights: str = "auto"
     new_tokens: int = 6
     layer: int = 0
@@ -40,7 +46,8 @@ class LookSpec:
             raise KvvizError("a look at a mistake names it, and a look at a layer names none")
         if self.mistake:
             pitfall_named(self.mistake)
-        self.work()  # checks what the two have in common
+        if self.kind != "first-steps":
+            self.work()  # checks what the two have in common
 
     @property
     def modes(self) -> tuple[str, ...]:

@@ -10,10 +10,13 @@ from kvviz.hub import Hub
 from kvviz.looks import LookSpec
 
 ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
+FIRST = LookSpec("first-steps")
 MISTAKE = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
 
+LONG = LookSpec("anatomy", "tiny-qwen3", "x" * 60)
 
-@pytest.mark.parametrize("spec", [ANATOMY, MISTAKE])
+
+@pytest.mark.parametrize("spec", [ANATOMY, MISTAKE, FIRST])
 def test_a_look_is_read_back_as_it_was_written(spec):
     assert LookSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 
@@ -21,7 +24,7 @@ def test_a_look_is_read_back_as_it_was_written(spec):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"kind": "x"}, "one of anatomy, mistake"),
+        ({"kind": "x"}, "one of anatomy, mistake, first-steps"),
         ({"new_tokens": 1}, "from 2 to 48"),
         ({"new_tokens": 2.5}, "from 2 to 48"),
         ({"layer": -1}, "from 0 to"),
@@ -65,12 +68,17 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
     hub = Hub()
     hub.start()
     try:
-        asked = [hub.submit_look(spec) for spec in (ANATOMY, MISTAKE, LookSpec("anatomy", "tiny-qwen3", "x" * 60))]
-        end = time.monotonic() + 90
+        asked = [hub.submit_look(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG)]
+        end = time.monotonic() + 240
         while any(hub.get(one).active for one in asked) and time.monotonic() < end:
             time.sleep(0.05)
-        anatomy, mistake, long = (hub.get(one) for one in asked)
-        assert (anatomy.state, mistake.state, long.state) == ("done", "done", "failed")
+        anatomy, mistake, first, long = (hub.get(one) for one in asked)
+        assert [work.state for work in (anatomy, mistake, first, long)] == ["done", "done", "done", "failed"]
+        found = json.loads(first.records[2])
+        assert found["difference"] < 1e-5
+        assert found["benchmark"]["no_cache_ms"] > found["benchmark"]["cache_ms"] > 0
+        assert found["text"].startswith("Hello")
+        assert found["stopped"] == (found["written"] < 64)
         assert [json.loads(r)["t"] for r in anatomy.records] == ["loading", "look", "anatomy", "done"]
         assert json.loads(mistake.records[2])["first_difference"] is not None
         assert "60 tokens; a look inside takes at most 48" in long.message

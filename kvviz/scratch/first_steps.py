@@ -108,6 +108,17 @@ class GPTWithCache(nn.Module):
         return ids
 
 
+@torch.no_grad()
+def attentions_agree(d_model=128, n_heads=4, tokens=12, device="cpu"):
+    """The largest difference between the two attentions on the same weights: all tokens at once, and one at a time."""
+    without = AttentionNoCache(d_model, n_heads).to(device)
+    cached = AttentionWithCache(d_model, n_heads).to(device)
+    cached.load_state_dict(without.state_dict())
+    x, kv_cache = torch.randn(1, tokens, d_model, device=device), {}
+    steps = [cached(x[:, i : i + 1], kv_cache)[0] for i in range(tokens)]  # each (1, 1, d_model)
+    return (torch.cat(steps, dim=1) - without(x)).abs().max().item()
+
+
 def drawn(logits, temperature=1.0):
     """A token drawn from the last position's logits: (B, T, vocab_size) -> (B, 1)."""
     return torch.multinomial(F.softmax(logits[:, -1] / temperature, dim=-1), 1)

@@ -42,10 +42,12 @@ def choose_model(key: str) -> str:
     return st.selectbox("Model", list(titles), format_func=titles.__getitem__, key=key)
 
 
-def taken(hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+def taken(
+    hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None], *, key: str = "look"
+) -> None:
     """Have a look taken, wait for it without holding anyone up, and show it: `show(about, found)`."""
     try:
-        work = asked_for(hub, spec)
+        work = asked_for(hub, spec, key)
     except KvvizError as error:
         st.warning(str(error))
         return
@@ -55,27 +57,27 @@ def taken(hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, An
         about, found = (json.loads(text) for text in work.records[1:3])
         show(about, found)
     else:
-        failed(work)
+        failed(work, key)
 
 
-def failed(work: Work) -> bool:
+def failed(work: Work, key: str = "look") -> bool:
     """Whether the look could not be taken; then it is said why, and it can be tried again."""
     if work.active or work.state == "done":
         return False
     st.warning(work.message or "This look was stopped.")
-    if st.button("Try again"):
-        st.session_state.look = None
+    if st.button("Try again", key=f"{key}_again"):
+        st.session_state[key] = None
         st.rerun()
     return True
 
 
-def asked_for(hub: Hub, spec: LookSpec) -> Work:
+def asked_for(hub: Hub, spec: LookSpec, key: str = "look") -> Work:
     """The look that this session has asked for; one that failed is not asked for again by itself."""
-    before, look_id = st.session_state.get("look") or (None, "")
+    before, look_id = st.session_state.get(key) or (None, "")
     work = hub.get(look_id) if before == spec else None
     if work is None:
         look_id = hub.submit_look(spec, owner())
-        st.session_state.look = (spec, look_id)
+        st.session_state[key] = (spec, look_id)
         work = hub.get(look_id)
     assert work is not None
     return work

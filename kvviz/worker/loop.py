@@ -18,7 +18,7 @@ import torch
 from kvviz.device import device_memory, device_name, measure_rates, pick_device, set_threads
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
-from kvviz.looking import look
+from kvviz.looking import first_steps, look
 from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.perform import Stopped, perform
@@ -77,6 +77,9 @@ class Worker:
     def _look(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         spec = LookSpec.from_dict(job["spec"])
         yield {"t": "loading"}
+        if spec.kind == "first-steps":
+            yield from first_steps(pick_device())
+            return
         yield from look(spec, self._engine.get(spec.work(), lambda record: self._send(job["id"], record)))
 
     def _sweep(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
