@@ -4,6 +4,9 @@ import streamlit as st
 
 from kvviz.hub import hub
 from kvviz.ui.anatomy import ask, walk
+from kvviz.ui.firststeps import first_steps
+from kvviz.ui.letters import letters
+from kvviz.ui.sharedheads import shared_heads
 
 st.title("Inside one attention layer", anchor=False)
 st.markdown(
@@ -14,3 +17,12 @@ st.markdown(
 asked = ask()
 if asked is not None:
     walk(hub(), asked)
+
+sections = {
+    "A, B, C, then D": letters,
+    "Who shares a key?": shared_heads,
+    "The step before": lambda: first_steps(hub()),
+}
+for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
+    with tab:
+        draw()

@@ -79,3 +79,28 @@ def test_a_look_that_failed_says_why(visit):
     app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
     app.run()
     assert [warning.value for warning in app.warning] == ["no such thing"]
+
+
+def test_the_letters_are_walked_line_by_line(visit):
+    app = visit()
+    assert app.button(key="l_back").disabled
+    for _ in range(6):
+        app.button(key="l_next").click().run()
+    assert not app.exception
+    assert app.button(key="l_next").disabled
+    assert any("K,V(D)" in text.value for text in app.markdown)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "qwen3-4b", "falcon-7b", "deepseek-v3", "mamba-130m"])
+def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit, model):
+    app = visit()
+    app.session_state["h_model"] = model
+    app.run()
+    assert not app.exception
+
+
+def test_the_first_steps_run_when_asked(visit):
+    app = visit()
+    app.button(key="f_run").click().run()
+    assert not app.exception
+    assert [work.spec.kind for work in app.hub.works()] == ["anatomy", "first-steps"]

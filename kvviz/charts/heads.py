@@ -1,0 +1,51 @@
+"""Which query heads look at which keys: a picture of one layer's heads."""
+
+import plotly.graph_objects as go
+
+from kvviz.layers import LayerSpec
+from kvviz.palette import SERIES
+
+GREY = "#888888"
+
+
+def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
+    """Query heads above, what they look at below, a line for each. A latent layer has one row that serves all."""
+    kept = 1 if layer.kind == "latent" else layer.kv_heads
+    size = heads // kept
+    figure = go.Figure()
+    for group in range(kept):
+        members = range(group * size, (group + 1) * size)
+        colour = SERIES[group % len(SERIES)]
+        centre = (members[0] + members[-1]) / 2
+        x, y = [], []
+        for head in members:
+            x += [head, centre, None]
+            y += [1, 0, None]
+        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 1}, hoverinfo="skip"))
+        figure.add_trace(_dots(list(members), 1, "circle", colour, "query head %{x}", heads))
+        word = "the latent row" if layer.kind == "latent" else f"KV head {group}"
+        figure.add_trace(_dots([centre], 0, "square", colour, word, heads))
+    figure.update_layout(
+        height=230,
+        showlegend=False,
+        hovermode="closest",
+        margin={"t": 10, "b": 10, "l": 10, "r": 10},
+        xaxis={"visible": False, "range": [-0.8, heads - 0.2]},
+        yaxis={
+            "range": [-0.35, 1.3],
+            "tickvals": [0, 1],
+            "ticktext": ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"],
+            "showgrid": False,
+            "zeroline": False,
+            "tickfont": {"size": 14},
+        },
+    )
+    return figure
+
+
+def _dots(x: list[float], y: float, symbol: str, colour: str, words: str, heads: int) -> go.Scatter:
+    size = max(5, min(16, 640 // heads)) + (6 if symbol == "square" else 0)
+    marker = {"symbol": symbol, "size": size, "color": colour}
+    return go.Scatter(
+        x=x, y=[y] * len(x), mode="markers", marker=marker, hovertemplate=f"{words}<extra></extra>", name=words
+    )
