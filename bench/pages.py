@@ -155,7 +155,7 @@ def main() -> None:
             [sys.executable, "app.py"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            wait_for(f"http://127.0.0.1:{port}/kv/health")
+            wait_for(f"http://127.0.0.1:{port}/healthz")
             document = measure(f"http://127.0.0.1:{port}", visits)
         finally:
             server.terminate()

@@ -7,6 +7,7 @@ rest gets one longer message first; a viewer that can't keep up is dropped and c
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from kvviz.health import health
 from kvviz.hub import Hub, hub
 from kvviz.works import Work
 
@@ -148,18 +150,22 @@ def same_origin(headers: Any) -> bool:
     return origin is None or urlsplit(origin).netloc == headers.get("host")
 
 
-def routes(feed: Feed, assets: str, assets_url: str) -> list[Any]:
-    """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
+def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[], str] = str) -> list[Any]:
+    """Our own routes beside Streamlit's: the socket, the files of the live component, a health check.
+
+    `store_problem` is the keeper's sentence while runs are not being kept, else empty.
+    """
 
     async def socket(websocket: WebSocket) -> None:
         await serve_viewer(feed, websocket)
 
-    async def health(request: Any) -> JSONResponse:
-        return JSONResponse({"status": "ok", "worker": hub().worker_state, "viewers": feed.viewers})
+    async def healthz(request: Any) -> JSONResponse:
+        code, answer = health(hub(), feed.viewers, store_problem())
+        return JSONResponse(answer, code, {"cache-control": "no-store"})
 
     return [
         WebSocketRoute("/kv/feed", socket),
-        Route("/kv/health", health),
+        Route("/healthz", healthz),
         Mount(assets_url, StaticFiles(directory=assets)),
     ]
 

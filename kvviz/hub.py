@@ -16,6 +16,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.foresight import Experience
 from kvviz.limits import check_comparison, check_sweep
+from kvviz.logs import event
 from kvviz.looks import LookSpec
 from kvviz.modes import check_modes, mode_named
 from kvviz.ownership import NOBODY, mark_of, may_change
@@ -33,6 +34,9 @@ log = logging.getLogger("kvviz.hub")
 KEEP = 40  # finished works that stay in memory once the store has them
 UNKEPT = 200  # at most so many where it has not: a disk may be full for a while
 ASK_AGAIN = 2.0  # seconds before an id that was not found is looked for on disk again
+STEP_S = 4.0  # seconds that a server which leaves waits for the step under way
+LEFT = "the server was ended in the middle of this run; what it had measured until then is kept"
+NOT_BEGUN = "the server was ended before this run began"
 GRACE = 15.0  # seconds that a worker has to end a work that it was told to end; one step may take so long
 
 Clock = Callable[[], float]
@@ -58,6 +62,7 @@ class Hub:
         self._current: str | None = None
         self._measured: str | None = None
         self._told_to_stop: float | None = None  # when
+        self._leaving = False
         self._recalled: OrderedDict[str, Work] = OrderedDict()  # of earlier days, read again
         self._missing: dict[str, float] = {}
         self.recall: Callable[[str], Work | None] | None = None  # finds works of earlier days
@@ -75,11 +80,29 @@ class Hub:
 
     def start(self, cores: Sequence[int] = ()) -> None:
         """Start the worker on the given cores and keep it alive until `close`."""
+        self._leaving = False
         self._link.start(cores)
 
     def close(self) -> None:
-        """End the worker and the thread that reads it."""
+        """Stop what runs after its step, and all that waits; end the worker and the thread that reads it."""
+        with self._lock:
+            self._leaving = True
+            for work in [work for work in self._works.values() if work.active]:
+                if work.id != self._current:
+                    self._queue.remove(work.id)
+                    self._end(work, "stopped", NOT_BEGUN)
+                elif work.state == "running":
+                    self._link.tell({"do": "stop", "id": work.id})
+        self._wait_for_step()
         self._link.close()
+
+    def _wait_for_step(self) -> None:
+        end = time.monotonic() + STEP_S
+        while self._link.up and time.monotonic() < end:
+            work = self._works.get(self._current or "")
+            if work is None or work.state != "running":
+                return
+            time.sleep(0.02)
 
     # --- what pages and routes call ------------------------------------------------------------------------
 
@@ -112,11 +135,14 @@ class Hub:
 
     def _wait_in_line(self, work: Work) -> str:
         with self._lock:
+            if self._leaving:
+                raise KvvizError("the server is being ended; it takes no more runs")
             self._check_room(work.made_by)
             self._works[work.id] = work
             self._forget()
             work.course.foresee(self.device)
             self._queue.add(work.id, work.made_by)
+            event(log, "work_queued", **work.told())
             self._changed()
             self._link.wake()
             self._next()
@@ -263,6 +289,8 @@ class Hub:
         self.version += 1
 
     def _end(self, work: Work, state: str, message: str = "") -> None:
+        seconds = None if work.begun is None else round(self._clock() - work.begun, 3)
+        event(log, "work_ended", id=work.id, state=state, was=work.state, seconds=seconds, records=len(work.records))
         work.state, work.message = state, message
         work.records.append(json.dumps({"t": state, "message": message}))
         self._changed()
@@ -281,6 +309,7 @@ class Hub:
             if kind == "hello":
                 self.device = json.loads(body)
                 self.worker_state = "ready"
+                event(log, "worker_ready", device=self.device.get("device_name"))
                 for name in self._queue.order():
                     self._works[name].course.foresee(self.device)
             if kind in ("hello", "held"):
@@ -303,6 +332,8 @@ class Hub:
         else:
             work.state = "loading" if kind in ("loading", "download") else "running"
             now = self._clock()
+            if work.begun is None:
+                event(log, "work_begun", id=work.id)
             work.begun = now if work.begun is None else work.begun
             if work.course is not None:
                 work.course.note(kind, body, now)
@@ -310,6 +341,8 @@ class Hub:
 
     def _finish(self, work: Work, state: str, message: str = "") -> None:
         self._current = None
+        if state == "stopped" and self._leaving:
+            message = LEFT
         if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
             self._experience.note(work.course.whole, work.course.took(self._clock()))
@@ -344,7 +377,9 @@ class Hub:
             self.held_by = ""
             if self._current is not None:
                 work, self._current = self._works[self._current], None
-                if work.state == "queued":  # handed over, but never begun
+                if self._leaving:
+                    self._end(work, "stopped", NOT_BEGUN if work.state == "queued" else LEFT)
+                elif work.state == "queued":  # handed over, but never begun
                     self._queue.put_back(work.id, work.made_by)
                 else:
                     self._end(work, "failed", why_it_ended(code))

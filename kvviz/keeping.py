@@ -11,6 +11,7 @@ from functools import partial
 
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
+from kvviz.logs import event
 from kvviz.runs import Store
 from kvviz.sweeps import PRESETS, SweepSpec
 from kvviz.works import Work
@@ -39,7 +40,8 @@ class Keeper:
     def close(self) -> None:
         """Write what is left, and end."""
         self._closing.set()
-        self._thread.join(timeout=10)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=5)
         self._hub.recall = None
 
     def _run(self) -> None:
@@ -61,7 +63,7 @@ class Keeper:
             return True
         except KvvizError as error:
             if str(error) != self.problem:
-                log.warning("runs are not being kept: %s", error)
+                event(log, "store_failed", logging.WARNING, kind=type(error.__cause__).__name__)
             self.problem = str(error)
             return False
 
@@ -95,7 +97,7 @@ class Keeper:
             work.records = self._open().records(work_id)
             work.document = self._open().document(work_id)
         except KvvizError as error:
-            log.warning("run %s can't be read: %s", work_id, error)
+            event(log, "run_unreadable", logging.WARNING, id=work_id, kind=type(error.__cause__).__name__)
             return None
         if stored.state == "interrupted":
             work.records.append(json.dumps({"t": "stopped", "message": "the server ended in the middle of this run"}))

@@ -11,6 +11,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Protocol
 
+from kvviz.logs import event
+
 log = logging.getLogger("kvviz.worker")
 
 LOOK = 0.25  # seconds between two looks at the hub's clock while the worker says nothing
@@ -62,7 +64,10 @@ class WorkerLink:
         if self.process is not None:
             self.process.terminate()
         if self._thread is not None:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=1)
+            if self._thread.is_alive():  # in the middle of a step that does not end
+                self.kill()
+                self._thread.join(timeout=2)
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message; a pipe that breaks here is noticed by the thread that reads it."""
@@ -107,6 +112,7 @@ class WorkerLink:
             command = self.command(theirs.fileno(), self._cores)
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._pipe = ours
+        event(log, "worker_started", pid=self.process.pid)
 
     def _read(self) -> bool:
         """Read until the worker goes; True if it ever said hello."""
@@ -129,7 +135,10 @@ class WorkerLink:
         self._pipe.close()
         self._pipe = None
         self._listener.turned("off" if self._closing.is_set() else "restarting")
-        self._listener.gone(self.process.wait())
+        code = self.process.wait()
+        if not self._closing.is_set():
+            event(log, "worker_ended", logging.WARNING, status=code)
+        self._listener.gone(code)
 
 
 def why_it_ended(code: int) -> str:

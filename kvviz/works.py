@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvviz.catalog import models
 from kvviz.foresight import Course
 from kvviz.looks import LookSpec
 from kvviz.ownership import NOBODY
@@ -44,6 +45,15 @@ class Work:
         if self.spec is not None:
             return self.spec.to_dict()
         return json.loads(self.records[0]).get("spec", {}) if self.records else {}
+
+    def told(self) -> dict[str, Any]:
+        """What a log may hold of it: its id and numbers. A model that is no catalog id may be someone's path."""
+        fields: dict[str, Any] = {"id": self.id, "kind": self.kind}
+        if isinstance(self.spec, ComparisonSpec):
+            model = self.spec.model if self.spec.model in models() else "of the user's own"
+            fields |= {"model": model, "modes": list(self.spec.modes), "new_tokens": self.spec.new_tokens}
+            fields |= {"batch": self.spec.batch, "repeats": self.spec.repeats}
+        return fields
 
     @property
     def active(self) -> bool:

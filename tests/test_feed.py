@@ -121,8 +121,8 @@ def test_a_viewer_that_leaves_is_forgotten(client):
     running(client.hub, 1)
     with client.websocket_connect("/kv/feed") as socket:
         receive(socket)
-        assert client.get("/kv/health").json()["viewers"] == 1
-    assert client.get("/kv/health").json()["viewers"] == 0
+        assert client.get("/healthz").json()["viewers"] == 1
+    assert client.get("/healthz").json()["viewers"] == 0
 
 
 def test_a_slow_viewer_is_dropped_and_can_come_back(hub_without_worker):

@@ -11,8 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
-    {"errors", "palette", "frontdoor", "letters", "queueing", "ownership", "workerlink"},
-    {"catalog", "records", "precision", "checks", "hashing", "home"},
+    {"errors", "palette", "frontdoor", "letters", "queueing", "ownership"},
+    {"logs"},
+    {"catalog", "records", "precision", "checks", "hashing", "home", "leaving", "workerlink"},
     {"fields", "settings"},
     {"patterns"},
     {"layers"},
@@ -28,7 +29,7 @@ FLOORS = [
     {"mistiming"},
     {"comparing", "runs", "sweeping", "sweeptext", "works", "looking"},
     {"worker", "hub", "headless", "versus"},
-    {"keeping"},
+    {"keeping", "health"},
     {"feed", "cli"},
     {"ui"},
 ]

@@ -98,7 +98,7 @@ def test_a_store_that_fails_is_said_once_and_tried_again(hub_without_worker, sto
     own = submit(hub_without_worker)
     keeper.flush()
     keeper.flush()
-    assert keeper.problem == "the disk is full" and caplog.text.count("the disk is full") == 1
+    assert keeper.problem == "the disk is full" and caplog.text.count("store_failed") == 1
     broken[0] = False
     keeper.flush()
     assert keeper.problem == "" and store.get(own) is not None

@@ -1,11 +1,13 @@
 """`python -m kvviz.worker FD CORES`: started by the hub, never by hand."""
 
 import os
+import signal
 import sys
 
 from kvviz.measure import pin
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches a whole group: the server tells its worker to stop
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # torch's profiler would write each start into the server's log
     pin([int(core) for core in sys.argv[2].split(",") if core])  # before torch counts the cores
     from kvviz.worker.loop import main

@@ -4,11 +4,12 @@ A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub pa
 """
 
 import json
+import logging
 import os
 import queue
-import sys
+import signal
 import threading
-import traceback
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from kvviz.device import device_memory, device_name, measure_rates, pick_device, set_threads
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
+from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
 from kvviz.looks import LookSpec
 from kvviz.memory import human
@@ -26,6 +28,8 @@ from kvviz.records import ComparisonSpec
 from kvviz.sweeping import perform_sweep
 from kvviz.sweeps import SweepSpec
 
+log = logging.getLogger("kvviz.worker")
+
 
 class Worker:
     """One engine, one pipe. A second thread only listens, so that a stop is seen between two steps."""
@@ -33,17 +37,22 @@ class Worker:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._engine = Engine()
-        self._jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()  # a signal may put into it
         self._stopped: set[str] = set()
+        self._leaving = False
 
     def run(self) -> None:
-        """Serve until the hub goes away."""
+        """Serve until the hub goes away, or a SIGTERM: then the step under way is the last."""
         threading.Thread(target=self._listen, daemon=True).start()
         self._device = hello()
         self._send("-", self._device)
-        while True:
-            job = self._jobs.get()
+        signal.signal(signal.SIGTERM, self._leave)
+        while (job := self._jobs.get()) is not None and not self._leaving:
             self._perform(job)
+
+    def _leave(self, *_: Any) -> None:
+        self._leaving = True
+        self._jobs.put(None)
 
     def _listen(self) -> None:
         while True:
@@ -57,7 +66,7 @@ class Worker:
                 self._jobs.put(message)
 
     def _perform(self, job: dict[str, Any]) -> None:
-        comparison_id = job["id"]
+        comparison_id, begun = job["id"], time.monotonic()
         try:
             for record in {"sweep": self._sweep, "look": self._look}.get(job["do"], self._compare)(job):
                 self._send(comparison_id, record)
@@ -67,12 +76,16 @@ class Worker:
             self._send(comparison_id, {"t": "failed", "message": str(error)})
         except Exception as error:
             self._send(comparison_id, {"t": "failed", "message": explained(error)})
+        event(log, "work_left", id=comparison_id, seconds=round(time.monotonic() - begun, 3))
+
+    def _should_stop(self, work_id: str) -> bool:
+        return self._leaving or work_id in self._stopped
 
     def _compare(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         work = ComparisonSpec.from_dict(job["spec"])
         yield {"t": "loading"}
         loaded = self._engine.get(work, lambda record: self._send(job["id"], record))
-        yield from perform(work, loaded, comparison_id=job["id"], should_stop=lambda: job["id"] in self._stopped)
+        yield from perform(work, loaded, comparison_id=job["id"], should_stop=lambda: self._should_stop(job["id"]))
 
     def _look(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         spec = LookSpec.from_dict(job["spec"])
@@ -89,7 +102,7 @@ class Worker:
             sweep_id=job["id"],
             done=job["done"],
             device=self._device,
-            should_stop=lambda: job["id"] in self._stopped,
+            should_stop=lambda: self._should_stop(job["id"]),
         )
 
     def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
@@ -98,9 +111,12 @@ class Worker:
 
 
 def explained(error: Exception) -> str:
-    """An unforeseen error as a sentence; its traceback goes to the log. Says where the memory ran out, if it did."""
+    """An unforeseen error as a sentence; what it was and where goes to the log.
+
+    Where the memory ran out, it says so.
+    """
     if not is_out_of_memory(error):
-        traceback.print_exc(file=sys.stderr)
+        log.error("work_failed", exc_info=error)
         first = str(error).strip().splitlines()[:1]
         return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
     where = next((note for note in getattr(error, "__notes__", ())), "this comparison")
@@ -135,9 +151,10 @@ def hello() -> dict[str, Any]:
 
 def main(descriptor: int) -> None:
     """Serve the hub behind an inherited pipe."""
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    set_up("worker")
     set_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)
     Worker(Connection(descriptor)).run()

@@ -41,7 +41,7 @@ class Server:
             self.process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=log, stderr=log)
 
     def health(self) -> str:
-        with urllib.request.urlopen(f"{self.url}/kv/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as answer:
             return answer.read().decode()
 
     def wait(self) -> None:
@@ -115,4 +115,4 @@ def open_page(chromium, server):
     assert complaints == []
     log = server.log.read_text()[before:]
     assert "Traceback" not in log
-    assert "Error" not in log
+    assert "Error" not in log and '"error"' not in log
