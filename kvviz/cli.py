@@ -15,7 +15,7 @@ import typer
 
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
-from kvviz.headless import asked_for, carry_out, open_journal, settle
+from kvviz.headless import Halted, asked_for, carry_out, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
@@ -357,21 +357,42 @@ def _perform(work: ComparisonSpec) -> Any:
     from tqdm import tqdm
 
     from kvviz.engine import Engine
+    from kvviz.leaving import told_to_stop
     from kvviz.modes import mode_named
-    from kvviz.perform import perform
+    from kvviz.perform import Stopped, perform
 
     for name in work.modes:
         mode_named(name)
     loaded = Engine().get(work)
     steps = len(work.modes) * work.new_tokens * (work.warmup + work.repeats)
     records: list[dict[str, Any]] = []
-    bar = None
-    for record in perform(work, loaded, comparison_id=new_id()):
-        bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # not before the work is accepted
-        bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
-        records.append(record)
+    bar, run_id = None, new_id()
+    with told_to_stop() as told:
+        try:
+            for record in perform(work, loaded, comparison_id=run_id, should_stop=lambda: bool(told)):
+                bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # the work is accepted now
+                bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
+                records.append(record)
+        except Stopped:
+            bar.close()
+            raise Halted(told[0], _keep_part(run_id, work, records)) from None
     bar.close()
     return _finished(records)
+
+
+def _keep_part(run_id: str, work: ComparisonSpec, records: list[dict[str, Any]]) -> str:
+    """Keep what a run had measured when it was stopped, where there is a store; what was done in a sentence."""
+    if find_spec("sqlalchemy") is None:
+        return "the run was stopped; nothing of it is kept"
+    message = "it was stopped on the command line; what it had measured until then is kept"
+    try:
+        store = _store()
+        store.begin(run_id, work.to_dict(), origin="run")
+        store.append(run_id, [json.dumps(record) for record in [*records, {"t": "stopped", "message": message}]])
+        store.finish(run_id, "stopped", message=message)
+    except KvvizError as error:
+        return f"the run was stopped; it was not kept: {error}"
+    return f"the run was stopped; what it had measured is kept as {run_id}"
 
 
 def _finished(records: list[dict[str, Any]]) -> Any:
@@ -452,6 +473,9 @@ def main() -> None:
         _refuse(str(error))
     except UsageError as error:
         _refuse(error.format_message())
+    except Halted as halted:
+        print(f"kvviz: {halted}", file=sys.stderr)
+        raise SystemExit(halted.status) from None
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     raise SystemExit(status if isinstance(status, int) else 0)

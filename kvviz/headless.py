@@ -13,6 +13,7 @@ from typing import Any
 
 from kvviz import journal
 from kvviz.errors import KvvizError
+from kvviz.leaving import told_to_stop
 from kvviz.sweeps import PRESETS, SweepSpec, find_sources, lasting, preset_spec
 
 Record = dict[str, Any]
@@ -78,23 +79,43 @@ def here(spec: SweepSpec) -> dict[str, Any]:
 def carry_out(spec: SweepSpec, done: list[Record], path: Path | None) -> Record:
     """Measure a sweep in this process; every record goes to the journal as it comes. Returns its document.
 
-    Raises KvvizError with the first cell's sentence where none could be done.
+    Raises KvvizError with the first cell's sentence where none could be done, Halted when a signal ends it.
     """
     find_sources(spec)
     settle()
 
     from kvviz.engine import Engine
+    from kvviz.proof import Stopped
     from kvviz.sweeping import perform_sweep
 
     bar = _Bar()
-    for record in perform_sweep(spec, Engine(), sweep_id=secrets.token_hex(6), done=done):
-        if path is not None:
-            journal.write(path, record)
-        bar.show(record)
+    with told_to_stop() as told:
+        work = perform_sweep(spec, Engine(), sweep_id=secrets.token_hex(6), done=done, should_stop=lambda: bool(told))
+        try:
+            for record in work:
+                if path is not None:
+                    journal.write(path, record)
+                bar.show(record)
+        except Stopped:
+            raise Halted(told[0], _how_to_resume(path)) from None
     document = record["document"]
     if not document["rows"]:
         raise KvvizError(document["failed"][0]["message"])
     return document
+
+
+class Halted(Exception):
+    """A signal has ended a measurement: its number, and a sentence on what is kept."""
+
+    def __init__(self, number: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = 128 + number
+
+
+def _how_to_resume(path: Path | None) -> str:
+    if path is None:
+        return "the sweep was stopped and nothing of it is kept; with --resume FILE its passes would be"
+    return f"the sweep was stopped; its passes are in {path}, and `kvviz sweep --resume {path}` goes on from there"
 
 
 class _Bar:

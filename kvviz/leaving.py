@@ -1,4 +1,4 @@
-"""Leaving on SIGTERM and SIGINT: what is under way is finished and saved before the server lets its viewers go.
+"""Leaving on SIGTERM and SIGINT: the step under way is finished, and what was measured is saved, before a process goes.
 
 Standard library only.
 """
@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from kvviz.logs import event
@@ -24,6 +25,30 @@ def leave_quietly() -> None:
     """A process that is told to end before or after it serves ends with status 0, without a traceback."""
     for number in SIGNALS:
         signal.signal(number, lambda *_: sys.exit(0))
+
+
+@contextmanager
+def told_to_stop() -> Iterator[list[int]]:
+    """A list that holds the signal once one has come; a second one ends the process as it always would."""
+    told: list[int] = []
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, _: FrameType | None) -> None:
+        told.append(number)
+        restore()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, note)
+    try:
+        yield told
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            restore()
 
 
 def finish_first(finish: Callable[[], None], at_most: float = AT_MOST) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from kvviz.journal import read
 from kvviz.runs import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,3 +158,54 @@ def check_log(text, server):
     assert (ended[0]["id"], ended[0]["state"]) == (server.failed, "failed")
     assert {line["id"] for line in ended} == {server.failed, server.running, server.waiting}
     assert all(line["seconds"] > 0 for line in ended if line["was"] == "running")
+
+
+def halted(arguments, home, number, ready):
+    """A command that is sent a signal once `ready` says so; gives (status, standard error)."""
+    environment = {**os.environ, "KVVIZ_HOME": str(home)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvviz", *arguments],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        ready(process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert out == "", "no document of what has not ended"
+    return process.returncode, err
+
+
+def steps_are_done(process):
+    seen = ""
+    while not re.search(r"\| [1-9]\d*/", seen):
+        seen += process.stderr.read(1)
+
+
+def test_a_headless_run_keeps_what_it_had_measured(tmp_path):
+    arguments = ["run", "--model", "tiny-gpt2", "--new-tokens", "900", "--repeats", "50"]
+    status, err = halted(arguments, tmp_path, signal.SIGTERM, steps_are_done)
+    assert status == 128 + signal.SIGTERM and "Traceback" not in err
+    store = Store(tmp_path / "kvviz.sqlite")
+    (kept,) = store.find()
+    assert kept.state == "stopped" and f"is kept as {kept.id}" in err
+    records = [json.loads(text)["t"] for text in store.records(kept.id)]
+    assert records[0] == "started" and "proof" in records and records[-1] == "stopped"
+    store.close()
+
+
+def test_a_headless_sweep_goes_on_from_its_journal(tmp_path):
+    journal = tmp_path / "sweep.jsonl"
+    arguments = ["sweep", "--model", "tiny-gpt2", "--prompt-tokens", "8,16", "--new-tokens", "30", "--repeats", "50"]
+
+    def passes_are_there(process):
+        while not (journal.exists() and journal.read_text().count('"cell_pass"') >= 4):
+            assert process.poll() is None
+            time.sleep(0.01)
+
+    status, err = halted([*arguments, "--resume", str(journal)], tmp_path, signal.SIGINT, passes_are_there)
+    assert status == 128 + signal.SIGINT and "Traceback" not in err
+    assert f"kvviz sweep --resume {journal}" in err
+    assert journal.read_text().endswith("\n"), "no line is torn"
+    assert sum(record["t"] == "cell_pass" for record in read(journal)) >= 4
