@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kvviz import classroom
 from kvviz.catalog import models as catalog_models
 from kvviz.errors import KvvizError
 from kvviz.headless import Halted, asked_for, carry_out, open_journal, settle
@@ -20,7 +21,7 @@ from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling, new_id
-from kvviz.sources import BUNDLED, Source, find_source, looks_like_hub_id
+from kvviz.sources import Source, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
 from kvviz.sweeptext import sweep_text
@@ -52,7 +53,7 @@ def models_command(as_json: AsJson = False) -> None:
             "title": row.title,
             "layers": ModelSpec.from_config(row.config).decoder_layers,
             "params": row.params,
-            "weights": "bundled" if (BUNDLED / row.id / "config.json").is_file() else "random",
+            "weights": stored_weights(row.id),
             "source": row.source,
         }
         for row in catalog_models().values()
@@ -61,7 +62,8 @@ def models_command(as_json: AsJson = False) -> None:
         _print_json({"models": rows})
         return
     for row in rows:
-        typer.echo(f"{row['id']:<20}{row['title']:<34}{row['layers']:>4} layers {row['params']:>16,} parameters")
+        size = f"{row['layers']:>4} layers {row['params']:>16,} parameters"
+        typer.echo(f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}")
 
 
 Tokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]
@@ -448,6 +450,9 @@ def sweep(
         _print_json(document)
     else:
         typer.echo(sweep_text(document))
+
+
+app.command("pull")(classroom.pull)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

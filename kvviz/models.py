@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.errors import ConfigError, KvvizError
+from kvviz.pulled import MANIFEST, read_manifest
 from kvviz.sources import Source
 from kvviz.spec import ModelSpec
 from kvviz.text import ByteCodec, Codec, TokenizerCodec
@@ -57,6 +58,8 @@ def load(
     """Load a source's weights, or draw them where they are random. Raises KvvizError with one sentence."""
     if source.weights == "hub":
         source = replace(source, folder=_downloaded(source, progress))
+    if source.weights == "local" and (source.folder / MANIFEST).is_file():
+        read_manifest(source.folder).check_sums()
     model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
     return Loaded(
@@ -234,7 +237,8 @@ def _why_not(source: Source, error: Exception) -> str:
                 "take a catalog model with random weights, or a local folder"
             )
         return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
-    return f"the weights in {source.folder} can't be loaded: {_first_line(error)}"
+    why = _first_line(error).replace(str(source.folder), source.model)  # where a server keeps its models is its affair
+    return f"the weights of {source.model} can't be loaded: {why}"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """What the person who runs a server may set: one file, `kvviz.toml`, and KVVIZ_PUBLIC=1 for a server open to all.
 
+KVVIZ_MODELS names the folder of models that `kvviz pull` made.
+
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` lowers the limits
 that the file does not name. Standard library only.
 """
@@ -50,11 +52,15 @@ PUBLIC = Limits(
 
 @dataclass(frozen=True)
 class Settings:
-    """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name."""
+    """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name.
+
+    `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
+    """
 
     public: bool = False
     limits: Limits = Limits()
     hub_models: tuple[str, ...] = ()
+    models: Path | None = None
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -63,14 +69,16 @@ def read_settings(text: str, *, public: bool) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise KvvizError(f"kvviz.toml can't be read: {error}") from error
-    _known(data, {"public", "limits", "hub_models"}, "kvviz.toml")
+    _known(data, {"public", "limits", "hub_models", "models"}, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
     ids = _checked(data.get("hub_models", []), list, "hub_models", "a list of Hugging Face ids, owner/name")
     for name in ids:
         _checked(name, str, "hub_models", "a list of Hugging Face ids, owner/name")
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
     _known(given, {field.name for field in fields(Limits)}, "[limits] of kvviz.toml")
-    return Settings(public, _with(PUBLIC if public else Limits(), given), tuple(ids))
+    folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
+    models = Path(folder).expanduser() if folder else None
+    return Settings(public, _with(PUBLIC if public else Limits(), given), tuple(ids), models)
 
 
 def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:
@@ -102,12 +110,21 @@ def load_settings() -> Settings:
     public = os.environ.get("KVVIZ_PUBLIC", "").strip().lower() not in ("", "0", "false", "no")
     given = os.environ.get("KVVIZ_SETTINGS")
     path = Path(given).expanduser() if given else home() / "kvviz.toml"
-    if not given and not path.is_file():
-        return read_settings("", public=public)
     try:
-        return read_settings(path.read_text(encoding="utf-8"), public=public)
+        text = path.read_text(encoding="utf-8") if given or path.is_file() else ""
+        return _with_folder(read_settings(text, public=public), path.parent)
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
+
+
+def _with_folder(read: Settings, beside: Path) -> Settings:
+    """The folder of models as a path: KVVIZ_MODELS, else what the file names, beside it unless it is absolute."""
+    given = os.environ.get("KVVIZ_MODELS")
+    folder = Path(given).expanduser().absolute() if given else read.models and (beside / read.models).absolute()
+    if folder and not folder.is_dir():
+        named = "KVVIZ_MODELS" if given else "models in kvviz.toml"
+        raise KvvizError(f"{named} is {str(folder)[:200]}, and there is no such folder; `kvviz pull` makes one")
+    return replace(read, models=folder or None)
 
 
 @lru_cache(maxsize=1)

@@ -4,13 +4,14 @@ import json
 import math
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvviz.catalog import HERE as CATALOG
 from kvviz.catalog import models, near
 from kvviz.errors import KvvizError
+from kvviz.pulled import Pulled, find_pulled
 from kvviz.spec import ModelSpec
 
 BUNDLED = CATALOG / "bundled"
@@ -47,6 +48,8 @@ def find_source(model: str, weights: str = "auto") -> Source:
         raise KvvizError("a model name holds no null bytes")
     if model in models():
         return _from_catalog(model, weights)
+    if weights in ("auto", "local") and (found := find_pulled(model)) is not None:
+        return _from_pulled(found, Source(model, model.rpartition("/")[2], "local"))
     try:
         path = Path(model).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -83,15 +86,36 @@ def _from_catalog(model: str, weights: str) -> Source:
             folder=folder,
             params=_stored_params(folder),
         )
+    if weights in ("auto", "local") and (found := find_pulled(model)) is not None:
+        return _from_pulled(found, Source(**known, weights="local", params=row.params))
     if weights == "bundled":
         raise KvvizError(f"{model} does not come with kvviz; --weights random builds it with random weights")
     if weights == "local":
-        raise KvvizError(f"{model} is a catalog id; for local weights give the folder that holds them")
+        raise KvvizError(
+            f"{model} is a catalog id, and no weights of it are in a folder of models (`kvviz pull`); for others give "
+            "the folder that holds them"
+        )
     if weights == "hub":
         if row.hub is None:
             raise KvvizError(f"{model} has no Hugging Face id in the catalog; give the id itself, owner/name")
         return Source(**known, weights="hub", config=row.config, hub=row.hub, params=row.params)
     return Source(**known, weights="random", config=row.config, params=row.params)
+
+
+def _from_pulled(found: Pulled, known: Source) -> Source:
+    """A model of the folder that `kvviz pull` made. Its files' sums are looked at when it is loaded."""
+    found.check_sizes()
+    config = _read_config(found.folder)
+    params = known.params or _stored_params(found.folder)
+    origin = f"https://huggingface.co/{found.repo}" if found.repo else known.origin
+    return replace(known, config=config, folder=found.folder, params=params, origin=origin)
+
+
+def stored_weights(model: str) -> str:
+    """Which weights `auto` takes of a catalog model: bundled, local or random."""
+    if (BUNDLED / model / "config.json").is_file():
+        return "bundled"
+    return "random" if find_pulled(model) is None else "local"
 
 
 def _from_folder(folder: Path, weights: str) -> Source:

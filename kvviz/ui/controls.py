@@ -12,7 +12,7 @@ from kvviz.limits import check_comparison
 from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
-from kvviz.sources import BUNDLED, find_source, looks_like_hub_id
+from kvviz.sources import find_source, looks_like_hub_id, stored_weights
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 PROMPTS = {
@@ -34,7 +34,7 @@ class Choice:
 
 def default_model() -> str:
     """A trained model where one comes with kvviz, else GPT-2's true shape."""
-    return next((row for row in models() if (BUNDLED / row / "config.json").is_file()), "gpt2")
+    return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
 
 
 def choose(hub: Hub) -> Choice:
@@ -93,7 +93,8 @@ def _label(name: str) -> str:
     if name == OWN:
         return OWN
     row = models()[name]
-    return f"{row.title} · {_millions(row.params)}"
+    trained = "" if stored_weights(name) == "random" else " · trained weights"
+    return f"{row.title} · {_millions(row.params)}{trained}"
 
 
 def _millions(params: int) -> str:
@@ -132,7 +133,8 @@ def _settings() -> dict[str, Any]:
         "Weights",
         ["auto", "random", "hub"],
         key="weights",
-        help="auto: trained weights where they come with kvviz, else seeded random ones; it never uses the network. "
+        help="auto: trained weights where they come with kvviz or lie on this server, else seeded random ones; "
+        "it never uses the network. "
         "hub: fetched from the Hugging Face Hub.",
     )
     six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")

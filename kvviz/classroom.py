@@ -1,0 +1,47 @@
+"""The commands for before a lesson: `pull` a folder of models, see whether a server is `ready`."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvviz import pull as pulling
+from kvviz.memory import human
+from kvviz.pulled import Pulled
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def pull(
+    models: Annotated[list[str], typer.Argument(help="Catalog ids or Hugging Face ids, owner/name.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder; models that it has stay there.")],
+    as_json: AsJson = False,
+) -> None:
+    """Fetch models into one folder that a server without a network takes: safetensors, tokenizer, checksums."""
+    orders = [pulling.order(model, output) for model in dict.fromkeys(models)]
+    missing = pulling.check_room(orders, output)
+    with _bar(missing) as bar:
+        done = [pulling.carry_out(order, bar.update) for order in orders]
+    if as_json:
+        print(json.dumps({"folder": str(output.absolute()), "models": [_told(model) for model in done]}))
+        return
+    for model in done:
+        whence = f"{model.repo} at {(model.revision or '')[:8]}" if model.repo else "comes with kvviz"
+        licence = f"licence {model.licence}" if model.licence else "no licence stated"
+        typer.echo(f"{model.model}: {human(model.size)} in {model.folder} ({whence}, {licence})")
+    typer.echo(f"A server takes them with KVVIZ_MODELS={output.absolute()}")
+
+
+def _told(model: Pulled) -> dict[str, Any]:
+    return {**asdict(model), "folder": str(model.folder.absolute())}
+
+
+def _bar(missing: int) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(
+        total=missing, unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr, leave=False, disable=not missing
+    )
