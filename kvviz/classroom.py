@@ -1,6 +1,7 @@
 """The commands for before a lesson: `pull` a folder of models, see whether a server is `ready`."""
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from kvviz import pull as pulling
+from kvviz.errors import KvvizError
 from kvviz.memory import human
 from kvviz.pulled import Pulled
+from kvviz.ready import Readiness
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -33,6 +36,33 @@ def pull(
         licence = f"licence {model.licence}" if model.licence else "no licence stated"
         typer.echo(f"{model.model}: {human(model.size)} in {model.folder} ({whence}, {licence})")
     typer.echo(f"A server takes them with KVVIZ_MODELS={output.absolute()}")
+
+
+def ready(
+    models: Annotated[str | None, typer.Option(help="Separated by commas; else all with trained weights.")] = None,
+    students: Annotated[int, typer.Option(help="How many will press Run.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Check a server before a lesson: device, disk, models, port, times; status 1 if it is not ready."""
+    names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
+    found = Readiness(names, students, os.environ.get("HOST", "127.0.0.1"), _port())
+    for check in found.checks():
+        if not as_json:
+            typer.echo(f"{'✓' if check.ok else '✗'} {check.name}: {check.says}")
+            if not check.ok:
+                typer.echo(f"    {check.do}")
+    if as_json:
+        print(json.dumps(found.document()))
+    else:
+        typer.echo("ready" if found.ready else "not ready: see the lines with ✗")
+    raise typer.Exit(0 if found.ready else 1)
+
+
+def _port() -> int:
+    given = os.environ.get("PORT", "8501")
+    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
+        raise KvvizError(f"PORT is {given[:20]!r}; it is a number from 1 to 65,535")
+    return int(given)
 
 
 def _told(model: Pulled) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from kvviz.sources import Source, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
 from kvviz.sweeptext import sweep_text
+from kvviz.text import STORY
 from kvviz.views import VIEWS
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -329,9 +330,6 @@ def _pin_or_check(document: dict[str, Any], pin: bool, expected: dict[str, Any] 
             raise typer.Exit(1)
 
 
-DEFAULT_PROMPT = "Once upon a time there was a little"
-
-
 def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | None:
     if sum(given is not None for given in (text, file, tokens)) > 1:
         raise KvvizError("give one of --prompt, --prompt-file and --prompt-tokens")
@@ -340,7 +338,7 @@ def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | No
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise KvvizError(f"{file} can't be read as UTF-8 text ({type(error).__name__})") from error
-    return text if text is not None or tokens is not None else DEFAULT_PROMPT
+    return text if text is not None or tokens is not None else STORY
 
 
 def _model_argument(model: str, stack: ExitStack) -> str:
@@ -453,6 +451,7 @@ def sweep(
 
 
 app.command("pull")(classroom.pull)
+app.command("ready")(classroom.ready)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

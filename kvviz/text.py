@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from kvviz.errors import KvvizError
 
+STORY = "Once upon a time there was a little"  # the prompt where none is given: what the trained small models can go on
+
 
 class Codec(Protocol):
     """Text to token ids and back. `note` is the sentence a page shows about it, empty where none is needed."""

@@ -29,7 +29,7 @@ FLOORS = [
     {"mistiming"},
     {"comparing", "runs", "sweeping", "sweeptext", "works", "looking"},
     {"worker", "hub", "headless", "versus"},
-    {"keeping", "health"},
+    {"keeping", "health", "ready"},
     {"feed", "classroom"},
     {"cli"},
     {"ui"},

@@ -13,10 +13,11 @@ from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
 from kvviz.sources import find_source, looks_like_hub_id, stored_weights
+from kvviz.text import STORY
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 PROMPTS = {
-    "A story": "Once upon a time there was a little",
+    "A story": STORY,
     "Inference": "The transformer architecture revolutionized NLP because",
     "Code": "def fibonacci(n):\n    ",
     "A long one": "The cache holds what the model has already read. " * 6,
