@@ -21,7 +21,7 @@ from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling, new_id
-from kvviz.sources import Source, find_source, looks_like_hub_id, stored_weights
+from kvviz.sources import Source, beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
 from kvviz.sweeptext import sweep_text
@@ -59,12 +59,23 @@ def models_command(as_json: AsJson = False) -> None:
         }
         for row in catalog_models().values()
     ]
+    rows += [_pulled_row(name) for name in beside_catalog()]
     if as_json:
         _print_json({"models": rows})
         return
     for row in rows:
-        size = f"{row['layers']:>4} layers {row['params']:>16,} parameters"
+        size = f"{row['layers'] or '?':>4} layers {row['params'] or 0:>16,} parameters"
         typer.echo(f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}")
+
+
+def _pulled_row(name: str) -> dict[str, Any]:
+    """A model that was pulled and is in no catalog; one with a broken file is refused in a sentence when it is used."""
+    try:
+        source = find_source(name)
+        told = {"family": source.config["model_type"], "layers": source.spec.decoder_layers, "params": source.params}
+    except KvvizError:
+        told = {"family": None, "layers": None, "params": None}
+    return {"id": name, "title": name, "weights": "local", "source": f"https://huggingface.co/{name}", **told}
 
 
 Tokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]

@@ -117,6 +117,12 @@ def find_pulled(model: str) -> Pulled | None:
     return _index(_stamp(folder)).get(model)
 
 
+def pulled_ids() -> list[str]:
+    """The ids under which the folder's models were pulled."""
+    folder = settings().models
+    return [] if folder is None else sorted({found.model for found in _index(_stamp(folder)).values()})
+
+
 def _stamp(folder: Path) -> tuple[tuple[Path, int], ...]:
     """The models' folders with their manifests' times: what the index below depends on."""
     found = []

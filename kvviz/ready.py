@@ -24,7 +24,7 @@ from kvviz.memory import human
 from kvviz.plan import needs, seconds
 from kvviz.records import ComparisonSpec, new_id
 from kvviz.settings import Settings, settings
-from kvviz.sources import find_source, stored_weights
+from kvviz.sources import beside_catalog, find_source, stored_weights
 from kvviz.sweeps import PRESETS, estimate, lasting, preset_spec
 from kvviz.text import STORY
 
@@ -51,7 +51,8 @@ def lesson(model: str) -> ComparisonSpec:
 
 def with_weights() -> list[str]:
     """The models that really write: those that come with kvviz and those of the folder of models."""
-    return [name for name, row in models().items() if not row.has_encoder and stored_weights(name) != "random"]
+    catalog = [name for name, row in models().items() if not row.has_encoder and stored_weights(name) != "random"]
+    return [*catalog, *beside_catalog()]
 
 
 class Readiness:

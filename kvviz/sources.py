@@ -11,7 +11,7 @@ from typing import Any
 from kvviz.catalog import HERE as CATALOG
 from kvviz.catalog import models, near
 from kvviz.errors import KvvizError
-from kvviz.pulled import Pulled, find_pulled
+from kvviz.pulled import Pulled, find_pulled, pulled_ids
 from kvviz.spec import ModelSpec
 
 BUNDLED = CATALOG / "bundled"
@@ -116,6 +116,11 @@ def stored_weights(model: str) -> str:
     if (BUNDLED / model / "config.json").is_file():
         return "bundled"
     return "random" if find_pulled(model) is None else "local"
+
+
+def beside_catalog() -> list[str]:
+    """The models of the folder that no catalog id names: owner/name."""
+    return [name for name in pulled_ids() if name not in models()]
 
 
 def _from_folder(folder: Path, weights: str) -> Source:

@@ -357,3 +357,20 @@ def test_the_list_of_models_says_which_have_weights(here, served, capsys):
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)["models"]}
     assert [rows[m]["weights"] for m in ("mini-gpt2", "gpt2", "gpt2-xl")] == ["bundled", "local", "random"]
     assert ["trained" in _label(m) for m in ("mini-gpt2", "gpt2", "gpt2-xl")] == [True, True, False]
+    had("some/parts", here)
+    models_command(as_json=True)
+    (row,) = [row for row in json.loads(capsys.readouterr().out)["models"] if row["id"] == "some/parts"]
+    assert (row["weights"], row["layers"], row["family"]) == ("local", 4, "gpt2")
+
+
+def test_the_live_page_offers_what_was_pulled(here, served, hub_without_worker):
+    from streamlit.testing.v1 import AppTest
+
+    had("some/parts", here)
+    served(here)
+    page = AppTest.from_file(str(ROOT / "kvviz/ui/main.py"), default_timeout=60).run()
+    page = page.switch_page(str(ROOT / "pages/live.py")).run()
+    page.selectbox(key="model").select("some/parts").run()
+    page.button(key="run").click().run()
+    (work,) = hub_without_worker.works()
+    assert (work.spec.model, find_source(work.spec.model, work.spec.weights).weights) == ("some/parts", "local")

@@ -11,8 +11,9 @@ from kvviz.hub import Hub
 from kvviz.limits import check_comparison
 from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
+from kvviz.pulled import find_pulled
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
-from kvviz.sources import find_source, looks_like_hub_id, stored_weights
+from kvviz.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.text import STORY
 
 OWN = "A folder, a config.json or a Hugging Face id …"
@@ -78,7 +79,7 @@ def _model() -> tuple[str, str]:
     ids = [row.id for row in models().values() if not row.has_encoder]
     choice = st.selectbox(
         "Model",
-        [*ids, OWN],
+        [*ids, *beside_catalog(), OWN],
         index=ids.index(default_model()),
         format_func=lambda name: _label(name),
         key="model",
@@ -87,12 +88,15 @@ def _model() -> tuple[str, str]:
         return choice, st.session_state.get("weights", "auto")
     own = st.text_input("Where it is", placeholder="/models/my-gpt, config.json or owner/name", key="own_model").strip()
     weights = st.session_state.get("weights", "auto")
-    return own, "hub" if weights == "auto" and looks_like_hub_id(own) else weights
+    fetch = weights == "auto" and looks_like_hub_id(own) and find_pulled(own) is None
+    return own, "hub" if fetch else weights
 
 
 def _label(name: str) -> str:
     if name == OWN:
         return OWN
+    if name not in models():
+        return f"{name} · trained weights"
     row = models()[name]
     trained = "" if stored_weights(name) == "random" else " · trained weights"
     return f"{row.title} · {_millions(row.params)}{trained}"
