@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -41,7 +40,8 @@ def dashboard(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         if not (ROOT / "app.py").is_file() or find_spec("streamlit") is None:
             raise KvvizError("the dashboard is not installed here; in a checkout of kvviz, `make run` opens it")
-        raise typer.Exit(subprocess.call([sys.executable, str(ROOT / "app.py")], cwd=ROOT))
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, str(ROOT / "app.py")])  # signals reach the server itself
 
 
 @app.command("models")

@@ -26,6 +26,7 @@ def settle() -> None:
     measuring, _ = share_of_cores()
     pin(measuring)
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
 
     from transformers.utils import logging
 

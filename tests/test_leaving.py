@@ -160,6 +160,23 @@ def check_log(text, server):
     assert all(line["seconds"] > 0 for line in ended if line["was"] == "running")
 
 
+def test_the_command_becomes_the_server(tmp_path):
+    """`kvviz` alone opens the dashboard: what ends the command ends the server, with its status."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvviz"],
+        cwd=ROOT, env={**os.environ, "KVVIZ_HOME": str(tmp_path), "PORT": str(port)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert any('"worker_started"' in line for line in process.stderr)
+    process.terminate()
+    assert process.communicate(timeout=60) and process.returncode == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "nobody listens there any more"
+
+
 def halted(arguments, home, number, ready):
     """A command that is sent a signal once `ready` says so; gives (status, standard error)."""
     environment = {**os.environ, "KVVIZ_HOME": str(home)}
@@ -170,7 +187,7 @@ def halted(arguments, home, number, ready):
     try:
         ready(process)
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert out == "", "no document of what has not ended"

@@ -76,7 +76,7 @@ class Worker:
             self._send(comparison_id, {"t": "failed", "message": str(error)})
         except Exception as error:
             self._send(comparison_id, {"t": "failed", "message": explained(error)})
-        event(log, "work_left", id=comparison_id, seconds=round(time.monotonic() - begun, 3))
+        event(log, "work_left", logging.DEBUG, id=comparison_id, seconds=round(time.monotonic() - begun, 3))
 
     def _should_stop(self, work_id: str) -> bool:
         return self._leaving or work_id in self._stopped
