@@ -64,3 +64,14 @@ def test_an_uncaught_exception_is_one_line_without_its_message():
 
 def test_this_process_logs_as_ever():
     assert logging.getLogRecordFactory() is logging.LogRecord
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"), [("KVVIZ_LOG", "xml", "json or text"), ("KVVIZ_MODELS", "/nowhere", "kvviz pull")]
+)
+def test_a_server_that_is_set_up_wrongly_says_so_in_one_line_and_does_not_start(tmp_path, variable, value, says):
+    environment = {**os.environ, "KVVIZ_HOME": str(tmp_path), variable: value}
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and says in done.stderr
