@@ -165,7 +165,7 @@ def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[],
 
     return [
         WebSocketRoute("/kv/feed", socket),
-        Route("/healthz", healthz),
+        *(Route(path, healthz) for path in ("/healthz", "/kv/health")),  # the second is its earlier address
         Mount(assets_url, StaticFiles(directory=assets)),
     ]
 

@@ -383,7 +383,6 @@ class Hub:
                     self._queue.put_back(work.id, work.made_by)
                 else:
                     self._end(work, "failed", why_it_ended(code))
-                log.warning("worker ended with %s during comparison %s", code, work.id)
             self._changed()
 
 

@@ -29,6 +29,9 @@ def test_a_server_that_works(ask, hub_without_worker):
     assert (answer.status_code, told["status"], told["reason"]) == (200, "ok", None)
     assert (told["worker"], told["device"], told["queue"], told["viewers"]) == ("ready", "a test's device", 1, 0)
     assert told["version"] == kvviz.__version__ and told["uptime_s"] >= 0
+    assert TestClient(Starlette(routes=routes(Feed(hub_without_worker), ".", "/x"))).get(
+        "/kv/health"
+    ).json().keys() == (told.keys()), "its earlier address"
     assert "secret" not in answer.text and answer.headers["cache-control"] == "no-store"
 
 
