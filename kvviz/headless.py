@@ -14,7 +14,7 @@ from typing import Any
 from kvviz import journal
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
-from kvviz.sweeps import PRESETS, SweepSpec, find_sources, lasting, preset_spec
+from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
 
 Record = dict[str, Any]
 
@@ -82,7 +82,7 @@ def carry_out(spec: SweepSpec, done: list[Record], path: Path | None) -> Record:
 
     Raises KvvizError with the first cell's sentence where none could be done, Halted when a signal ends it.
     """
-    find_sources(spec)
+    check_sweep(spec)
     settle()
 
     from kvviz.engine import Engine

@@ -14,7 +14,7 @@ from kvviz.catalog import Preset, models, presets
 from kvviz.cost import OPERATIONS_PER_LAYER
 from kvviz.errors import KvvizError
 from kvviz.measure import quartiles
-from kvviz.modes import mode_named
+from kvviz.modes import check_modes, mode_named
 from kvviz.plan import each_pass, needs
 from kvviz.records import ComparisonSpec, Sampling
 from kvviz.report import figures, reference_mode
@@ -149,6 +149,24 @@ def same_work(spec: SweepSpec, other: SweepSpec) -> bool:
 def find_sources(spec: SweepSpec) -> dict[str, Source]:
     """Where each model comes from. Raises KvvizError for one that there is not."""
     return {model: find_source(model, spec.weights) for model in spec.models}
+
+
+def check_sweep(spec: SweepSpec) -> None:
+    """Refuse a sweep of which no model can be decoded in all of its modes, with the first one's sentence.
+
+    Where only some can't, their cells will say so.
+    """
+    refusals = [_refusal(spec, source) for source in find_sources(spec).values()]
+    if all(refusals):
+        raise refusals[0]
+
+
+def _refusal(spec: SweepSpec, source: Source) -> KvvizError | None:
+    try:
+        check_modes(spec.modes, source.config)
+    except KvvizError as error:
+        return error
+    return None
 
 
 # --- presets ---------------------------------------------------------------------------------------------------

@@ -5,9 +5,21 @@ import os
 
 import pytest
 
+from kvviz.catalog import model_row
+from kvviz.errors import KvvizError
+from kvviz.modes import check_modes
 from kvviz.records import ComparisonSpec
 
 TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
+
+
+def can(mode, model):
+    """Whether a mode can decode a catalog model."""
+    try:
+        check_modes([mode], model_row(model).config)
+    except KvvizError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

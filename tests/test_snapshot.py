@@ -1,5 +1,6 @@
 """Reading caches, and observing that a run which claims to hold nothing holds nothing."""
 
+import pytest
 import torch
 from transformers import (
     DynamicCache,
@@ -13,7 +14,8 @@ from transformers import (
 
 from kvviz.decode import decode
 from kvviz.modes import MODES, Mode
-from kvviz.snapshot import Outliving, snapshot
+from kvviz.scratch.cache import LayerCache
+from kvviz.snapshot import Outliving, cache_class, snapshot
 
 
 def walk(loaded, mode, new_tokens=4, prompt=40):
@@ -36,9 +38,29 @@ def test_nothing_outlives_an_uncached_step(load):
             assert [kept for _, kept in walk(load(model), mode)] == [0] * 4
 
 
-def test_what_outlives_a_cached_step_is_the_cache(load):
-    for rows, kept in walk(load("tiny-qwen3"), "cached"):
+@pytest.mark.parametrize("mode", ["cached", "scratch"])
+@pytest.mark.parametrize("model", ["tiny-gpt2", "tiny-qwen3"])
+def test_what_outlives_a_cached_step_is_the_cache(load, mode, model):
+    for rows, kept in walk(load(model), mode):
         assert kept == sum(row.allocated for row in rows) > 0
+
+
+def test_the_cache_from_scratch_is_read_like_any_other(load):
+    loaded = load("tiny-qwen3")
+    both = zip(walk(loaded, "cached"), walk(loaded, "scratch"), strict=True)
+    for (theirs, _), (ours, _) in both:
+        assert ours == theirs
+    # 2 (K, V) x 2 heads x 32 dims x 4 bytes = 512 bytes a token; joined on anew at each step, so no more than is held
+    assert {(row.kind, row.seen, row.held, row.nbytes, row.allocated) for row in ours} == {
+        ("full", 43, 43, 43 * 512, 43 * 512)
+    }
+
+
+def test_a_cache_is_named_by_its_class_or_by_its_layers():
+    assert cache_class(None) is None
+    assert cache_class(DynamicCache()) == "DynamicCache"
+    assert cache_class([LayerCache(), LayerCache()]) == "LayerCache"
+    assert cache_class([torch.zeros(1), torch.zeros(1)]) == "list"  # RWKV's states
 
 
 def test_a_mode_that_hoards_is_caught(load, monkeypatch):

@@ -182,7 +182,7 @@ def _row(config: Mapping[str, Any], spec: ModelSpec, model_type: str) -> Mapping
     if experts is not None:
         raise _refusal(f"its MLP is a choice of experts ({experts} is {shown(config[experts])})")
     if model_type not in FAMILIES:
-        raise _refusal(f"it is of type {model_type}, and rows are there for {', '.join(FAMILIES)}")
+        raise _refusal(f"it is a {model_type}, and what is written here are {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
 
 

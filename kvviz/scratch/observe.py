@@ -35,6 +35,23 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
         sys.settrace(before)
 
 
+def of_head(stages: dict[str, dict[str, Any]], head: int) -> dict[str, Any]:
+    """What one query head had before it and made of it, from what was seen of its layer.
+
+    q and output (B, T, D), keys and values (B, T_total, D), scores and weights (B, T, T_total); the scores as the
+    softmax met them, -inf where the mask said no.
+    """
+    places = {
+        "q": ("turn", "q"),
+        "keys": ("share", "keys"),
+        "values": ("share", "values"),
+        "scores": ("mask", "masked"),
+        "weights": ("softmax", "weights"),
+        "output": ("mix", "mixed"),
+    }
+    return {name: stages[stage][value][:, head] for name, (stage, value) in places.items()}
+
+
 class _Watcher:
     def __init__(self, layers: dict[int, int]) -> None:
         self.seen: Seen = {}

@@ -105,13 +105,13 @@ class Alibi(nn.Module):
 
 class _Leaning(Place):
     def __init__(self, at, slopes):
-        self.at, self.slopes = at, slopes
+        self.at = at
+        self.slopes = torch.tensor(slopes, device=at.device)[:, None, None]  # (H, 1, 1)
 
     def lean(self, scores):
         keys = torch.arange(scores.shape[-1], device=scores.device)  # (T_total,)
         distance = keys - self.at[:, None]  # (T, T_total), 0 at the token itself, below 0 before it
-        slopes = torch.tensor(self.slopes, device=scores.device)[:, None, None]  # (H, 1, 1)
-        return scores + (slopes * distance).to(scores.dtype)  # (B, H, T, T_total)
+        return scores + (self.slopes * distance).to(scores.dtype)  # (B, H, T, T_total)
 
 
 def slopes(heads):

@@ -15,7 +15,7 @@ from kvviz.keeping import library
 from kvviz.memory import human
 from kvviz.modes import MODES
 from kvviz.records import DTYPES
-from kvviz.sweeps import PRESETS, SweepSpec, cells, lasting, preset_spec, rows, within
+from kvviz.sweeps import PRESETS, SweepSpec, cells, check_sweep, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
 from kvviz.ui.comparing import picture
 from kvviz.ui.session import owner
@@ -37,8 +37,11 @@ def ask(hub: Hub) -> SweepSpec | None:
     try:
         if chosen in PRESETS:
             st.markdown(f"**{PRESETS[chosen].title}.** {PRESETS[chosen].question}")
-            return _preset(chosen, hub)
-        return _grid()
+            spec = _preset(chosen, hub)
+        else:
+            spec = _grid()
+        check_sweep(spec)
+        return spec
     except KvvizError as error:
         st.warning(str(error))
         return None
