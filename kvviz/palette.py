@@ -6,7 +6,13 @@ https://jfly.uni-koeln.de/color/ ; lighter where the page is dark. Lines differ 
 LIGHT = {"uncached": "#D55E00", "cached": "#0072B2", "unpassed": "#9A4B7D", "scratch": "#8A6A00", "watched": "#00755A"}
 DARK = {"uncached": "#F28E4B", "cached": "#56B4E9", "unpassed": "#E39BC4", "scratch": "#F0E442", "watched": "#35C79E"}
 DASH = {"uncached": "solid", "cached": "solid", "unpassed": "dot", "scratch": "dash", "watched": "solid"}
-MARKER = {"uncached": "diamond", "cached": "circle", "unpassed": "square", "scratch": "triangle-up", "watched": "circle"}
+MARKER = {
+    "uncached": "diamond",
+    "cached": "circle",
+    "unpassed": "square",
+    "scratch": "triangle-up",
+    "watched": "circle",
+}
 
 # Models side by side: six hues of the same set; the lines differ in dash as well.
 SERIES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563")

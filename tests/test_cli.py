@@ -59,6 +59,7 @@ def test_a_config_on_standard_input():
         (["run", "--model", "no-such-model"], "catalog id"),
         (["run", "--model", "tiny-gpt2", "--mode", "fast"], "uncached, cached, unpassed"),
         (["run", "--model", "tiny-gpt2", "--mode", "cached,cached"], "each named once"),
+        (["run", "--model", "tiny-mistral", "--mode", "cached,scratch"], "sliding window of 16 tokens"),
         (["run", "--model", "tiny-gpt2", "--new-tokens", "many"], "--new-tokens"),
         (["run", "--model", "tiny-gpt2", "--new-tokens", "0"], "from 1 to"),
         (["run", "--model", "tiny-gpt2", "--prompt", "a", "--prompt-tokens", "3"], "one of --prompt"),

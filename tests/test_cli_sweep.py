@@ -98,6 +98,7 @@ def until(is_so, seconds=120):
         (["--model", "no-such-model"], "catalog id"),
         (["--model", "tiny-gpt2,"], "needs a model"),
         (["--model", "tiny-gpt2", "--mode", "fast"], "uncached, cached, unpassed"),
+        (["--model", "tiny-mistral,tiny-gemma3", "--mode", "cached,scratch"], "sliding window of 16 tokens"),
         (["--model", "tiny-gpt2", "--prompt-tokens", "64,x"], "whole numbers"),
         (["--model", "tiny-gpt2", "--prompt-tokens", "64,64"], "twice"),
         (["--model", "tiny-gpt2", "--new-tokens", "0"], "from 1 to"),

@@ -38,6 +38,16 @@ def test_the_least_recently_used_goes_when_memory_is_short():
     assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-gemma3", "tiny-qwen3"]
 
 
+def test_a_mode_that_a_model_can_not_do_is_refused_before_it_is_loaded(monkeypatch):
+    engine = Engine()
+    kept = engine.get(work("tiny-mistral"))
+    monkeypatch.setattr("kvviz.engine.load", lambda *args, **settings: pytest.fail("it was loaded"))
+    for model in ("tiny-gemma3", "tiny-mistral"):
+        with pytest.raises(KvvizError, match="sliding window of 16 tokens"):
+            engine.get(work(model, modes=("cached", "scratch")))
+    assert engine.get(work("tiny-mistral")) is kept, "what was loaded stays"
+
+
 def test_what_does_not_fit_is_refused_and_what_is_loaded_stays():
     left = {"free": 10**9}
     engine = Engine(free=lambda device: left["free"])

@@ -18,6 +18,7 @@ from kvviz.sweeps import (
     SweepSpec,
     cell_name,
     cells,
+    check_sweep,
     document,
     estimate,
     find_sources,
@@ -53,6 +54,13 @@ def test_the_grid_is_every_combination_in_order():
 def test_a_spec_survives_json():
     spec = preset_spec("batch", models=("tiny-gpt2",), budget_s=60.0, seed=3)
     assert SweepSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_sweep_goes_ahead_where_some_model_can_do_all_its_modes():
+    check_sweep(SweepSpec(("tiny-mistral", "tiny-gpt2"), modes=("cached", "scratch")))
+    check_sweep(SweepSpec(("tiny-mistral",), modes=("cached",)))
+    with pytest.raises(KvvizError, match="sliding window of 16"):
+        check_sweep(SweepSpec(("tiny-mistral", "mamba-130m"), modes=("cached", "scratch")))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kvviz.errors import KvvizError
-from kvviz.scratch.design import Design, design_of
+from kvviz.scratch.design import Design, check_design, design_of
 from kvviz.scratch.model import Transformer
 from kvviz.scratch.names import NAMES, From
 from kvviz.sources import read_config
@@ -31,6 +31,7 @@ def from_folder(folder: str | Path, *, dtype: str = "float32", device: str = "cp
 
     folder = Path(folder)
     config = read_config(folder / "config.json")
+    check_design(config)
     tensors: dict[str, torch.Tensor] = {}
     try:
         for path in sorted(folder.glob("*.safetensors")):

@@ -83,6 +83,15 @@ def test_an_own_model_that_is_not_there(page):
     assert "neither a catalog id" in page.warning[0].value
 
 
+def test_a_mode_that_the_model_can_not_do_is_said_before_it_is_run(page):
+    pills(page, "modes").set_value(["cached", "scratch"]).run()
+    assert not page.warning and not page.button(key="run").disabled
+    page.selectbox(key="model").select("tiny-mistral").run()
+    assert not page.exception
+    assert "layer 0 attends within a sliding window of 16 tokens" in page.warning[0].value
+    assert page.button(key="run").disabled
+
+
 def test_what_can_not_fit_is_said_before_it_is_run(page):
     page.selectbox(key="model").select("llama-3.1-8b").run()
     assert page.button(key="run").disabled

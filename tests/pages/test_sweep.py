@@ -66,6 +66,17 @@ def test_a_grid_that_can_not_be_read_is_one_sentence(visit, text):
     assert len(app.warning) == 1 and app.button(key="s_run").disabled
 
 
+def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
+    app = visit()
+    pills(app).set_value("A grid of your own").run()
+    app.multiselect(key="s_modes").set_value(["cached", "scratch"])
+    app.multiselect(key="s_models").set_value(["tiny-mistral"]).run()
+    assert not app.exception
+    assert "sliding window of 16 tokens" in app.warning[0].value and app.button(key="s_run").disabled
+    app.multiselect(key="s_models").set_value(["tiny-mistral", "tiny-qwen3"]).run()
+    assert not app.warning and not app.button(key="s_run").disabled
+
+
 def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     app = visit()
     own = app.hub.submit_sweep(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
