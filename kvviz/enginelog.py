@@ -20,6 +20,7 @@ from kvviz.views import BLOCK, CELLS, UBATCH, view_named
 GIB, MIB = 2**30, 2**20
 LARGEST_TEXT = 1_000_000  # characters
 MOST = 10**12  # tokens, cells or GiB
+MOST_PARTS = 50  # caches of which one start prints a size
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def _llama_log(lines: list[str]) -> EngineLog | None:
     parts = _named(tuple(found))
     if not parts:
         return None
+    if len(parts) > MOST_PARTS:
+        raise KvvizError(f"these lines name {len(parts):,} caches; paste those of one start of llama.cpp")
     total, tolerance = sum(part.nbytes for part in parts), sum(part.tolerance_bytes for part in parts)
     return EngineLog("llama.cpp", tuple(kept), total, tolerance, parts=parts)
 

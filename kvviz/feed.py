@@ -10,14 +10,15 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from kvviz.frontdoor import same_origin
 from kvviz.hub import Hub, hub
+from kvviz.settings import settings
 from kvviz.works import Work
 
 log = logging.getLogger("kvviz.feed")
@@ -142,12 +143,6 @@ def status_message(source: Hub, work: Work | None) -> str:
     )
 
 
-def same_origin(headers: Any) -> bool:
-    """A browser names the page that opens a socket: it has to be one of ours. Other clients name none."""
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
-
-
 def routes(feed: Feed, assets: str, assets_url: str) -> list[Any]:
     """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
 
@@ -169,7 +164,7 @@ async def serve_viewer(feed: Feed, websocket: WebSocket) -> None:
 
     `&from=N` asks only for what comes from record N on.
     """
-    if not same_origin(websocket.headers):
+    if not same_origin(websocket.headers, settings().origins):
         await websocket.close(NOT_ALLOWED)
         return
     viewer = asked_for(websocket.query_params)

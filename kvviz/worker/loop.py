@@ -23,6 +23,8 @@ from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
+from kvviz.settings import settings
+from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
 from kvviz.sweeps import SweepSpec
 
@@ -137,6 +139,8 @@ def main(descriptor: int) -> None:
     """Serve the hub behind an inherited pipe."""
     from transformers.utils import logging
 
+    if settings().public:
+        restrict(settings().hub_models)  # this process opens the files, whoever asked for them
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     set_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)
