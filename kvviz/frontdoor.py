@@ -41,14 +41,20 @@ def is_loopback(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
+_USUAL_PORTS = {"https": ":443", "http": ":80"}  # a browser leaves them out of an origin
+
+
 def same_origin(headers: Any, origins: Collection[str] = ()) -> bool:
     """Whether a request comes from a page of ours, or from one of `origins`; clients that are no browsers name none."""
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return True
-    netloc, usual = urlsplit(origin).netloc, {"https": ":443", "http": ":80"}.get(urlsplit(origin).scheme, "")
+    try:
+        scheme, netloc, *_ = urlsplit(origin)
+    except ValueError:  # a bracket without its other half
+        return False
     host = headers.get("host") or ""
-    return bool(netloc) and netloc in (host, host.removesuffix(usual))
+    return bool(netloc) and netloc in (host, host.removesuffix(_USUAL_PORTS.get(scheme, " ")))
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _on_the_list(model: str, weights: str) -> Source:
     if model not in (_hub_models or ()):
         known = f"the models of its catalog (near ones: {', '.join(near(model[:80]))})"
         raise KvvizError(
-            f"no model {model[:80]!r} here: this server is open to all, so it takes no folders and no files, but {known}, "
+            f"no model {model[:80]!r} here: this server is open to all, so it takes no folders or files, but {known}, "
             f"and {_offered()} from the Hugging Face Hub"
         )
     if weights not in ("hub", "auto"):
