@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.errors import ConfigError, KvvizError
+from kvviz.fields import shown
+from kvviz.layers import MOST_LAYERS
 from kvviz.sources import Source
 from kvviz.spec import ModelSpec
 from kvviz.text import ByteCodec, Codec, TokenizerCodec
@@ -156,6 +158,7 @@ def hf_config(config: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     fields = _inert(config)
+    _check_layers(fields)
     if not isinstance(fields.get("model_type"), str):
         raise ConfigError("the config has no model_type, so it does not say which architecture it is")
     try:
@@ -186,6 +189,17 @@ def _inert(config: Any) -> Any:
     if isinstance(config, dict):
         return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
     return [_inert(value) for value in config] if isinstance(config, list) else config
+
+
+def _check_layers(config: Any) -> None:
+    """Refuse a config of more layers than kvviz reads before each of them is built."""
+    parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
+    for name, value in config.items() if isinstance(config, dict) else ():
+        counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
+        if counts and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigError(f"{name} is {shown(value)}; kvviz builds at most {MOST_LAYERS:,} layers")
+    for part in parts:
+        _check_layers(part)
 
 
 def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:

@@ -236,7 +236,7 @@ def test_nothing_in_kvviz_can_run_what_it_reads(path):
         assert name not in ("eval", "exec", "compile", "__import__", "torch.load", "os.system", "os.popen"), name
         for argument in ("trust_remote_code", "shell", "unsafe_allow_html", "allow_pickle"):
             assert argument not in arguments or ast.unparse(arguments[argument]) == "False", f"{name}({argument}=…)"
-        if name.endswith(".from_pretrained") or name.endswith(".from_config") and "_auto_class" in name:
+        if name.endswith(".from_pretrained") or (name.endswith(".from_config") and "_auto_class" in name):
             assert "trust_remote_code" in arguments, name
         if name == "AutoModelForCausalLM.from_pretrained":
             assert ast.unparse(arguments["use_safetensors"]) == "True"

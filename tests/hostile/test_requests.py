@@ -71,9 +71,21 @@ SOCKETS = ("/kv/feed", "/_stcore/stream")
 @pytest.mark.parametrize("path", SOCKETS)
 @pytest.mark.parametrize(
     "origin",
-    [EVIL, "http://testserver.evil.example", "http://testserver:81", "null", "", "file://", "http://", "localhost",
-     "http://localhost:3000", "http://127.0.0.1:8888", "http://evil@testserver", "testserver"],
-)  # fmt: skip
+    [
+        EVIL,
+        "http://testserver.evil.example",
+        "http://testserver:81",
+        "null",
+        "",
+        "file://",
+        "http://",
+        "localhost",
+        "http://localhost:3000",
+        "http://127.0.0.1:8888",
+        "http://evil@testserver",
+        "testserver",
+    ],
+)
 def test_a_page_of_another_site_opens_no_socket(client, path, origin):
     """Streamlit alone lets any port of this machine in: another program's page would do as the user does."""
     assert refused(client(), path, origin=origin)
@@ -99,8 +111,19 @@ def test_behind_a_proxy_the_address_in_the_settings_counts(client, monkeypatch):
     assert refused(behind, "/kv/feed", host="kv.example.org", origin="https://kv.example.org.evil.example")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:8501", "127.0.0.1.nip.io", "",
-                                  "[::1", "192.168.1.7", "localhost@evil.example"])  # fmt: skip
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "evil.example:8501",
+        "127.0.0.1.nip.io",
+        "",
+        "[::1",
+        "192.168.1.7",
+        "localhost@evil.example",
+    ],
+)
 def test_a_server_for_this_machine_answers_to_no_other_name(client, host):
     """A name that its owner lets point here makes a stranger's page the same origin as ours."""
     here = client(Rules(loopback=True), "http://localhost:8501")
@@ -195,11 +218,20 @@ def test_more_sockets_than_the_server_takes_are_refused(client):
 
 
 PATHS = (
-    "/kv/assets/abc/../secret.txt", "/kv/assets/abc/%2e%2e/secret.txt", "/kv/assets/abc/..%2fsecret.txt",
-    "/kv/assets/abc/..%5csecret.txt", "/kv/assets/abc/%00", "/kv/assets/abc/secret.txt%00.js", "/kv/assets/abc//etc/passwd",
-    "/kv/assets/abc/%252e%252e/secret.txt", "/kv/assets/abc/link.txt", "/kv/assets/abc/folder/secret.txt",
-    "/kv/assets/abc/" + "a" * 5000, "/kv/assets/abc/~root/.profile", "/kv/assets/abc/file:%2f%2f%2fetc%2fpasswd",
-)  # fmt: skip
+    "/kv/assets/abc/../secret.txt",
+    "/kv/assets/abc/%2e%2e/secret.txt",
+    "/kv/assets/abc/..%2fsecret.txt",
+    "/kv/assets/abc/..%5csecret.txt",
+    "/kv/assets/abc/%00",
+    "/kv/assets/abc/secret.txt%00.js",
+    "/kv/assets/abc//etc/passwd",
+    "/kv/assets/abc/%252e%252e/secret.txt",
+    "/kv/assets/abc/link.txt",
+    "/kv/assets/abc/folder/secret.txt",
+    "/kv/assets/abc/" + "a" * 5000,
+    "/kv/assets/abc/~root/.profile",
+    "/kv/assets/abc/file:%2f%2f%2fetc%2fpasswd",
+)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path[15:45])
