@@ -103,7 +103,7 @@ def _row(found: Answer, first: Answer) -> dict[str, Any]:
         "model": found.title,
         "layers": "; ".join(term.words for term in terms(spec, memory)),
         "total": human(memory.total_bytes),
-        "bytes": memory.total_bytes,
+        "bytes": _exact(memory.total_bytes),
         "one more token": f"{memory.per_token_bytes:,} B",
         "constant": human(memory.fixed_bytes),
         "full windows": human(memory.plateau_bytes),
@@ -111,6 +111,11 @@ def _row(found: Answer, first: Answer) -> dict[str, Any]:
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
         "against the first": f"{memory.total_bytes / base:.3g}x" if base else "",
     }
+
+
+def _exact(count: int) -> int | None:
+    """A number for a table's cell; None above what a browser counts exactly, which no cache has."""
+    return count if abs(count) < 2**53 else None
 
 
 def curves(found: Sequence[Answer], asked: Asked) -> None:
@@ -155,9 +160,9 @@ def _layer_row(row: Any) -> dict[str, Any]:
         "held": row.held,
         "keys": _shape(row.key_shape),
         "values": _shape(row.value_shape),
-        "state bytes": row.state_bytes,
-        "bytes": row.nbytes,
-        "allocated": row.allocated,
+        "state bytes": _exact(row.state_bytes),
+        "bytes": _exact(row.nbytes),
+        "allocated": _exact(row.allocated),
     }
 
 
@@ -283,7 +288,7 @@ def _idea_row(idea: Idea) -> dict[str, Any]:
         "idea": idea.name,
         "what changes": idea.sentence,
         "total": human(idea.memory.reserved_bytes),
-        "bytes": idea.memory.reserved_bytes,
+        "bytes": _exact(idea.memory.reserved_bytes),
         "saved": human(idea.saved),
         "as a factor": f"{idea.factor:.3g}x",
     }
@@ -327,9 +332,9 @@ def _probe_answer(main: Answer, asked: Asked, document: dict[str, Any]) -> None:
                 "kind": row["kind"],
                 "keys": _shape(row["key_shape"]),
                 "values": _shape(row["value_shape"]),
-                "state bytes": row["state_bytes"],
-                "bytes": row["nbytes"],
-                "allocated": row["allocated"],
+                "state bytes": _exact(row["state_bytes"]),
+                "bytes": _exact(row["nbytes"]),
+                "allocated": _exact(row["allocated"]),
             }
             for row in rows
         ],
