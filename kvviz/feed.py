@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kvviz.frontdoor import same_origin
+from kvviz import frontdoor
 from kvviz.hub import Hub, hub
 from kvviz.settings import settings
 from kvviz.works import Work
@@ -143,6 +143,11 @@ def status_message(source: Hub, work: Work | None) -> str:
     )
 
 
+def same_origin(headers: Any) -> bool:
+    """A browser names the page that opens a socket: it has to be one of ours. Other clients name none."""
+    return frontdoor.same_origin(headers, settings().origins)
+
+
 def routes(feed: Feed, assets: str, assets_url: str) -> list[Any]:
     """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
 
@@ -164,7 +169,7 @@ async def serve_viewer(feed: Feed, websocket: WebSocket) -> None:
 
     `&from=N` asks only for what comes from record N on.
     """
-    if not same_origin(websocket.headers, settings().origins):
+    if not same_origin(websocket.headers):
         await websocket.close(NOT_ALLOWED)
         return
     viewer = asked_for(websocket.query_params)
