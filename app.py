@@ -37,6 +37,15 @@ def is_for_this_machine() -> bool:
     return is_loopback(st.get_option("server.address") or "0.0.0.0")
 
 
+def warn_if_open() -> None:
+    """Say once that everyone who reaches this server is trusted, where it is more than this machine."""
+    if not (is_for_this_machine() or settings().public):
+        logging.getLogger("kvviz").warning(
+            "this server is open to its network and not set to public: whoever reaches it can have any folder of this "
+            "machine read as a model. KVVIZ_PUBLIC=1 forbids that; docs/security.md says more"
+        )
+
+
 def rules() -> Rules:
     """Who is let in, by the settings and by where the server listens."""
     given = settings()
@@ -53,11 +62,7 @@ def rules() -> Rules:
 @asynccontextmanager
 async def lifespan(_app: st.App):
     """Measuring has all cores but one, the server has that one."""
-    if not (is_for_this_machine() or settings().public):
-        logging.getLogger("kvviz").warning(
-            "this server is open to its network and not set to public: whoever reaches it can have any folder of this "
-            "machine read as a model. KVVIZ_PUBLIC=1 forbids that; docs/security.md says more"
-        )
+    warn_if_open()
     measuring, serving = share_of_cores()
     pin(serving)
     keeper = Keeper(hub())

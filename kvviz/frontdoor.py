@@ -18,8 +18,8 @@ A_YEAR = 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9_-]{22}")
 
 OURS = "/kv/"  # where kvviz's own routes begin; the others are Streamlit's
-LONGEST_MESSAGE = 16_384  # bytes of a message on our sockets; a step looked at takes fewer than a hundred
-BURST, PER_SECOND = 60, 30  # messages on one of our sockets
+LONGEST_MESSAGE = 65_536  # bytes of a message on our sockets, of which a page sends hundreds
+BURST, PER_SECOND = 100, 50  # messages on one of our sockets
 ENVELOPE = 4_096  # bytes that a form adds to a file
 TOO_BIG, NOT_ALLOWED = 1009, 1008  # WebSocket close codes
 

@@ -11,6 +11,7 @@ from kvviz.calculator import pack
 
 pytestmark = pytest.mark.browser
 
+
 SHORT = "<img src=x onerror='alert(1)'>"
 EVIL = (
     f"{SHORT}<script>alert(2)</script><a href='javascript:alert(3)'>go</a> [l](javascript:alert(4)) "
@@ -41,12 +42,22 @@ def file():
     return export.to_json(records, document).encode()
 
 
+FOREIGN = "img[src='x'], img[src*='evil'], a[href*='evil'], a[href^='javascript'], svg[onload], [onerror]"
+
+
 @pytest.fixture
 def watched(open_page):
-    """Pages of which every dialog, every foreign request and every foreign element is noted."""
+    """One page at a time, of which every dialog, every foreign request and every foreign element is noted."""
     pages, seen = [], []
 
+    def close():
+        for page in pages:
+            assert page.locator(FOREIGN).count() == 0, page.url
+            page.close()
+        pages.clear()
+
     def open_watched(path):
+        close()
         page = open_page(path)
         page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: seen.append(request.url) if "evil" in request.url.split("?")[0] else None)
@@ -54,9 +65,7 @@ def watched(open_page):
         return page
 
     yield open_watched
-    for page in pages:
-        foreign = "img[src='x'], img[src*='evil'], a[href*='evil'], a[href^='javascript'], svg[onload], [onerror]"
-        assert page.locator(foreign).count() == 0, page.url
+    close()
     assert seen == []
 
 
@@ -99,6 +108,7 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     with kept.expect_download() as event:
         kept.get_by_role("button", name="HTML, opens from disk").click()
     assert event.value.suggested_filename.startswith("kvviz-") and "<" not in event.value.suggested_filename
+    page_file = event.value.path().rename(event.value.path().with_suffix(".html"))
 
     memory = watched("/memory?models=" + pack({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
                                                "num_hidden_layers": 2, "_name_or_path": NAME}))  # fmt: skip
@@ -112,9 +122,8 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     shared = context.new_page()
     dialogs = []
     shared.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    path = event.value.path()
-    shared.goto(path.rename(path.with_suffix(".html")).as_uri())
+    shared.goto(page_file.as_uri())
     expect(shared.locator("h1")).to_have_text(EVIL)
     shared.wait_for_timeout(300)
-    assert dialogs == [] and shared.locator("img[src='x'], a[href^='javascript']").count() == 0
+    assert dialogs == [] and shared.locator(FOREIGN).count() == 0
     context.close()

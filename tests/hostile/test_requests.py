@@ -303,6 +303,7 @@ bootstrap.load_config_options({"server.address": sys.argv[1]} if sys.argv[1:] el
 import runpy
 app = runpy.run_path("app.py")
 print(config.get_option("server.address"), app["rules"]().loopback)
+app["warn_if_open"]()
 """
 
 
@@ -312,6 +313,14 @@ def test_it_listens_on_this_machine_alone_unless_told_otherwise(address, said):
     options = [address] if address else []
     done = subprocess.run([sys.executable, "-c", STARTS, *options], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == said, done.stderr
+    assert done.stderr.count("KVVIZ_PUBLIC=1 forbids that") == (address is not None)
+
+
+def test_an_open_server_that_is_public_warns_of_nothing():
+    env = {**os.environ, "KVVIZ_PUBLIC": "1"}
+    command = [sys.executable, "-c", STARTS, "0.0.0.0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == "0.0.0.0 False" and "KVVIZ_PUBLIC" not in done.stderr
 
 
 def test_settings_that_do_not_fit_are_one_line_and_status_2(tmp_path):
