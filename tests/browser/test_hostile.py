@@ -110,8 +110,8 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     assert event.value.suggested_filename.startswith("kvviz-") and "<" not in event.value.suggested_filename
     page_file = event.value.path().rename(event.value.path().with_suffix(".html"))
 
-    memory = watched("/memory?models=" + pack({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
-                                               "num_hidden_layers": 2, "_name_or_path": NAME}))  # fmt: skip
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    memory = watched(f"/memory?models={pack({**config, '_name_or_path': NAME})},gpt2")
     expect(memory.get_by_test_id("stMetricLabel").first).to_contain_text("<img src=x onerror=alert(7)>")
     expect(memory.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
 
