@@ -1,11 +1,12 @@
-# make run: the dashboard. make test: all tests. make train: the small story models. Each sets up what it needs.
+# make run: the dashboard. make test: all tests. make audit: known weaknesses of its dependencies. make train: the small
+# story models. Each sets up what it needs.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check python train
+.PHONY: run test check audit python train
 
 run: $(VENV)/.app
 	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
@@ -17,6 +18,10 @@ test: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+audit: $(VENV)/.dev
+	$(VENV)/bin/pip-audit --requirement requirements.txt
+	$(VENV)/bin/pip-audit --requirement requirements-dev.txt
 
 python: $(VENV)/.app
 

@@ -10,28 +10,65 @@ from contextlib import asynccontextmanager
 
 import streamlit as st
 from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
 
 import kvviz
 from kvviz import logs
 from kvviz.errors import KvvizError
 from kvviz.feed import Feed, routes, running
-from kvviz.frontdoor import FrontDoor
+from kvviz.frontdoor import FrontDoor, Rules, is_loopback
 from kvviz.hub import hub
 from kvviz.keeping import Keeper
 from kvviz.leaving import finish_first, leave_quietly
 from kvviz.measure import pin, share_of_cores
 from kvviz.settings import settings
+from kvviz.sources import restrict
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
+from kvviz.ui.signin import may_follow
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(hub())
 KEEPER = Keeper(hub())
+try:
+    if settings().public:
+        restrict(settings().hub_models)
+except KvvizError as error:
+    print(f"kvviz: {error}", file=sys.stderr)
+    raise SystemExit(2) from None
+
+
+def is_for_this_machine() -> bool:
+    """Whether the server listens on a loopback address alone."""
+    return is_loopback(st.get_option("server.address") or "0.0.0.0")
+
+
+def warn_if_open() -> None:
+    """Say once that everyone who reaches this server is trusted, where it is more than this machine."""
+    if not (is_for_this_machine() or settings().public):
+        logging.getLogger("kvviz").warning(
+            "this server is open to its network and not set to public: whoever reaches it can have any folder of this "
+            "machine read as a model. KVVIZ_PUBLIC=1 forbids that; docs/security.md says more"
+        )
+
+
+def rules() -> Rules:
+    """Who is let in, by the settings and by where the server listens."""
+    given = settings()
+    return Rules(
+        origins=given.origins,
+        embedders=given.embedders,
+        loopback=is_for_this_machine(),
+        upload_bytes=given.limits.upload_bytes,
+        sockets=given.limits.viewers,
+        signed_in=lambda scope: may_follow(HTTPConnection(scope).cookies),
+    )
 
 
 @asynccontextmanager
 async def lifespan(_app: st.App):
     """Measuring has all cores but one, the server has that one."""
     logs.set_up("server")
+    warn_if_open()
     measuring, serving = share_of_cores()
     pin(serving)
     KEEPER.start()
@@ -53,7 +90,7 @@ app = st.App(
     MAIN,
     lifespan=lifespan,
     routes=routes(FEED, str(ASSETS), ASSETS_URL, lambda: KEEPER.problem),
-    middleware=[Middleware(FrontDoor)],
+    middleware=[Middleware(FrontDoor, rules)],
 )
 
 if __name__ == "__main__":
@@ -67,7 +104,8 @@ if __name__ == "__main__":
     app.run(
         config={
             "server.port": int(os.environ.get("PORT", "8501")),
-            "server.address": os.environ.get("HOST", "127.0.0.1"),
+            "server.address": os.environ.get("HOST") or "127.0.0.1",
+            "server.maxUploadSize": -(-settings().limits.upload_bytes // 2**20),  # MiB
             # a full collection after every script run would hold up every viewer's feed
             "runner.postScriptGC": False,
         }

@@ -15,12 +15,13 @@ from kvviz.errors import ConfigError, KvvizError
 from kvviz.fields import shown
 from kvviz.memory import LayerMemory, Memory, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
-from kvviz.sources import LARGEST_CONFIG, find_source
+from kvviz.sources import LARGEST_CONFIG, check_depth, find_source
 from kvviz.spec import ModelSpec
 from kvviz.views import VIEWS
 
 MOST_MODELS = 6
 LONGEST_LINK = 6_000  # characters of a packed config; browsers and proxies take about 8,000 for a whole address
+LONGEST_NAME = 60  # characters of what a config calls itself
 _OWN = "z:"
 
 
@@ -80,7 +81,9 @@ def is_own(key: str) -> bool:
 
 def own_title(config: Mapping[str, Any]) -> str:
     """What a config of the user's own is called."""
-    return f"{config.get('_name_or_path') or config.get('model_type') or 'a config'} (yours)"
+    names = (config.get(key) for key in ("_name_or_path", "model_type"))
+    name = next((name for name in names if name and isinstance(name, str)), "a config")
+    return f"{name[:LONGEST_NAME]} (yours)"
 
 
 def parse_config(text: str) -> dict[str, Any]:
@@ -94,6 +97,7 @@ def parse_config(text: str) -> dict[str, Any]:
         raise ConfigError(f"this can't be read as JSON{where}; paste a whole config.json, from {{ to }}") from error
     if not isinstance(config, dict):
         raise ConfigError("this is JSON but no object; a config.json starts with {")
+    check_depth(config)
     return config
 
 
@@ -199,6 +203,8 @@ def _known(key: str) -> Answer:
     if is_own(key):
         config = unpack(key)
         return Answer(key, own_title(config), config)
+    if key not in models():  # a browser can send what no list offers: never a folder's name
+        raise ConfigError(f"{shown(key)} is no model of the catalog")
     source = find_source(key)
     return Answer(key, source.title, source.config or {}, source.params)
 

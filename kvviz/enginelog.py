@@ -20,6 +20,7 @@ from kvviz.views import BLOCK, CELLS, UBATCH, view_named
 GIB, MIB = 2**30, 2**20
 LARGEST_TEXT = 1_000_000  # characters
 MOST = 10**12  # tokens, cells or GiB
+MOST_PARTS = 50  # caches of which one start prints a size
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def parse(text: str) -> EngineLog:
     """Read the lines of one engine. Raises KvvizError naming the lines that are read where there is none."""
     if len(text) > LARGEST_TEXT:
         raise KvvizError(f"the text has {len(text):,} characters; paste the lines about the KV cache alone")
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines() if _TELLING.search(line)]
     found = [log for log in (_vllm_log(lines), _llama_log(lines)) if log is not None]
     if not found:
         raise KvvizError(f"no line about a KV cache's size is among these; kvviz reads {_READ}")
@@ -90,6 +91,7 @@ def parse(text: str) -> EngineLog:
     return found[0]
 
 
+_TELLING = re.compile("KV cache|blocks:|concurrency|size", re.I)  # what every line that is read has one of
 _POOL = re.compile(r"(?:Available KV cache memory:|reserved for KV Cache is)\s*(-?\d[\d,]*(?:\.\d+)?)\s*GiB", re.I)
 _TOKENS = re.compile(r"GPU KV cache size:\s*(\d[\d,]*)\s*tokens", re.I)
 _BLOCKS = re.compile(r"# (?!CPU )\w+ blocks:\s*(\d[\d,]*)")
@@ -154,6 +156,8 @@ def _llama_log(lines: list[str]) -> EngineLog | None:
     parts = _named(tuple(found))
     if not parts:
         return None
+    if len(parts) > MOST_PARTS:
+        raise KvvizError(f"these lines name {len(parts):,} caches; paste those of one start of llama.cpp")
     total, tolerance = sum(part.nbytes for part in parts), sum(part.tolerance_bytes for part in parts)
     return EngineLog("llama.cpp", tuple(kept), total, tolerance, parts=parts)
 

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from kvviz import frontdoor
 from kvviz.health import health
 from kvviz.hub import Hub, hub
+from kvviz.settings import settings
 from kvviz.works import Work
 
 log = logging.getLogger("kvviz.feed")
@@ -146,8 +147,7 @@ def status_message(source: Hub, work: Work | None) -> str:
 
 def same_origin(headers: Any) -> bool:
     """A browser names the page that opens a socket: it has to be one of ours. Other clients name none."""
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    return frontdoor.same_origin(headers, settings().origins)
 
 
 def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[], str] = str) -> list[Any]:

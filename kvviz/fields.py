@@ -13,6 +13,7 @@ from kvviz.catalog import HERE
 from kvviz.errors import ConfigError
 
 LARGEST = 2**40
+LONGEST_LIST = 2_000  # entries, each looked through for each layer; the deepest published models have a tenth of them
 
 # Other names of a field that published files use, whatever the family.
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -136,7 +137,7 @@ class Fields:
             return None
         if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
             raise ConfigError(f"{name} is {shown(value)}; it is a list of names, one for each layer")
-        return list(value)
+        return list(_short(name, value))
 
     def indices(self, name: str, least: int = 0) -> list[int] | None:
         """A list of whole numbers of at least `least`, None where there is none."""
@@ -145,11 +146,17 @@ class Fields:
             return None
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{name} is {shown(value)}; it is a list of whole numbers")
-        return [checked(name, entry, least) for entry in value]
+        return [checked(name, entry, least) for entry in _short(name, value)]
 
     def _said(self, name: str) -> str:
         """The name under which the file gave the field: the one that a user has to look for."""
         return self.origin.get(name, name).partition(",")[0]
+
+
+def _short(name: str, values: Any) -> Any:
+    if len(values) > LONGEST_LIST:
+        raise ConfigError(f"{name} is a list of {len(values):,}; kvviz reads at most {LONGEST_LIST:,}")
+    return values
 
 
 def checked(name: str, value: Any, least: int = 1) -> int:

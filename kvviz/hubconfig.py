@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.sources import LARGEST_CONFIG, read_config
+from kvviz.sources import LARGEST_CONFIG, check_hub, read_config
 
 INSTEAD = "paste the config.json instead"
 
@@ -21,6 +21,7 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, Any]:
 
     Raises KvvizError with one sentence for an id that there is not, no access, no network, no JSON object.
     """
+    check_hub(repo_id)
     from huggingface_hub import errors
 
     try:

@@ -15,7 +15,7 @@ from kvviz.errors import ConfigError
 from kvviz.fields import Fields, checked, shown
 
 KINDS = ("full", "sliding", "chunked", "latent", "linear", "hybrid", "indexed", "cross", "shared", "none")
-MOST_LAYERS = 10_000
+MOST_LAYERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,17 @@ def _of_layer(fields: Fields, index: int, kind: str) -> Fields:
     if own is not None:
         if not isinstance(own, Mapping):
             raise ConfigError("per_layer_config maps a layer's number to an object of fields")
-        changes = next((own[key] for key in own if str(key).isdecimal() and int(key) == index), None)
+        if len(own) > MOST_LAYERS:
+            raise ConfigError(f"per_layer_config has {len(own):,} entries; kvviz reads at most {MOST_LAYERS:,} layers")
+        changes = next((own[key] for key in own if _is_number(key, index)), None)
         return fields.changed(changes) if changes is not None else fields
     return _of_kind(fields, kind)
+
+
+def _is_number(key: Any, index: int) -> bool:
+    """Whether a key is a layer's number, with zeros before it or not."""
+    digits = str(key)[:1000].lstrip("0") or "0"
+    return str(key).isdecimal() and digits == str(index)
 
 
 # Fields with a second value for layers with a window, or for those without.
@@ -261,10 +269,14 @@ def _is_local(fields: Fields, index: int) -> bool:
     """GPT-Neo: `attention_types` repeats lists of "global" and "local"; all are cached alike."""
     types = fields.raw("attention_types") or [[["global", "local"], fields.size("num_hidden_layers")]]
     try:
-        unrolled = [name for names, times in types for _ in range(min(times, MOST_LAYERS)) for name in names]
-        return unrolled[index] == "local"
-    except (TypeError, ValueError, IndexError) as error:
+        for names, times in types:
+            count = len(names) * checked("attention_types", times)
+            if index < count:
+                return names[index % len(names)] == "local"
+            index -= count
+    except (TypeError, ValueError, LookupError) as error:
         raise ConfigError("attention_types has to list [names, times] for all layers") from error
+    raise ConfigError("attention_types has to list [names, times] for all layers")
 
 
 def read_window(fields: Fields) -> int:

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.errors import ConfigError, KvvizError
+from kvviz.fields import shown
+from kvviz.layers import MOST_LAYERS
 from kvviz.pulled import MANIFEST, read_manifest
 from kvviz.sources import Source
 from kvviz.spec import ModelSpec
@@ -158,22 +160,49 @@ def hf_config(config: dict[str, Any]) -> Any:
     """A config dict as transformers' own config class; what would load code or other weights is left out."""
     from transformers import AutoConfig
 
-    fields = dict(config)
-    for name in (
-        "auto_map",
-        "transformers_version",
-        "torch_dtype",
-        "dtype",
-        "architectures",
-        "quantization_config",
-    ):
-        fields.pop(name, None)
+    fields = _inert(config)
+    _check_layers(fields)
     if not isinstance(fields.get("model_type"), str):
         raise ConfigError("the config has no model_type, so it does not say which architecture it is")
     try:
         return AutoConfig.for_model(fields.pop("model_type"), **fields)
     except Exception as error:
         raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
+
+
+_LEFT_OUT = (
+    "auto_map",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "architectures",
+    "quantization_config",
+    "attn_implementation",  # may name a repository with compiled code
+    "_attn_implementation",
+    "experts_implementation",
+    "_experts_implementation",
+    "use_kernels",
+    "custom_generate",
+    "use_pretrained_backbone",
+)
+
+
+def _inert(config: Any) -> Any:
+    """A config and its parts without the fields that would fetch or run something."""
+    if isinstance(config, dict):
+        return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
+    return [_inert(value) for value in config] if isinstance(config, list) else config
+
+
+def _check_layers(config: Any) -> None:
+    """Refuse a config of more layers than kvviz reads before each of them is built."""
+    parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
+    for name, value in config.items() if isinstance(config, dict) else ():
+        counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
+        if counts and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigError(f"{name} is {shown(value)}; kvviz builds at most {MOST_LAYERS:,} layers")
+    for part in parts:
+        _check_layers(part)
 
 
 def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:

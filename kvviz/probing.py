@@ -1,6 +1,7 @@
 """The probe in a process of its own, with a time limit: the server that shows its answer never imports torch."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,17 @@ from kvviz.errors import KvvizError
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 90.0  # seconds; the slowest published model takes a third of it
+
+MEMORY = 8 * 2**30  # bytes; DeepSeek-V3 takes less than a GiB
+# Sets the limit, then becomes the command: a config may describe a model of any number of parts.
+_BOUNDED = f"""import os, sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY}, {MEMORY}))
+except (ImportError, ValueError, OSError):
+    pass
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -36,7 +48,14 @@ def probe_apart(
         raise KvvizError("another model is being probed; try again in a minute")
     try:
         done = subprocess.run(
-            command, input=json.dumps(config), capture_output=True, text=True, timeout=limit, cwd=ROOT, check=False
+            [sys.executable, "-c", _BOUNDED, *command],
+            input=json.dumps(config),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            cwd=ROOT,
+            check=False,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},  # a config that asks for more than itself gets nothing
         )
     except subprocess.TimeoutExpired as error:
         raise KvvizError(f"the probe took longer than {limit:.0f} s and was stopped; fewer tokens may do") from error

@@ -29,6 +29,7 @@ from kvviz.errors import KvvizError
 from kvviz.records import Environment
 
 VERSION = 1
+MOST_LAYERS = 10_000
 LARGEST = 20_000_000  # bytes of a file that is read at all
 
 
@@ -118,16 +119,24 @@ def _group(value: Any, name: str) -> list[Any]:
     return [check(item, name) for check, item in zip(_GROUP, value, strict=True)]
 
 
+def _groups(value: Any, name: str) -> list[Any]:
+    """Groups that together have no more layers than a model can have: a page draws a row for each."""
+    groups = list_of(_group, MOST_LAYERS)(value, name)
+    if sum(len(group[0]) for group in groups) > MOST_LAYERS:
+        raise Unfit(f"{name} has to speak of at most {MOST_LAYERS:,} layers")
+    return groups
+
+
 _SHAPE = list_of(whole(), 8)
 _GROUP = (
-    list_of(whole(0, 10_000), 10_000), text(20), _SHAPE, _SHAPE, text(20), whole(), whole(), whole(), whole(),
+    list_of(whole(0, MOST_LAYERS), MOST_LAYERS), text(20), _SHAPE, _SHAPE, text(20), whole(), whole(), whole(), whole(),
 )  # fmt: skip
 _STEP = _object(
     {
         "ids": list_of(whole(), 64),
         "text": text(1000),
         "piece": text(1000),
-        "layers": list_of(_group, 10_000),
+        "layers": _groups,
         "outliving": whole(),
         "delta": maybe(number(0)),
         "divergence": maybe(whole()),
@@ -197,7 +206,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
                 "title": text(300),
                 "weights": text(20),
                 "params": whole(),
-                "layers": whole(0, 10_000),
+                "layers": whole(0, MOST_LAYERS),
                 "context": maybe(whole()),
                 "note": text(500),
             }

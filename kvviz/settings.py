@@ -7,6 +7,7 @@ that the file does not name. Standard library only.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -55,12 +56,16 @@ class Settings:
     """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name.
 
     `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
+    `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
+    a frame. Both are written https://kv.example.org.
     """
 
     public: bool = False
     limits: Limits = Limits()
     hub_models: tuple[str, ...] = ()
     models: Path | None = None
+    origins: tuple[str, ...] = ()
+    embedders: tuple[str, ...] = ()
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -69,16 +74,27 @@ def read_settings(text: str, *, public: bool) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise KvvizError(f"kvviz.toml can't be read: {error}") from error
-    _known(data, {"public", "limits", "hub_models", "models"}, "kvviz.toml")
+    _known(data, {field.name for field in fields(Settings)}, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
-    ids = _checked(data.get("hub_models", []), list, "hub_models", "a list of Hugging Face ids, owner/name")
-    for name in ids:
-        _checked(name, str, "hub_models", "a list of Hugging Face ids, owner/name")
+    ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
+    sites = [_texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES]
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
     _known(given, {field.name for field in fields(Limits)}, "[limits] of kvviz.toml")
     folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
     models = Path(folder).expanduser() if folder else None
-    return Settings(public, _with(PUBLIC if public else Limits(), given), tuple(ids), models)
+    return Settings(public, _with(PUBLIC if public else Limits(), given), ids, models, *sites)
+
+
+_SITES = ("origins", "embedders")
+_SITE = r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?"  # as a browser writes it: lower case, no slash at the end
+
+
+def _texts(data: Mapping[str, Any], name: str, form: str, right: str) -> tuple[str, ...]:
+    values = _checked(data.get(name, []), list, name, right)
+    for value in values:
+        if not isinstance(value, str) or not re.fullmatch(form, value):
+            raise KvvizError(f"{name} holds {value!r} in kvviz.toml; it is {right}")
+    return tuple(values)
 
 
 def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:

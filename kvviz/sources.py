@@ -4,18 +4,20 @@ import json
 import math
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvviz.catalog import HERE as CATALOG
 from kvviz.catalog import models, near
-from kvviz.errors import KvvizError
+from kvviz.errors import ConfigError, KvvizError
 from kvviz.pulled import Pulled, find_pulled, pulled_ids
 from kvviz.spec import ModelSpec
 
 BUNDLED = CATALOG / "bundled"
 LARGEST_CONFIG = 5_000_000  # bytes; a published config.json takes a few thousand
+DEEPEST_CONFIG = 40  # objects and lists in one another; published ones have five
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,29 @@ class Source:
         return ModelSpec.from_config(self.config, name=self.model, source=self.origin)
 
 
+_hub_models: frozenset[str] | None = None  # all that may be fetched, None for anything
+
+
+def restrict(hub_models: Iterable[str] | None) -> None:
+    """From now on this process knows the catalog and these Hugging Face ids alone: no folder, no file, no other id.
+
+    A server that is open to all says so once, in its own process and in the worker's; whatever way a name takes, it
+    ends in `find_source` or `check_hub`. None lifts it.
+    """
+    global _hub_models
+    _hub_models = None if hub_models is None else frozenset(hub_models)
+
+
+def check_hub(repo_id: str) -> None:
+    """Raises KvvizError where this process may not fetch a Hugging Face id."""
+    if _hub_models is not None and repo_id not in _hub_models:
+        raise KvvizError(f"this server is open to all and fetches {_offered()} from the Hugging Face Hub")
+
+
+def _offered() -> str:
+    return f"only {', '.join(sorted(_hub_models))}" if _hub_models else "nothing"
+
+
 def find_source(model: str, weights: str = "auto") -> Source:
     """Resolve MODEL and --weights. `auto` takes bundled, then local, then random, and never the network."""
     if "\0" in model:
@@ -50,6 +75,8 @@ def find_source(model: str, weights: str = "auto") -> Source:
         return _from_catalog(model, weights)
     if weights in ("auto", "local") and (found := find_pulled(model)) is not None:
         return _from_pulled(found, Source(model, model.rpartition("/")[2], "local"))
+    if _hub_models is not None:
+        return _on_the_list(model, weights)
     try:
         path = Path(model).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -67,9 +94,25 @@ def find_source(model: str, weights: str = "auto") -> Source:
     )
 
 
+def _on_the_list(model: str, weights: str) -> Source:
+    """The one other thing that a restricted process takes; nothing on its disk is looked at."""
+    if model not in (_hub_models or ()):
+        known = f"the models of its catalog (near ones: {', '.join(near(model[:80]))})"
+        raise KvvizError(
+            f"no model {model[:80]!r} here: this server is open to all, so it takes no folders or files, but {known}, "
+            f"and {_offered()} from the Hugging Face Hub"
+        )
+    if weights not in ("hub", "auto"):
+        raise KvvizError(f"{model} comes from the Hugging Face Hub with its own weights, not {weights} ones")
+    return _from_hub(model, "hub")
+
+
+_HUB_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,95}/(?![.-])[A-Za-z0-9_.-]{1,96}")
+
+
 def looks_like_hub_id(model: str) -> bool:
     """Whether a name has the form of a Hugging Face id, owner/name, and is nothing on this machine's disk."""
-    if not re.fullmatch(r"[\w-][\w.-]{0,95}/[\w.-]{1,96}", model):
+    if not _HUB_ID.fullmatch(model) or ".." in model:
         return False
     return not Path(model).exists()
 
@@ -98,6 +141,7 @@ def _from_catalog(model: str, weights: str) -> Source:
     if weights == "hub":
         if row.hub is None:
             raise KvvizError(f"{model} has no Hugging Face id in the catalog; give the id itself, owner/name")
+        check_hub(row.hub)
         return Source(**known, weights="hub", config=row.config, hub=row.hub, params=row.params)
     return Source(**known, weights="random", config=row.config, params=row.params)
 
@@ -132,8 +176,15 @@ def _from_folder(folder: Path, weights: str) -> Source:
     if weights not in ("auto", "local"):
         raise KvvizError(f"{folder} is a folder: its weights are local or random, not {weights}")
     if not stored:
-        raise KvvizError(f"{folder} holds no .safetensors file; kvviz loads no other format")
+        raise KvvizError(f"{folder} holds no .safetensors file{_pickled(folder)}; kvviz loads no other format")
     return Source(**known, weights="local", folder=folder, params=_stored_params(folder))
+
+
+def _pickled(folder: Path) -> str:
+    """What else it holds, as part of a sentence: weights in a format that can hold code."""
+    ends = ("bin", "pt", "pth", "ckpt", "pkl")
+    name = next((path.name for end in ends for path in sorted(folder.glob(f"*.{end}"))), "")
+    return f" but {name}, a pickle, which could run code" if name else ""
 
 
 def _from_config_file(path: Path, weights: str) -> Source:
@@ -161,14 +212,31 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def read_config(path: Path) -> dict[str, Any]:
     """Read a config.json. Raises KvvizError where it is too large, not JSON or not an object."""
     try:
-        if path.stat().st_size > LARGEST_CONFIG:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_CONFIG + 1)  # a file under /proc says that it is empty, whatever it holds
+        if len(data) > LARGEST_CONFIG:
             raise KvvizError(f"{path} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(data.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise KvvizError(f"{path} can't be read as JSON ({type(error).__name__})") from error
     if not isinstance(config, dict):
         raise KvvizError(f"{path} holds no JSON object, which a config.json is")
+    check_depth(config)
     return config
+
+
+def check_depth(config: Any) -> None:
+    """Raises ConfigError for parts in parts in parts: what walks a config must not run out of stack."""
+    level = [config]
+    for _ in range(DEEPEST_CONFIG):
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, dict | list)
+        ]
+    if level:
+        raise ConfigError(f"this config is nested more than {DEEPEST_CONFIG} deep; no config.json is built so")
 
 
 def _stored_params(folder: Path) -> int | None:

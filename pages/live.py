@@ -6,6 +6,7 @@ from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
+from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 
 st.title("Watch the KV cache work", anchor=False)
@@ -26,7 +27,7 @@ with stop:
     halted = st.button("Stop", disabled=not may_stop, width="stretch", key="stop")
 with words:
     if choice.problem:
-        st.warning(choice.problem)
+        st.warning(plain(choice.problem))
     elif choice.seconds is not None:
         st.caption(f"Estimated from this device's measured rates: {in_words(choice.seconds)}")
 
@@ -35,7 +36,7 @@ if pressed:
         st.query_params["comparison"] = hub().submit(choice.work, owner())
         st.rerun()
     except KvvizError as error:
-        st.error(str(error))
+        st.error(plain(error))
 if halted and may_stop:
     hub().stop(watched, owner())
 

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from kvviz import palette
+from kvviz.charts import as_text
 from kvviz.charts.memory import unit_for
 
 
@@ -112,7 +113,7 @@ def _line(
     return go.Scatter(
         x=x,
         y=list(values),
-        name=name,
+        name=as_text(name),
         mode="lines" if len(x) > 80 else "lines+markers",
         line={"color": _colour(number), "width": 2.5, "dash": _dash(number)},
         marker={"size": 5},
@@ -145,7 +146,7 @@ def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
 def curve_of(run: dict[str, Any], document: dict[str, Any], name: str) -> Curve:
     """A run of a comparison document as a curve."""
     return Curve(
-        name=name,
+        name=as_text(name),
         step_s=tuple(run["step_s"]),
         q1_s=tuple(run["step_s_q1"]),
         q3_s=tuple(run["step_s_q3"]),

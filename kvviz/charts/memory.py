@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from kvviz import palette
+from kvviz.charts import as_text
 from kvviz.explain import KIND_WORDS
 from kvviz.memory import Memory, human
 
@@ -40,7 +41,7 @@ def _line(name: str, xs: Sequence[int], ys: Sequence[int], size: int, number: in
     return go.Scatter(
         x=list(xs),
         y=[y / size for y in ys],
-        name=name,
+        name=as_text(name),
         mode="lines",
         line={"color": colour, "width": 2.5, "dash": palette.SERIES_DASH[number % len(palette.SERIES_DASH)]},
         text=[f"{human(y)} ({y:,} B)" for y in ys],

@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz import palette
+from kvviz.charts import as_text
 from kvviz.modes import MODES
 
 Row = Mapping[str, Any]
@@ -67,9 +68,9 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
     name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
     rows = sorted(rows, key=lambda row: row[axis])
     return go.Scatter(
-        x=[row[axis] for row in rows],
+        x=[as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows],
         y=[row[measure] * factor for row in rows],
-        name=name,
+        name=as_text(name),
         mode="lines+markers",
         line={"color": palette.LIGHT.get(mode, "#555555"), "width": 2.5, "dash": dash},
         marker={"size": 9, "symbol": palette.MARKER.get(mode, "cross")},
@@ -80,8 +81,8 @@ def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Fig
     """A measure of one mode over two axes."""
     factor = MEASURES[measure][1]
     mine = [row for row in rows if row["mode"] == mode and row[measure] is not None]
-    xs, ys = ([str(v) for v in sorted({row[name] for row in mine})] for name in (x, y))
-    at = {(str(row[x]), str(row[y])): row[measure] * factor for row in mine}
+    xs, ys = ([as_text(v) for v in sorted({row[name] for row in mine})] for name in (x, y))
+    at = {(as_text(row[x]), as_text(row[y])): row[measure] * factor for row in mine}
     values = [[at.get((a, b)) for a in xs] for b in ys]
     figure = go.Figure(
         go.Heatmap(

@@ -15,6 +15,7 @@ from kvviz.ui import ASSETS_URL
 from kvviz.ui.component import component
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.looking import PROMPT, asked_for, buildable, choose_model, failed
+from kvviz.ui.plain import plain
 
 _walk = component("kvviz_anatomy", "anatomy.js", "kv-anatomy kv-live")
 MOST = 12  # new tokens; a walk of more scenes is watched by nobody
@@ -36,7 +37,7 @@ def ask() -> LookSpec | None:
     try:
         return LookSpec("anatomy", model, prompt, new_tokens=new, layer=layer, head=_sent_with(head, design))
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return None
 
 
@@ -57,7 +58,7 @@ def walk(hub: Hub, spec: LookSpec) -> None:
     try:
         work = asked_for(hub, spec)
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return
     if failed(work):
         return

@@ -20,6 +20,7 @@ from kvviz.memory import human, kv_memory
 from kvviz.precision import precision, weight_bytes
 from kvviz.probing import probe_apart
 from kvviz.spec import ModelSpec
+from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
 from kvviz.whatif import Idea, as_gqa, ideas
 
@@ -39,12 +40,12 @@ def headline(main: Answer, asked: Asked) -> None:
     st.html(_STYLE)
     memory, spec = main.memory, main.spec
     if memory is None or spec is None:
-        st.warning(f"{main.title}: {main.problem}")
+        st.warning(plain(f"{main.title}: {main.problem}"))
         return
     left, right = st.columns([2, 5], gap="large")
     with left:
         each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-        st.metric(f"KV cache of {main.title}{each}", human(memory.total_bytes), border=True)
+        st.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), border=True)
         st.caption(_growth(memory))
     with right:
         st.latex(equation(spec, memory))
@@ -65,7 +66,7 @@ def _growth(memory: Any) -> str:
 
 
 def _where_from(spec: ModelSpec) -> str:
-    found = (f"{origin.what} {origin.value} ← `{origin.field}`" for origin in origins(spec))
+    found = (f"{origin.what} {plain(origin.value)} ← `{origin.field}`" for origin in origins(spec))
     return " · ".join(found)
 
 
@@ -75,7 +76,7 @@ def _notes(main: Answer, asked: Asked) -> None:
     st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {view.source}")
     context = main.spec.context if main.spec else None
     if context and 0 < context < asked.tokens:
-        st.info(f"{main.title} was made for {context:,} tokens; beyond them the figure is arithmetic only.")
+        st.info(f"{plain(main.title)} was made for {context:,} tokens; beyond them the figure is arithmetic only.")
 
 
 def compared(found: Sequence[Answer]) -> None:
@@ -83,7 +84,7 @@ def compared(found: Sequence[Answer]) -> None:
     rows = [_row(each, found[0]) for each in found if each.memory]
     for each in found[1:]:
         if each.problem:
-            st.warning(f"{each.title}: {each.problem}")
+            st.warning(plain(f"{each.title}: {each.problem}"))
     st.dataframe(rows, hide_index=True, width="stretch", key="m_compared")
     with st.container(horizontal=True):
         st.download_button(
@@ -102,7 +103,7 @@ def _row(found: Answer, first: Answer) -> dict[str, Any]:
         "model": found.title,
         "layers": "; ".join(term.words for term in terms(spec, memory)),
         "total": human(memory.total_bytes),
-        "bytes": memory.total_bytes,
+        "bytes": _exact(memory.total_bytes),
         "one more token": f"{memory.per_token_bytes:,} B",
         "constant": human(memory.fixed_bytes),
         "full windows": human(memory.plateau_bytes),
@@ -110,6 +111,11 @@ def _row(found: Answer, first: Answer) -> dict[str, Any]:
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
         "against the first": f"{memory.total_bytes / base:.3g}x" if base else "",
     }
+
+
+def _exact(count: int) -> int | None:
+    """A number for a table's cell; None above what a browser counts exactly, which no cache has."""
+    return count if abs(count) < 2**53 else None
 
 
 def curves(found: Sequence[Answer], asked: Asked) -> None:
@@ -154,9 +160,9 @@ def _layer_row(row: Any) -> dict[str, Any]:
         "held": row.held,
         "keys": _shape(row.key_shape),
         "values": _shape(row.value_shape),
-        "state bytes": row.state_bytes,
-        "bytes": row.nbytes,
-        "allocated": row.allocated,
+        "state bytes": _exact(row.state_bytes),
+        "bytes": _exact(row.nbytes),
+        "allocated": _exact(row.allocated),
     }
 
 
@@ -268,7 +274,7 @@ def _grouped(main: Answer, asked: Asked) -> None:
     try:
         other = memory_of(as_gqa(spec, chosen), asked)
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return
     kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
     st.markdown(
@@ -282,7 +288,7 @@ def _idea_row(idea: Idea) -> dict[str, Any]:
         "idea": idea.name,
         "what changes": idea.sentence,
         "total": human(idea.memory.reserved_bytes),
-        "bytes": idea.memory.reserved_bytes,
+        "bytes": _exact(idea.memory.reserved_bytes),
         "saved": human(idea.saved),
         "as a factor": f"{idea.factor:.3g}x",
     }
@@ -300,7 +306,7 @@ def inside(main: Answer, asked: Asked) -> None:
         kept[key] = _probed(main, asked)
     document = kept.get(key)
     if isinstance(document, str):
-        st.warning(document)
+        st.warning(plain(document))
     elif document:
         _probe_answer(main, asked, document)
 
@@ -308,7 +314,7 @@ def inside(main: Answer, asked: Asked) -> None:
 def _probed(main: Answer, asked: Asked) -> dict[str, Any] | str:
     dtype = asked.dtype if asked.dtype in VIEWS["hf-dynamic"].dtypes else "bfloat16"
     try:
-        with st.spinner(f"Building {main.title} without weights and reading its cache", show_time=True):
+        with st.spinner(f"Building {plain(main.title)} without weights and reading its cache", show_time=True):
             return probe_apart(
                 main.config, tokens=asked.tokens, batch=asked.batch, dtype=dtype, source_tokens=asked.source_tokens
             )
@@ -326,9 +332,9 @@ def _probe_answer(main: Answer, asked: Asked, document: dict[str, Any]) -> None:
                 "kind": row["kind"],
                 "keys": _shape(row["key_shape"]),
                 "values": _shape(row["value_shape"]),
-                "state bytes": row["state_bytes"],
-                "bytes": row["nbytes"],
-                "allocated": row["allocated"],
+                "state bytes": _exact(row["state_bytes"]),
+                "bytes": _exact(row["nbytes"]),
+                "allocated": _exact(row["allocated"]),
             }
             for row in rows
         ],
@@ -346,7 +352,7 @@ def _verdict(main: Answer, document: dict[str, Any]) -> str:
     cache = f"{document['cache_class']} of {len(document['layers'])} layers: " if document.get("cache_class") else ""
     said = f"{cache}**{probed:,} B** in its tensors"
     if main.spec is None:
-        return f"{said}. The formula can't read this config: {main.problem}."
+        return f"{said}. The formula can't read this config: {plain(main.problem)}."
     spec = kv_memory(
         main.spec,
         document["tokens"],
@@ -380,10 +386,10 @@ def log_line(main: Answer, asked: Asked) -> None:
             tensor_parallel=asked.tensor_parallel,
         )
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return
     show = {True: st.success, False: st.error, None: st.info}[verdict.agrees]
-    show(f"{main.title}: {verdict.sentence}")
+    show(plain(f"{main.title}: {verdict.sentence}"))
 
 
 def how_we_know(hub: Hub) -> None:
@@ -435,7 +441,7 @@ def _three_accounts(hub: Hub) -> None:
     two.metric("Sum over its tensors", f"{account['tensors']:,} B")
     kept = (account.get("allocator") or {}).get("kept")
     three.metric("Kept by the allocator", f"{kept:,} B" if kept is not None else "not told here")
-    st.caption(f"{document['model']} on the live page, mode cached, after its last step.")
+    st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
 
 
 def example_table(name: str | None) -> None:

@@ -14,6 +14,7 @@ from kvviz.scratch.listing import SOURCE, listing
 from kvviz.scratch.pitfalls import PITFALLS, Pitfall
 from kvviz.ui.links import one_of, take_over, write
 from kvviz.ui.looking import PROMPT, buildable, choose_model, weights_note
+from kvviz.ui.plain import plain
 
 NEW_TOKENS = 16
 
@@ -35,7 +36,7 @@ def ask() -> LookSpec | None:
     try:
         return LookSpec("mistake", model, prompt, new_tokens=NEW_TOKENS, mistake=name)
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return None
 
 
@@ -148,7 +149,7 @@ def _texts(found: dict[str, Any]) -> str:
 
 def _crash(crash: dict[str, Any], forwards: int) -> None:
     where = f" It comes in the {_ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
-    st.error(f"{crash['type']}: {crash['message']}", icon=":material/error:")
+    st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
     st.markdown(f"It doesn't run to its end.{where}")
     if crash["line"] is not None:
         stage = listing().stage(crash["stage"])

@@ -11,6 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.keeping import library
 from kvviz.memory import human
 from kvviz.runs import Run, Stored
+from kvviz.ui.plain import plain
 from kvviz.versus import Row, differences, names, rows
 
 MOST = 6  # runs over one another; more can't be told apart
@@ -39,7 +40,7 @@ def _read(run_id: str) -> Run | None:
     try:
         run = library().run(run_id)
     except KvvizError as error:
-        st.error(str(error))
+        st.error(plain(error))
         return None
     return run if run is not None and not run.comparison.deleted else None
 
@@ -101,7 +102,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     """The curves over one another, the table of figures, and in words what was not the same work."""
     labels = names(runs)
     for words in differences(runs):
-        st.info(f"Not the same work: {words}.", icon=":material/info:")
+        st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
     one, two, three, four, five = st.columns([2, 2, 1, 1, 1], vertical_alignment="bottom")
     by = one.segmented_control(
         "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
@@ -154,7 +155,7 @@ def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bo
     top = max(max(curve.q3_s) for curve in curves[:2]) * 1000
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
-            st.subheader(f"{letter}: {curve.name}", anchor=False)
+            st.subheader(f"{letter}: {plain(curve.name)}", anchor=False)
             st.metric("Inter-token latency", _ms(run.figures.get("itl_s")))
             figure = overlay([curve], by=by, log=log)
             if not log:
@@ -188,7 +189,7 @@ def manage(runs: Sequence[Run]) -> None:
     deleted = st.session_state.get("c_deleted")
     if deleted:
         words, undo = st.columns([5, 1], vertical_alignment="center")
-        words.info(f"{deleted['title']} was deleted.")
+        words.info(f"{plain(deleted['title'])} was deleted.")
         if undo.button("Undo", key="c_undo"):
             library().restore(deleted["id"])
             st.session_state.c_runs = deleted["runs"]

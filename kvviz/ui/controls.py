@@ -13,6 +13,7 @@ from kvviz.modes import MODES, check_modes
 from kvviz.plan import needs, seconds
 from kvviz.pulled import find_pulled
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
+from kvviz.settings import settings
 from kvviz.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.text import STORY
 
@@ -77,13 +78,16 @@ def choose(hub: Hub) -> Choice:
 
 def _model() -> tuple[str, str]:
     ids = [row.id for row in models().values() if not row.has_encoder]
+    given = settings()
     choice = st.selectbox(
         "Model",
-        [*ids, *beside_catalog(), OWN],
+        [*ids, *beside_catalog(), *(given.hub_models if given.public else (OWN,))],
         index=ids.index(default_model()),
         format_func=lambda name: _label(name),
         key="model",
     )
+    if choice in given.hub_models:
+        return choice, "hub"
     if choice != OWN:
         return choice, st.session_state.get("weights", "auto")
     own = st.text_input("Where it is", placeholder="/models/my-gpt, config.json or owner/name", key="own_model").strip()
@@ -93,10 +97,8 @@ def _model() -> tuple[str, str]:
 
 
 def _label(name: str) -> str:
-    if name == OWN:
-        return OWN
     if name not in models():
-        return f"{name} · trained weights"
+        return f"{name} · trained weights" if name in beside_catalog() else name
     row = models()[name]
     trained = "" if stored_weights(name) == "random" else " · trained weights"
     return f"{row.title} · {_millions(row.params)}{trained}"
@@ -136,11 +138,10 @@ def _settings() -> dict[str, Any]:
     )
     five.selectbox(
         "Weights",
-        ["auto", "random", "hub"],
+        ["auto", "random", *([] if settings().public else ["hub"])],
         key="weights",
         help="auto: trained weights where they come with kvviz or lie on this server, else seeded random ones; "
-        "it never uses the network. "
-        "hub: fetched from the Hugging Face Hub.",
+        "it never uses the network. " + ("" if settings().public else "hub: fetched from the Hugging Face Hub."),
     )
     six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")
     batch = six.number_input("Batch", 1, 64, 1, key="batch", help="Sequences that are decoded together.")

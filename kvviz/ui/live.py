@@ -9,6 +9,8 @@ from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import ASSETS_URL
 from kvviz.ui.component import component
+from kvviz.ui.files import content
+from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 
 _component = component("kvviz_live", "live.js", "kv-live")
@@ -39,9 +41,9 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            st.query_params["comparison"] = hub().adopt(export.read(file.getvalue()).records, owner())
+            st.query_params["comparison"] = hub().adopt(export.read(content(file)).records, owner())
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does
     if st.session_state.unreadable:
-        st.error(st.session_state.unreadable)
+        st.error(plain(st.session_state.unreadable))

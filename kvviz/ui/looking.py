@@ -14,6 +14,7 @@ from kvviz.looks import LookSpec
 from kvviz.scratch.design import check_design
 from kvviz.sources import find_source
 from kvviz.ui.controls import default_model
+from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 from kvviz.works import Work
 
@@ -49,7 +50,7 @@ def taken(
     try:
         work = asked_for(hub, spec, key)
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return
     if work.active:
         st.fragment(lambda: _wait(hub, work.id), run_every=0.3)()
@@ -64,7 +65,7 @@ def failed(work: Work, key: str = "look") -> bool:
     """Whether the look could not be taken; then it is said why, and it can be tried again."""
     if work.active or work.state == "done":
         return False
-    st.warning(work.message or "This look was stopped.")
+    st.warning(plain(work.message or "This look was stopped."))
     if st.button("Try again", key=f"{key}_again"):
         st.session_state[key] = None
         st.rerun()

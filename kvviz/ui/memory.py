@@ -23,6 +23,9 @@ from kvviz.catalog import examples, models
 from kvviz.errors import KvvizError
 from kvviz.hubconfig import fetch_config
 from kvviz.precision import PRECISIONS, WEIGHT_BITS
+from kvviz.settings import settings
+from kvviz.ui.files import content
+from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
 
 OWN = "Your own config"
@@ -54,7 +57,7 @@ def _restore() -> None:
         return
     asked, problems = from_params(params)
     for problem in problems:
-        st.warning(problem)
+        st.warning(plain(problem))
     _fill(asked)
 
 
@@ -128,7 +131,9 @@ def _size(family: str) -> str:
 
 def _own_config() -> str:
     """A pasted, dropped or fetched config; the last one that could be read stays until another can."""
-    how = st.segmented_control("From", ["Paste", "File", "Hugging Face"], default="Paste", key="m_how")
+    given = settings()
+    ways = ["Paste", "File", *(["Hugging Face"] if given.hub_models or not given.public else [])]
+    how = st.segmented_control("From", ways, default="Paste", key="m_how")
     try:
         text = _own_text(how or "Paste")
         if text is not None:
@@ -136,7 +141,7 @@ def _own_config() -> str:
             st.session_state["m_own_main"] = key
             st.session_state["m_own"][key] = own_title(unpack(key))
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
     return st.session_state.get("m_own_main") or next(iter(models()))
 
 
@@ -145,7 +150,9 @@ def _own_text(how: str) -> str | None:
         return st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip() or None
     if how == "File":
         file = st.file_uploader("config.json", type="json", key="m_file")
-        return file.getvalue().decode("utf-8", "replace") if file else None
+        return content(file).decode("utf-8", "replace") if file else None
+    if settings().public:
+        return _fetched(st.selectbox("Hugging Face id", settings().hub_models, key="m_hub"))
     name = st.text_input("Hugging Face id", key="m_hub", placeholder="owner/name").strip()
     return _fetched(name) if name else None
 
@@ -154,7 +161,7 @@ def _fetched(name: str) -> str:
     """The config of a Hugging Face id, asked for once per session."""
     kept = st.session_state.setdefault("m_fetched", {})
     if name not in kept:
-        with st.spinner(f"Asking the Hub for the config of {name}"):
+        with st.spinner(f"Asking the Hub for the config of {plain(name)}"):
             kept[name] = json.dumps(fetch_config(name))
     return kept[name]
 

@@ -8,6 +8,8 @@ from kvviz import export
 from kvviz.errors import KvvizError
 from kvviz.keeping import library
 from kvviz.runs import Run
+from kvviz.ui.files import content
+from kvviz.ui.plain import plain
 
 
 def share(runs: Sequence[Run]) -> None:
@@ -59,11 +61,11 @@ def _take_in() -> None:
     if file is None or st.session_state.get("c_taken") == file.file_id:
         return
     try:
-        st.session_state.c_runs = take(file.getvalue(), file.name)
+        st.session_state.c_runs = take(content(file), file.name)
         st.session_state.c_taken = file.file_id
         st.rerun()
     except KvvizError as error:
-        st.error(str(error))
+        st.error(plain(error))
 
 
 def take(content: bytes, title: str) -> list[str]:

@@ -18,6 +18,7 @@ from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, check_sweep, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
 from kvviz.ui.comparing import picture
+from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 from kvviz.works import Work
 
@@ -43,7 +44,7 @@ def ask(hub: Hub) -> SweepSpec | None:
         check_sweep(spec)
         return spec
     except KvvizError as error:
-        st.warning(str(error))
+        st.warning(plain(error))
         return None
 
 
@@ -104,7 +105,7 @@ def foreseen(spec: SweepSpec, hub: Hub) -> None:
     cut = within(spec, spec.budget_s, hub.device)
     time = lasting(cut.seconds) if cut.seconds is not None else "a time that is not known before the model is there"
     whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time} by estimate."
-    st.caption(f"{whole} Within the limit: {cut.words}." if spec.budget_s else whole)
+    st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)
 
 
 def start(spec: SweepSpec | None, hub: Hub) -> None:
@@ -123,7 +124,7 @@ def _submit(hub: Hub, spec: SweepSpec, earlier: Sequence[dict[str, Any]]) -> Non
     try:
         st.query_params["sweep"] = hub.submit_sweep(spec, earlier, owner())
     except KvvizError as error:
-        st.error(str(error))
+        st.error(plain(error))
         return
     st.rerun()
 
@@ -155,7 +156,7 @@ def _results(hub: Hub, sweep_id: str) -> None:
         _charts(found)
     for record in records:
         if record["t"] == "cell_failed":
-            st.warning(record["message"])
+            st.warning(plain(record["message"]))
     if not work.active and st.session_state.get("s_ended") != sweep_id:
         st.session_state.s_ended = sweep_id
         st.rerun()  # the whole page: the buttons and the timer change
@@ -172,7 +173,7 @@ def _progress(hub: Hub, work: Work, spec: SweepSpec, records: Sequence[dict[str,
     elif work.state == "done":
         st.progress(1.0, "Done")
     else:
-        st.warning(work.message or f"This sweep was {work.state}; what it measured is below.")
+        st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
         if st.button("Go on where it ended", key="s_resume"):
             _submit(hub, spec, [record for record in records if record["t"] in ("cell_proof", "cell_pass")])
 
@@ -192,9 +193,9 @@ def _words(spec: SweepSpec, found: Sequence[dict[str, Any]]) -> None:
     """What is flat and what climbs, here and as published: read off the rows."""
     preset = PRESETS.get(spec.preset)
     sentences = [*findings(found), *(contrasts(found, preset.published) if preset and preset.published else ())]
-    st.markdown("\n".join(f"- {sentence}" for sentence in sentences))
+    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
     for sentence in caveats(found):
-        st.caption(sentence)
+        st.caption(plain(sentence))
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -275,6 +276,6 @@ def _kept() -> None:
     st.subheader("Earlier sweeps", anchor=False)
     for stored in found:
         label = f"{stored.created:%Y-%m-%d %H:%M}, {stored.title or stored.id}, {stored.state}"
-        if st.button(label, key=f"s_open_{stored.id}", type="tertiary"):
+        if st.button(plain(label), key=f"s_open_{stored.id}", type="tertiary"):
             st.query_params["sweep"] = stored.id
             st.rerun()

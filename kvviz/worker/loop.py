@@ -25,6 +25,8 @@ from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
+from kvviz.settings import settings
+from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
 from kvviz.sweeps import SweepSpec
 
@@ -156,5 +158,7 @@ def main(descriptor: int) -> None:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     set_up("worker")
+    if settings().public:
+        restrict(settings().hub_models)  # this process opens the files, whoever asked for them
     set_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)
     Worker(Connection(descriptor)).run()

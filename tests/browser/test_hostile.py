@@ -1,0 +1,129 @@
+"""Script in everything that people write, in a real browser: no dialog opens, nothing is fetched, the text is there."""
+
+import json
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from kvviz import compare, export
+from kvviz.calculator import pack
+
+pytestmark = pytest.mark.browser
+
+
+SHORT = "<img src=x onerror='alert(1)'>"
+EVIL = (
+    f"{SHORT}<script>alert(2)</script><a href='javascript:alert(3)'>go</a> [l](javascript:alert(4)) "
+    "![p](https://evil.example/p.png) https://evil.example/l {{7*7}} ${alert(5)} </textarea></title><svg onload=a(6)>"
+)
+NAME = "<img src=x onerror=alert(7)>![p](https:evil.example)"  # of a file, so without a slash
+
+
+@pytest.fixture(scope="module")
+def file():
+    """A comparison in whose every text somebody has written script."""
+    made = compare("tiny-gpt2", prompt=EVIL, new_tokens=6, repeats=2)
+    records = json.loads(json.dumps(made.records))
+    started = records[0]
+    started["model"] |= {"id": EVIL[:300], "title": EVIL[:300], "note": EVIL}
+    started["environment"] = {key: EVIL[:200] if isinstance(value, str) and key != "dtype" else value
+                              for key, value in started["environment"].items()}  # fmt: skip
+    started["modes"] = [
+        {**mode, "title": SHORT + str(i), "summary": EVIL[:300]} for i, mode in enumerate(started["modes"])
+    ]
+    started["prompt"]["pieces"] = [EVIL for _ in started["prompt"]["pieces"]]
+    for record in records:
+        for step in record.get("modes", {}).values() if record["t"] == "proof" else ():
+            step |= {"text": EVIL, "piece": EVIL}
+            step["layers"] = [[group[0], SHORT[:20], *group[2:4], SHORT[:20], *group[5:]] for group in step["layers"]]
+    document = {**made.document, "model": EVIL, "environment": started["environment"]}
+    document["runs"] = [{**run, "text": EVIL, "cache_class": SHORT} for run in document["runs"]]
+    return export.to_json(records, document).encode()
+
+
+FOREIGN = "img[src='x'], img[src*='evil'], a[href*='evil'], a[href^='javascript'], svg[onload], [onerror]"
+
+
+@pytest.fixture
+def watched(open_page):
+    """One page at a time, of which every dialog, every foreign request and every foreign element is noted."""
+    pages, seen = [], []
+
+    def close():
+        for page in pages:
+            assert page.locator(FOREIGN).count() == 0, page.url
+            page.close()
+        pages.clear()
+
+    def open_watched(path):
+        close()
+        page = open_page(path)
+        page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: seen.append(request.url) if "evil" in request.url.split("?")[0] else None)
+        pages.append(page)
+        return page
+
+    yield open_watched
+    close()
+    assert seen == []
+
+
+def upload(page, data, name=NAME):
+    page.locator("input[type=file]").first.set_input_files(
+        files=[{"name": f"{name}.json", "mimeType": "application/json", "buffer": data}]
+    )
+
+
+def taken_in(page, data, name):
+    """The id of a file's cached run, once it is kept."""
+    page.get_by_text("Take in", exact=True).click()
+    upload(page, data, name)
+    page.wait_for_url("**/compare?runs=*")
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    return parse_qs(urlsplit(page.url).query)["runs"][0].split(",")[1]
+
+
+def test_script_is_text_wherever_it_is_written(watched, file, chromium):
+    live = watched("/live")
+    live.get_by_text("Open a recording").click()
+    upload(live, file)
+    panel = live.get_by_test_id("kv-text-cached")
+    expect(panel).to_contain_text(EVIL)
+    expect(live.get_by_test_id("kv-environment")).to_contain_text(SHORT)
+    expect(live.get_by_test_id("kv-status")).to_contain_text(SHORT)
+    expect(live.get_by_test_id("kv-figures")).to_contain_text(f"{SHORT}0")
+    expect(live.get_by_test_id("kv-chart").locator(".legendtext").first).to_contain_text(SHORT)
+    live.get_by_test_id("kv-chart").locator(".nsewdrag").hover()
+    live.get_by_test_id("kv-grid").hover()
+    live.get_by_test_id("kv-race").click()
+
+    one, two = (taken_in(watched("/compare"), file, f"{NAME}{i}") for i in (1, 2))
+    kept = watched(f"/compare?runs={one},{two}")
+    expect(kept.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
+    kept.get_by_text("Name, tag, delete").click()
+    kept.get_by_text("A | B").click()
+    expect(kept.get_by_role("heading", name="A:")).to_contain_text("<img src=x onerror=alert(7)>")
+    kept.get_by_text("Hand on", exact=True).click()
+    with kept.expect_download() as event:
+        kept.get_by_role("button", name="HTML, opens from disk").click()
+    assert event.value.suggested_filename.startswith("kvviz-") and "<" not in event.value.suggested_filename
+    page_file = event.value.path().rename(event.value.path().with_suffix(".html"))
+
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    memory = watched(f"/memory?models={pack({**config, '_name_or_path': NAME})},gpt2")
+    expect(memory.get_by_test_id("stMetricLabel").first).to_contain_text("<img src=x onerror=alert(7)>")
+    expect(memory.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
+
+    sweep = watched(f"/sweep?sweep={quote(EVIL)}")
+    expect(sweep.get_by_text("There is no such sweep here")).to_be_visible()
+
+    context = chromium.new_context(offline=True)
+    shared = context.new_page()
+    dialogs = []
+    shared.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    shared.goto(page_file.as_uri())
+    expect(shared.locator("h1")).to_have_text(EVIL)
+    shared.wait_for_timeout(300)
+    assert dialogs == [] and shared.locator(FOREIGN).count() == 0
+    context.close()

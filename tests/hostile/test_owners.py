@@ -1,0 +1,66 @@
+"""One browser's runs against another browser."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.errors import KvvizError
+from kvviz.frontdoor import COOKIE
+from kvviz.records import ComparisonSpec
+from kvviz.sweeps import SweepSpec
+from kvviz.ui import MAIN, PAGES
+
+MINE, OTHER = "a" * 22, "b" * 22
+
+
+@pytest.fixture
+def works(hub_without_worker):
+    """A comparison and a sweep of one browser."""
+    work = ComparisonSpec(model="tiny-gpt2", prompt="x")
+    return hub_without_worker.submit(work, MINE), hub_without_worker.submit_sweep(
+        SweepSpec(models=("tiny-gpt2",)), owner=MINE
+    )
+
+
+@pytest.mark.parametrize("who", [OTHER, "", MINE[:-1], MINE + "a", "A" * 22, "' OR 1=1 --", "\0"])
+def test_nobody_else_stops_a_run(hub_without_worker, works, who):
+    for work_id in works:
+        assert not hub_without_worker.may_stop(work_id, who)
+        with pytest.raises(KvvizError, match="belongs to another browser"):
+            hub_without_worker.stop(work_id, who)
+        assert hub_without_worker.get(work_id).active
+
+
+def test_its_owner_does(hub_without_worker, works):
+    for work_id in works:
+        assert hub_without_worker.may_stop(work_id, MINE)
+        hub_without_worker.stop(work_id, MINE)
+        assert hub_without_worker.get(work_id).state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "key", "number"), [("live", "comparison", "stop", 0), ("sweep", "sweep", "s_stop", 1)]
+)
+def test_the_page_of_another_browser_has_no_button_for_it(
+    hub_without_worker, works, monkeypatch, page, field, key, number
+):
+    def visit(name):
+        monkeypatch.setattr("kvviz.ui.session.st.context", type("Context", (), {"cookies": {COOKIE: name}})())
+        app = AppTest.from_file(str(MAIN), default_timeout=40).run()
+        app.query_params[field] = works[number]
+        app.switch_page(str(PAGES / f"{page}.py")).run()
+        assert not app.exception
+        return app
+
+    assert not visit(MINE).button(key=key).disabled
+    app = visit(OTHER)
+    assert app.button(key=key).disabled
+
+
+def test_what_the_feed_sends_names_no_browser(hub_without_worker, works):
+    from kvviz.feed import encode, status_message
+
+    work = hub_without_worker.get(works[0])
+    said = encode(work, 0, 1) + status_message(hub_without_worker, work) + json.dumps(work.description())
+    assert MINE not in said
