@@ -15,7 +15,7 @@ from kvviz.errors import ConfigError
 from kvviz.fields import LARGEST, checked
 from kvviz.layers import LayerSpec
 from kvviz.memory import kv_memory
-from kvviz.precision import precision, weight_bytes
+from kvviz.precision import WEIGHT_BITS, precision, weight_bytes
 from kvviz.shape import Shape, read_shape
 
 OPERATIONS_PER_LAYER = 100  # eager PyTorch: kernels, and the Python around them, of one layer; order of magnitude
@@ -74,7 +74,7 @@ class Moved:
 
 
 def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
-    """Bytes that a forward moves with weights, cache and activations in `dtype`."""
+    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantized."""
     read = cache_bytes_read(shape, forward.seen, forward.batch, dtype, forward.source or None) if forward.held else 0
     held = cache_bytes_read(shape, forward.held, forward.batch, dtype, forward.source or None) if forward.held else 0
     elements = sum(count * block.activations(forward) for block, count in shape.counts.items())
@@ -83,7 +83,7 @@ def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
         cache_read=read,
         cache_written=cache_bytes_written(shape, forward, dtype),
         cache_copied=2 * held,
-        activations=weight_bytes(elements, dtype),
+        activations=elements * precision(dtype).state_bytes,
     )
 
 
@@ -153,6 +153,8 @@ def document(
 
     `prefill_flops` is the forward over a prompt of that length; an uncached step is the same forward.
     """
+    if precision(dtype).name not in WEIGHT_BITS:
+        raise ConfigError(f"dtype is {dtype!r}; of weights and cache together it is one of {', '.join(WEIGHT_BITS)}")
     whole, step = (make(shape, tokens, batch, source_tokens) for make in (prefill, cached_step))
     step_bytes, whole_bytes = moved(shape, step, dtype), moved(shape, whole, dtype)
     return {
@@ -174,6 +176,20 @@ def document(
         "cached_step_flops_by_term": flops(shape, step),
         "uncached_step_flops_by_term": flops(shape, whole),
     }
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The document of `kvviz cost` as a few lines."""
+    once, again = found["cached_step_flops"], found["uncached_step_flops"]
+    meets = found["square_equals_linear_at_tokens"]
+    square = "no attention" if meets is None else f"attention overtakes the layers' other products at {meets:,} tokens"
+    return (
+        f"{found['model']}, a step at {found['tokens']:,} tokens x {found['batch']}, {found['dtype']}\n"
+        f"with the cache:    {once:,} FLOPs; reads {found['weight_bytes_read']:,} B of weights "
+        f"and {found['cache_bytes_read']:,} B of cache\n"
+        f"without the cache: {again:,} FLOPs, {again / once:,.1f} times as many (so is a prefill of that length)\n"
+        f"{square}"
+    )
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,14 @@ WANTED = re.compile(
     r"|pad_vocab_size_multiple|mamba_dt_rank|use_associative_scan|index_topk|use_qk_norm)$"
 )
 # Fields that some families' code never looks at: only then it matters whether a file states them.
-MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
+MAYBE_IGNORED = (
+    *("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query"),
+    *("intermediate_size", "moe_intermediate_size", "shared_intermediate_size", "shared_expert_intermediate_size"),
+    *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_shared_experts"),
+    *("first_k_dense_replace", "num_dense_layers", "mlp_only_layers", "mlp_layer_types", "decoder_sparse_step"),
+    *("moe_layers", "moe_layer_freq", "interleave_moe_layer_step", "intermediate_size_mlp", "q_lora_rank"),
+    *("ffn_dim", "n_inner", "d_ff", "dim_ff", "dff", "ffn_hidden_size", "decoder_ffn_dim", "word_embed_proj_dim"),
+)
 
 
 def model_types() -> list[str]:
