@@ -25,6 +25,10 @@ class Forward:
         """Tokens of the sequence after it."""
         return self.held + self.new
 
+    def reached(self, window: int | None) -> int:
+        """Tokens that its keys are there for: the new ones, and the held ones that a window leaves."""
+        return self.new + (self.held if window is None else min(self.held, window - 1))
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -41,12 +45,13 @@ class Matrix:
     used: int = 1
     over: str = "new"
     weightless: bool = False
+    window: int | None = None  # of the context, no more than this is held
 
     def rows(self, forward: Forward) -> int:
         """Rows that pass it in a forward."""
         if self.over == "source":
             return 0 if forward.held else forward.batch * forward.source
-        return forward.batch * {"new": forward.new, "last": 1, "seen": forward.seen}[self.over]
+        return forward.batch * {"new": forward.new, "last": 1, "seen": forward.reached(self.window)}[self.over]
 
     def flops(self, forward: Forward) -> int:
         """2 x rows x inputs x outputs x used."""
@@ -93,8 +98,7 @@ class Attention:
         """Keys that each query is multiplied with: all new ones, and the held ones that its window reaches."""
         if self.across:
             return forward.source
-        held = forward.held if self.window is None else min(forward.held, self.window - 1)
-        return forward.new + held
+        return forward.reached(self.window)
 
     def flops(self, forward: Forward) -> int:
         """2 x batch x heads x new x keys x (key_dim + value_dim)."""

@@ -59,7 +59,7 @@ def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
     blocks: list[Block] = [
         *(asked or [Matrix("projections", hidden, queries)]),
         Matrix("projections", hidden, rank + rotary),
-        Matrix("projections", rank, heads * (plain + value), over="seen"),
+        Matrix("projections", rank, heads * (plain + value), over="seen", window=layer.window),
         Matrix("projections", heads * value, hidden),
         Attention(heads, plain + rotary, value, layer.window),
     ]

@@ -22,7 +22,7 @@ FLOORS = [
     {"cost", "scratch"},
     {"modes", "looks", "whatif", "fits", "enginelog", "hubconfig", "expected", "trends", "pull"},
     {"explain", "calculator", "probing"},
-    {"plan", "charts"},
+    {"plan", "charts", "shorthand"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
     {"proof", "engine", "probe", "export", "sweeps", "anatomy", "breaking"},
     {"perform", "watching", "pace", "journal", "foresight", "limits"},

@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
 from kvviz.catalog import HERE
+from kvviz.fields import WIDTHS
 
 # Fields that decide what a cache holds, and the vocabulary and context that a page shows.
 WANTED = re.compile(
@@ -51,14 +52,7 @@ WANTED = re.compile(
     r"|pad_vocab_size_multiple|mamba_dt_rank|use_associative_scan|index_topk|use_qk_norm)$"
 )
 # Fields that some families' code never looks at: only then it matters whether a file states them.
-MAYBE_IGNORED = (
-    *("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query"),
-    *("intermediate_size", "moe_intermediate_size", "shared_intermediate_size", "shared_expert_intermediate_size"),
-    *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_shared_experts"),
-    *("first_k_dense_replace", "num_dense_layers", "mlp_only_layers", "mlp_layer_types", "decoder_sparse_step"),
-    *("moe_layers", "moe_layer_freq", "interleave_moe_layer_step", "intermediate_size_mlp", "q_lora_rank"),
-    *("ffn_dim", "n_inner", "d_ff", "dim_ff", "dff", "ffn_hidden_size", "decoder_ffn_dim", "word_embed_proj_dim"),
-)
+MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
 
 
 def model_types() -> list[str]:
@@ -109,15 +103,15 @@ def source_of(config_class: type) -> str:
         return ""
 
 
-def ignored_by(code: str, known: Container[str]) -> list[str]:
-    """Fields that neither the config class declares nor the model's code asks a config for."""
+def ignored_by(code: str, known: Container[str], names: tuple[str, ...] = MAYBE_IGNORED) -> list[str]:
+    """Fields of these that neither the config class declares nor the model's code asks a config for."""
     if not code:
         return []
     code = re.sub(
         r"def compute_default_rope_parameters.*?return inv_freq", "", code, flags=re.DOTALL
     )  # not the cache's
-    asked = (name for name in MAYBE_IGNORED if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
-    return sorted(set(MAYBE_IGNORED) - set(asked) - {name for name in MAYBE_IGNORED if name in known})
+    asked = (name for name in names if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
+    return sorted(set(names) - set(asked) - {name for name in names if name in known})
 
 
 def encodes(defaults: dict[str, Any], code: str) -> bool:
@@ -140,6 +134,7 @@ def family(model_type: str) -> dict[str, Any]:
         "defaults": defaults,
         "aliases": aliases,
         "ignores": ignored_by(code, {*defaults, *aliases}),
+        "widths": sorted({*WIDTHS} - {*ignored_by(code, {*defaults, *aliases}, WIDTHS)}),
         "encoder": encodes(defaults, code),
         "whole_head": bool(code) and "logits_to_keep" not in code,
     }
