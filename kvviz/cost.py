@@ -163,6 +163,7 @@ def document(
         "tokens": tokens,
         "batch": batch,
         "dtype": precision(dtype).name,
+        "view": "architecture",
         "prefill_flops": total_flops(shape, whole),
         "cached_step_flops": total_flops(shape, step),
         "uncached_step_flops": total_flops(shape, whole),

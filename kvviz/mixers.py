@@ -26,14 +26,13 @@ def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: Lay
     key, value = kept.key_dim, kept.value_dim
     queries = heads * key * (2 if fields.model_type in _GATED else 1)
     made = [] if shared else [Matrix("projections", hidden, layer.kv_heads * dim) for dim in (key, value)]
-    twice = 2 if fields.model_type == "diffllama" else 1  # two sums of the values, whose difference is taken
     gate = _GATES.get(fields.model_type)
     return [
         Matrix("projections", hidden, queries),
         *made,
         *([Matrix("projections", *gate(fields, layer, hidden))] if gate else []),
         Matrix("projections", heads * value, hidden),
-        Attention(heads, key, twice * value, kept.window),
+        Attention(heads, key, value, kept.as_stored.window),  # a family that keeps all masks all: gpt_neo
     ]
 
 

@@ -211,8 +211,8 @@ def partings(case: Case) -> tuple[Parting, ...]:
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
     return (
         Parting(
-            "A step without the cache is O(T²).",
-            f"Both powers are there. At {end:,} tokens attention's square is {attention:.1%} of the step; "
+            "A step without the cache costs the square of the context.",
+            f"Both powers are there, n and n². At {end:,} tokens attention's square is {attention:.1%} of the step; "
             f"it overtakes the layers' other products {overtakes}.",
         ),
         Parting(

@@ -179,7 +179,9 @@ def areas(case: Case) -> None:
     with right:
         st.subheader("Step by step", anchor=False)
         rows = [{"Generate": f"token {t:,}", "Forward sees": n, "Cost, n d²": cost} for t, n, cost in _some(case)]
-        st.dataframe(rows, hide_index=True, height=340)
+        whole = st.column_config.NumberColumn(format="localized")
+        columns = dict.fromkeys(("Forward sees", "Cost, n d²"), whole)
+        st.dataframe(rows, hide_index=True, height=340, column_config=columns)
         exact = sum(cost for _, _, cost in case.steps())
         st.caption(
             f"Summed up exactly: {exact:,}, since the steps count from 0: T (T − 1) / 2 where the formula says T² / 2."
