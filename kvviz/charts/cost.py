@@ -19,18 +19,19 @@ COLOURS = {
     "extra": "#BFC7D0",
     "cross": "#00916E",
 }
+# From the bottom of a stack to its top.
 NAMES = {
     "linear": "the prompt again: T L d²",
     "square": "the new tokens again: T² d² / 2",
     "projections": "projections",
     "mlp": "MLP",
-    "attention": "attention's products",
-    "head": "head",
     "router": "router",
-    "indexer": "indexer",
-    "mixing": "recurrence, convolution",
     "extra": "other matrices",
+    "mixing": "recurrence, convolution",
+    "head": "head",
     "cross": "cross-attention",
+    "indexer": "indexer",
+    "attention": "attention's products",
 }
 
 

@@ -6,9 +6,9 @@ import streamlit as st
 
 from kvviz.calculator import is_own, own_title, pack, parse_config, slim, unpack
 from kvviz.catalog import models
-from kvviz.charts.cost import area_figure, figure_of
+from kvviz.charts.cost import NAMES, area_figure, figure_of
 from kvviz.errors import KvvizError
-from kvviz.memory import DTYPE_BYTES, human
+from kvviz.memory import DTYPE_BYTES, human, kv_memory
 from kvviz.shorthand import MOST, PRESETS, Case, from_params, full, partings, run_flops, shape_of, to_params
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
@@ -135,8 +135,21 @@ def shorthand(case: Case) -> None:
     st.caption(
         f"The cache: 2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
         f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) "
-        f"or {_decimal(case.cache_bytes)} (powers of 1000), with as many KV heads as query heads."
+        f"or {_decimal(case.cache_bytes)} (powers of 1000), with as many KV heads as query heads.{_own_cache(case)}"
     )
+
+
+def _own_cache(case: Case) -> str:
+    """What the chosen model itself keeps, where that is something else."""
+    try:
+        spec = shape_of(case.model).spec if case.model else None
+    except KvvizError:
+        return ""  # the full count will say why
+    if spec is None:
+        return ""
+    own = kv_memory(spec, case.prompt + case.new, dtype=case.dtype).total_bytes
+    name = "Your model" if is_own(case.model) else models()[case.model].title
+    return f" **{name} itself keeps {human(own)}.**" if own != case.cache_bytes else ""
 
 
 def _decimal(value: int) -> str:
@@ -205,7 +218,7 @@ def whole_count(case: Case) -> None:
     st.subheader("Everything counted", anchor=False)
     count = full(case)
     st.latex(
-        r"\text{a layer over } n \text{ tokens: } \underbrace{24\,n\,d^2}_{\text{matrices}} + "
+        r"\text{a plain layer over } n \text{ tokens: } \underbrace{24\,n\,d^2}_{\text{matrices}} + "
         r"\underbrace{4\,n^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } n = 6\,d"
         + (f" = {_tex(6 * case.width)}" if not case.model else "")
     )
@@ -216,7 +229,7 @@ def whole_count(case: Case) -> None:
     for column, title, step, key in panels:
         xs = _points(1, reach if key == "u" else max(case.prompt + case.new, 3))
         rows = [step(n) for n in xs]
-        parts = {term: [row.get(term, 0) for row in rows] for term in dict.fromkeys(t for row in rows for t in row)}
+        parts = {term: [row.get(term, 0) for row in rows] for term in _stacked({t for row in rows for t in row})}
         mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
         with column:
             st.markdown(f"**{title}**, one step")
@@ -227,6 +240,11 @@ def whole_count(case: Case) -> None:
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "
         f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**."
     )
+
+
+def _stacked(terms: set[str]) -> list[str]:
+    """Terms from the bottom up: what grows with the context on top."""
+    return [term for term in NAMES if term in terms]
 
 
 def _says(case: Case, overtakes: int | None) -> str:

@@ -59,7 +59,14 @@ def test_a_model_brings_its_widths(page):
     test.selectbox(key="c_model").set_value("gpt2").run()
     assert not test.exception
     assert test.number_input(key="c_width").value == 768
+    assert not any("itself keeps" in caption.value for caption in test.caption)
     assert any("at **4,608** tokens, beyond its 1,024 positions" in caption.value for caption in test.caption)
+
+
+def test_fewer_kv_heads_are_said(page):
+    test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
+    assert any("**LLaMA 3.1-8B itself keeps 128.0 MiB.**" in caption.value for caption in test.caption)
+    assert "512.0 MiB" in metrics(test)["The cache at the end"]
 
 
 def test_a_pasted_config_is_counted_or_refused_in_a_sentence(page):
