@@ -58,6 +58,12 @@ VISITS = {
         lambda page: page.get_by_text("A cache to work out by hand", exact=True).click(),
         "() => document.querySelector('[data-testid=stMetricValue]').innerText.includes('28.0 KiB')",
     ),
+    "cost": Visit(
+        "cost",
+        ".js-plotly-plot",
+        lambda page: page.get_by_text("GPT-3's cache", exact=True).click(),
+        "() => document.body.innerText.includes('9,663,676,416 B')",
+    ),
     "compare": Visit(
         "compare?runs=long-uncached,long-cached",
         ".js-plotly-plot",

@@ -14,12 +14,15 @@ import typer
 
 from kvviz import classroom
 from kvviz.catalog import models as catalog_models
+from kvviz.cost import document as cost_document
+from kvviz.cost import text as cost_text
 from kvviz.errors import KvvizError
 from kvviz.headless import Halted, asked_for, carry_out, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling, new_id
+from kvviz.shape import read_shape
 from kvviz.sources import Source, beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
@@ -174,6 +177,26 @@ def _show_memory(memory: Memory, as_json: bool) -> None:
         f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more", nl=False
     )
     typer.echo(f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else "")
+
+
+@app.command()
+def cost(
+    model: ModelArgument,
+    tokens: Annotated[int, typer.Option(help="The context that the step makes, its own token included.")] = 1024,
+    batch: Batch = 1,
+    dtype: Annotated[str, typer.Option(help=f"Of weights and cache: {', '.join(WEIGHT_BITS)}.")] = "bfloat16",
+    source_tokens: SourceTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """FLOPs and bytes of one decode step, with the cache and without it."""
+    with ExitStack() as stack:
+        source = _with_config(_model_argument(model, stack))
+        shape = read_shape(source.config or {}, name=source.model, source=source.origin)
+        found = cost_document(shape, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
+    if as_json:
+        _print_json(found)
+    else:
+        typer.echo(cost_text(found))
 
 
 @app.command()

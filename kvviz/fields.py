@@ -25,10 +25,21 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Fields of widths and experts that a file may hold though its family's code never asks for them.
+WIDTHS = (
+    *("intermediate_size", "moe_intermediate_size", "shared_intermediate_size", "shared_expert_intermediate_size"),
+    *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_shared_experts"),
+    *("first_k_dense_replace", "num_dense_layers", "mlp_only_layers", "mlp_layer_types", "decoder_sparse_step"),
+    *("moe_layers", "moe_layer_freq", "interleave_moe_layer_step", "intermediate_size_mlp", "q_lora_rank"),
+    *("ffn_dim", "n_inner", "d_ff", "dim_ff", "dff", "ffn_hidden_size", "decoder_ffn_dim", "word_embed_proj_dim"),
+)
+
+
 @cache
 def families() -> dict[str, dict[str, Any]]:
     """By model_type: `defaults` of its config class, its `aliases`, the fields that its code `ignores`, its `parts`.
 
+    `widths`: those of WIDTHS that its code asks for; `whole_head`: it computes the head for every position.
     `encoder`: without `is_decoder` in its config it is an encoder.
     """
     return json.loads((HERE / "families.json").read_text(encoding="utf-8"))["families"]
@@ -56,7 +67,9 @@ class Fields:
         self.known, self.encoder = model_type in families(), bool(family.get("encoder"))
         self._defaults = family.get("defaults", {})
         self._aliases = family.get("aliases", {})
-        self._ignores = frozenset(family.get("ignores", ()))
+        self._ignores = frozenset(family.get("ignores", ())) | frozenset(WIDTHS if family else ()).difference(
+            family.get("widths", ())
+        )
         self.origin: dict[str, str] = {}
         self.values: dict[str, str] = {}
 

@@ -85,7 +85,7 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     if count > MOST_LAYERS:
         raise ConfigError(f"num_hidden_layers is {shown(count)}; kvviz reads at most {MOST_LAYERS:,} layers")
     types = patterns.layer_types(fields, count)
-    layers = [_layer(_of_layer(fields, i, kind), kind, i) for i, kind in enumerate(types)]
+    layers = [_layer(of_layer(fields, i, kind), kind, i) for i, kind in enumerate(types)]
     for i in _consumers(fields, types):
         layers[i] = replace(NOTHING, kind="shared")
     return (*layers, *_crossing(fields, layers))
@@ -152,7 +152,7 @@ def _stranger(fields: Fields) -> str:
     return f"model_type {shown(fields.model_type)} is no decoder that kvviz knows; see the list of transformers' types"
 
 
-def _of_layer(fields: Fields, index: int, kind: str) -> Fields:
+def of_layer(fields: Fields, index: int, kind: str) -> Fields:
     """The fields as they hold for one layer: its own over the common ones."""
     own = fields.raw("per_layer_config")
     if own is not None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.cost import Rates, pass_seconds
+from kvviz.cost import Rates, estimated, pass_seconds
 from kvviz.errors import KvvizError
 from kvviz.memory import DTYPE_BYTES, human, logits_bytes, peak_cache_bytes
 from kvviz.modes import mode_named
@@ -63,8 +63,9 @@ def each_pass(source: Source, work: ComparisonSpec, device: Mapping[str, Any]) -
         DTYPE_BYTES[work.dtype],
         Rates(**device["rates"]),
     )
+    shape = estimated(source.config)
     return {
-        name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch)
+        name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch, shape=shape)
         for name in dict.fromkeys(work.modes)
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx.experimental import _config as fx_config
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from kvviz.errors import ConfigError
 from kvviz.fields import checked
@@ -56,6 +57,33 @@ def probe(
         source_tokens=decoder.source_tokens if any(state.kind == "cross" for state in states) else None,
         cache_class=type(decoder.cache).__name__,
     )
+
+
+def forward_flops(
+    config: dict[str, Any], *, tokens: int, batch: int = 1, source_tokens: int | None = None
+) -> tuple[int | None, int]:
+    """FLOPs of a prefill of `tokens` - 1 and of the step after it, as torch's counter sees them.
+
+    The head is computed for the last position only, where the model has that choice; experts are run as one product
+    per token and chosen expert. An encoder is left out. No figure for a long prefill of a recurrent model, which would
+    be a long loop. Raises ConfigError as `probe` does, for fewer than 2 tokens too.
+    """
+    _check_numbers(tokens - 1, batch, source_tokens)
+    with _on_meta(), _sentence(config, tokens):
+        model = _weightless(config, "bfloat16")
+        for module in model.modules():
+            if hasattr(getattr(module, "config", None), "_experts_implementation"):
+                module.config._experts_implementation = "batched_mm"
+        decoder = _Decoder(model, tokens, batch, source_tokens, logits_to_keep=1)
+        prefilled = _counted(lambda: decoder.prefill(tokens - 1))
+        stepped = _counted(decoder.step)
+        return None if decoder.shortened else prefilled, stepped
+
+
+def _counted(act: Callable[[], None]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        act()
+    return counter.get_total_flops()
 
 
 def position_limit(config: dict[str, Any]) -> int | None:
@@ -163,13 +191,13 @@ _ANSWERS: dict[str, Callable] = {
 class _Decoder:
     """A model and the cache that it keeps, fed token after token the way transformers' `generate` does."""
 
-    def __init__(self, model: Any, tokens: int, batch: int, source_tokens: int | None) -> None:
+    def __init__(self, model: Any, tokens: int, batch: int, source_tokens: int | None, **options: Any) -> None:
         _check_decodes(model)
         _check_length("tokens", tokens, model, _own_modules(model))
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
         self.source_tokens = source_tokens or getattr(model.config, "max_source_positions", None) or tokens
-        self._batch = batch
+        self._batch, self._options, self.shortened = batch, options, False
         self._takes = inspect.signature(model.forward).parameters
         self._name = next((name for name in _CACHES if name in self._takes), _CACHES[0])
         self._source = self._encoded() if "encoder_outputs" in self._takes and model.config.is_encoder_decoder else {}
@@ -203,6 +231,7 @@ class _Decoder:
         if short:
             self._feed(short)
         if count > short:
+            self.shortened = True
             for layer in getattr(self.cache, "layers", ()):
                 _append(layer, count - short)
             self._seen += count - short
@@ -218,8 +247,9 @@ class _Decoder:
     def _feed(self, count: int) -> None:
         """One forward over `count` new tokens; the cache is the one that it returns, or else the one it was given."""
         self._seen += count
-        offered = {self._name: self.cache, "use_cache": True} if self.cache is not None else {"use_cache": True}
-        given = {name: value for name, value in offered.items() if name in self._takes or "kwargs" in self._takes}
+        offered = {"use_cache": True, **self._options, **({} if self.cache is None else {self._name: self.cache})}
+        asked = {"use_cache", self._name} if "kwargs" in self._takes else set()
+        given = {name: value for name, value in offered.items() if name in self._takes or name in asked}
         out = self.model(**self._ids(count), **self._source, **given)
         self.cache = self.cache if out.get(self._name) is None else out[self._name]
 

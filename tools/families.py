@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
 from kvviz.catalog import HERE
+from kvviz.fields import WIDTHS
 
 # Fields that decide what a cache holds, and the vocabulary and context that a page shows.
 WANTED = re.compile(
@@ -36,7 +37,19 @@ WANTED = re.compile(
     r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|is_decoder|H_cycles|L_cycles|hc_count"
     r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
     r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
-    r"|num_experts_per_tok|ngram|kv_channels|prompt_length|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*)$"
+    r"|num_experts_per_tok|ngram|kv_channels|prompt_length|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*"
+    # and what a forward costs: widths of MLPs, experts and their places, ranks, extra widths of single families
+    r"|(dense_|prefix_dense_|moe_|expert_|shared_|shared_expert_|shared_experts_|moe_shared_expert_)?intermediate_size(_mlp)?"
+    r"|(decoder_|moe_)?ffn_(dim|hidden_size|proj_factor|round_up_to_multiple_of)|expert_ffn_hidden_size|ffn_config"
+    r"|n_inner|d_ff|d_inner|dff|dim_ff|feed_forward_size|expansion_ratio|intermediate_multiple_size|block_\w*ff\w*"
+    r"|block_multiple_of|feed_forward_proj|is_gated_act|num_experts|num_local_experts|n_routed_experts|moe_num_experts"
+    r"|moe_num_shared_experts|n_shared_experts|num_shared_experts|zero_expert_num|moe_topk|moe_k|top_k_experts"
+    r"|first_k_dense_replace|num_dense_layers|mlp_only_layers|mlp_layer_types|decoder_sparse_step|moe_layers"
+    r"|moe_layer_(start_index|end_index|interval|freq)|interleave_moe_layer_step|expert_layer_(period|offset)"
+    r"|enable_moe_block|is_moe|moe_latent_size|q_lora_rank|word_embed_proj_dim|embedding_size|input_embedding_size"
+    r"|laurel_rank|altup_num_inputs|hidden_size_per_layer_input|use_double_wide_mlp|adapter_rank|logits_to_keep"
+    r"|use_shared_attention_adapter|use_mem_rank|router_hidden_size|gating|use_attention_gate|tie_word_embeddings"
+    r"|pad_vocab_size_multiple|mamba_dt_rank|use_associative_scan|index_topk|use_qk_norm)$"
 )
 # Fields that some families' code never looks at: only then it matters whether a file states them.
 MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
@@ -90,15 +103,15 @@ def source_of(config_class: type) -> str:
         return ""
 
 
-def ignored_by(code: str, known: Container[str]) -> list[str]:
-    """Fields that neither the config class declares nor the model's code asks a config for."""
+def ignored_by(code: str, known: Container[str], names: tuple[str, ...] = MAYBE_IGNORED) -> list[str]:
+    """Fields of these that neither the config class declares nor the model's code asks a config for."""
     if not code:
         return []
     code = re.sub(
         r"def compute_default_rope_parameters.*?return inv_freq", "", code, flags=re.DOTALL
     )  # not the cache's
-    asked = (name for name in MAYBE_IGNORED if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
-    return sorted(set(MAYBE_IGNORED) - set(asked) - {name for name in MAYBE_IGNORED if name in known})
+    asked = (name for name in names if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
+    return sorted(set(names) - set(asked) - {name for name in names if name in known})
 
 
 def encodes(defaults: dict[str, Any], code: str) -> bool:
@@ -121,7 +134,9 @@ def family(model_type: str) -> dict[str, Any]:
         "defaults": defaults,
         "aliases": aliases,
         "ignores": ignored_by(code, {*defaults, *aliases}),
+        "widths": sorted({*WIDTHS} - {*ignored_by(code, {*defaults, *aliases}, WIDTHS)}),
         "encoder": encodes(defaults, code),
+        "whole_head": bool(code) and "logits_to_keep" not in code,
     }
     row["parts"] = parts_of(config_class)
     return {key: value for key, value in row.items() if value}

@@ -7,12 +7,14 @@ from kvviz.ui.signin import signed_in
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
 live = st.Page(PAGES / "live.py", title="Live", url_path="live")
-compare = st.Page(PAGES / "compare.py", title="Compare", url_path="compare")
-sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
-memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 anatomy = st.Page(PAGES / "anatomy.py", title="Anatomy", url_path="anatomy")
 mistakes = st.Page(PAGES / "mistakes.py", title="Break it", url_path="mistakes")
+memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
+cost = st.Page(PAGES / "cost.py", title="Cost", url_path="cost")
+compare = st.Page(PAGES / "compare.py", title="Compare", url_path="compare")
+sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-page = st.navigation([front, live, compare, sweep, memory, anatomy, mistakes], position="top")
+pages = [live, anatomy, mistakes, memory, cost, compare, sweep]
+page = st.navigation([front, *pages], position="top")
 if signed_in():
     page.run()

@@ -1,0 +1,87 @@
+"""Figures of the cost page: plain numbers in, Plotly figures out. Work in operations or FLOPs, powers of 1000."""
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+_UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+# Linear parts in cool hues, the square one warm: as the modes have it elsewhere.
+COLOURS = {
+    "linear": "#0072B2",
+    "square": "#D55E00",
+    "projections": "#0072B2",
+    "mlp": "#56B4E9",
+    "attention": "#D55E00",
+    "head": "#8A94A0",
+    "router": "#7A6FBE",
+    "indexer": "#E69F00",
+    "mixing": "#B8860B",
+    "extra": "#BFC7D0",
+    "cross": "#00916E",
+}
+# From the bottom of a stack to its top.
+NAMES = {
+    "linear": "the prompt again: T L d²",
+    "square": "the new tokens again: T² d² / 2",
+    "projections": "projections",
+    "mlp": "MLP",
+    "router": "router",
+    "extra": "other matrices",
+    "mixing": "recurrence, convolution",
+    "head": "head",
+    "cross": "cross-attention",
+    "indexer": "indexer",
+    "attention": "attention's products",
+}
+
+
+def scaled(most: float) -> tuple[float, str]:
+    """The power of 1000 in which the largest value has at least one digit before the point, and its prefix."""
+    return next((row for row in _UNITS if most >= row[0]), _UNITS[-1])
+
+
+def figure_of(value: float, unit: str = "") -> str:
+    """A number with its prefix and unit, digit by digit where it is short: 1474560 -> '1,474,560', 2e12 -> '2 T'."""
+    if value < 1e7 and not unit:
+        return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+    size, prefix = scaled(abs(value))
+    return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
+
+
+def area_figure(
+    xs: Sequence[int],
+    parts: Mapping[str, Sequence[float]],
+    *,
+    x_title: str,
+    unit: str,
+    mark: tuple[int, str] | None = None,
+) -> go.Figure:
+    """The parts of a cost, stacked, against a number of tokens; `mark`: a number of tokens with a few words."""
+    size, prefix = scaled(max((sum(column) for column in zip(*parts.values(), strict=True)), default=1))
+    said = f"{prefix}{unit}".strip()
+    figure = go.Figure()
+    for name, values in parts.items():
+        figure.add_trace(
+            go.Scatter(
+                x=list(xs),
+                y=[value / size for value in values],
+                name=NAMES[name],
+                mode="lines",
+                stackgroup="all",
+                line={"width": 1, "color": COLOURS[name]},
+                hovertemplate=f"%{{y:.4g}} {said}",
+            )
+        )
+    if mark is not None:
+        label = {"text": mark[1], "yref": "paper", "y": 0.98, "yanchor": "top", "xanchor": "right", "textangle": -90}
+        figure.add_vline(x=mark[0], line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
+    figure.update_layout(
+        font_size=14,
+        height=340,
+        hovermode="x unified",
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        margin={"l": 10, "r": 10, "t": 30, "b": 10},
+        xaxis={"title": x_title, "range": [xs[0], xs[-1]]},
+        yaxis={"title": said, "rangemode": "tozero"},
+    )
+    return figure

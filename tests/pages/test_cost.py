@@ -1,0 +1,82 @@
+"""The cost page, pressed as a user would."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.ui import MAIN, PAGES
+
+
+@pytest.fixture
+def page(hub_without_worker):
+    def open_with(**params):
+        test = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for name, value in params.items():
+            test.query_params[name] = value
+        test.switch_page(str(PAGES / "cost.py")).run()
+        assert not test.exception
+        return test
+
+    return open_with
+
+
+def metrics(test):
+    return {metric.label: metric.value for metric in test.metric}
+
+
+def test_the_classroom_case_first(page):
+    test = page()
+    assert metrics(test) == {
+        "Without the cache, operations": "1,474,560",
+        "With the cache, operations": "114,688",
+        "Ratio by the shorthand": "12.9×",
+        "The cache at the end": "28.0 KiB",
+    }
+    assert "655{,}360" in test.latex[0].value and "819{,}200" in test.latex[0].value
+    assert "1{,}474{,}560" in test.latex[0].value and "114{,}688" in test.latex[0].value
+    assert any("28,672 B" in caption.value for caption in test.caption)
+
+
+def test_an_example_fills_the_form_and_the_link(page):
+    test = page()
+    test.pills(key="c_preset").set_value("GPT-3's cache").run()
+    assert not test.exception
+    assert any("9,663,676,416 B, which is 9.0 GiB (powers of 1024) or 9.66 GB" in c.value for c in test.caption)
+    assert test.query_params["model"] == "gpt3-175b"
+    assert test.number_input(key="c_width").value == 12288
+
+
+def test_a_link_is_taken_over(page):
+    test = page(prompt="1024", new="200", width="4096")
+    assert any("**10.24**" in caption.value for caption in test.caption)
+    assert any("the linear term is 10.24 times the quadratic one" in text.value for text in test.markdown)
+    bad = page(prompt="many", layers="3")
+    assert bad.warning[0].value == "The link's prompt is 'many', no whole number."
+    assert bad.number_input(key="c_layers").value == 3
+
+
+def test_a_model_brings_its_widths(page):
+    test = page()
+    test.selectbox(key="c_model").set_value("gpt2").run()
+    assert not test.exception
+    assert test.number_input(key="c_width").value == 768
+    assert not any("itself keeps" in caption.value for caption in test.caption)
+    assert any("at **4,608** tokens, beyond its 1,024 positions" in caption.value for caption in test.caption)
+
+
+def test_fewer_kv_heads_are_said(page):
+    test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
+    assert any("**LLaMA 3.1-8B itself keeps 128.0 MiB.**" in caption.value for caption in test.caption)
+    assert "512.0 MiB" in metrics(test)["The cache at the end"]
+
+
+def test_a_pasted_config_is_counted_or_refused_in_a_sentence(page):
+    test = page()
+    test.selectbox(key="c_model").set_value("own").run()
+    test.text_area(key="c_paste").set_value('{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256}').run()
+    assert not test.exception
+    assert test.number_input(key="c_width").value == 256
+    test.text_area(key="c_paste").set_value('{"model_type": "jetmoe", "num_hidden_layers": 4}').run()
+    assert not test.exception
+    assert "can't count jetmoe because" in test.warning[0].value
+    test.text_area(key="c_paste").set_value("{").run()
+    assert "can't be read as JSON" in test.warning[0].value
