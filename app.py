@@ -14,6 +14,8 @@ from kvviz.frontdoor import FrontDoor
 from kvviz.hub import hub
 from kvviz.keeping import Keeper
 from kvviz.measure import pin, share_of_cores
+from kvviz.roomfeed import routes as room_routes
+from kvviz.rooms import Rooms
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 
 FEED = Feed(hub())
@@ -34,7 +36,7 @@ async def lifespan(_app: st.App):
 app = st.App(
     MAIN,
     lifespan=lifespan,
-    routes=routes(FEED, str(ASSETS), ASSETS_URL),
+    routes=[*routes(FEED, str(ASSETS), ASSETS_URL), *room_routes(Rooms())],
     middleware=[Middleware(FrontDoor)],
 )
 

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.ui import PAGES
+from kvviz.ui.rooms import follow
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
 live = st.Page(PAGES / "live.py", title="Live", url_path="live")
@@ -12,4 +13,7 @@ memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 anatomy = st.Page(PAGES / "anatomy.py", title="Anatomy", url_path="anatomy")
 mistakes = st.Page(PAGES / "mistakes.py", title="Break it", url_path="mistakes")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-st.navigation([front, live, compare, sweep, memory, anatomy, mistakes], position="top").run()
+pages = [live, compare, sweep, memory, anatomy, mistakes]
+page = st.navigation([front, *pages], position="top")
+follow(pages)
+page.run()

@@ -1,18 +1,9 @@
 // The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
 
+import { element } from "./dom.js"
 import { bytes, count, duration, ms, ordinal, rate, times } from "./format.js"
 import { CacheGrid } from "./grid.js"
 import { cacheBytes, ended, headline, progress, reservedBytes } from "./state.js"
-
-export function element(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag)
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "class") node.className = value
-    else node.setAttribute(name, value)
-  }
-  node.append(...children)
-  return node
-}
 
 function put(node, text) {
   if (node.textContent !== text) node.textContent = text
@@ -385,14 +376,23 @@ export class StepSlider {
       this.shown = state.id
       this.at = null
     }
+    if (this.wish && this.wish.comparison === state.id) {
+      this.at = this.wish.step
+      this.wish = null
+    }
     this.count = state.proofSteps
     this.node.hidden = !this.count
     this.slider.max = String(Math.max(1, this.count))
-    if (this.at === null) this.slider.value = this.slider.max
-    put(this.words, this.at === null ? `${this.count}, the newest` : `${this.at} of ${this.count}`)
+    this.slider.value = String(this.upto)
+    put(this.words, this.at === null ? `${this.count}, the newest` : `${this.upto} of ${this.count}`)
+  }
+
+  // A room's wish: this step of that comparison, as soon as that comparison is shown and has got so far.
+  look(wish) {
+    this.wish = wish
   }
 
   get upto() {
-    return this.at ?? this.count
+    return Math.min(this.at ?? this.count, this.count)
   }
 }
