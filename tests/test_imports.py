@@ -20,8 +20,8 @@ FLOORS = [
     {"memory", "cost", "sources", "text", "measure", "recording"},
     {"scratch"},
     {"modes", "looks", "whatif", "fits", "enginelog", "hubconfig", "expected", "trends"},
-    {"explain", "calculator", "probing"},
-    {"plan", "charts"},
+    {"explain", "calculator", "probing", "joining"},
+    {"plan", "charts", "rooms"},
     {"decode", "snapshot", "allocator", "device", "report", "models"},
     {"proof", "engine", "probe", "export", "sweeps", "anatomy", "breaking"},
     {"perform", "watching", "pace", "journal", "foresight", "limits"},
@@ -30,6 +30,7 @@ FLOORS = [
     {"worker", "hub", "headless", "versus"},
     {"keeping"},
     {"feed", "cli"},
+    {"roomfeed"},
     {"ui"},
 ]
 TORCH = {
@@ -102,11 +103,12 @@ def test_each_package_has_its_rooms(room, path):
     top_level = {name.split(".")[0] for name in imported(path, top_level_only=True)}
     everywhere = {name.split(".")[0] for name in imported(path)}
     assert "streamlit" not in everywhere or room in ("ui", "page")
-    assert "starlette" not in everywhere or room in ("feed", "page")
+    assert "starlette" not in everywhere or room in ("feed", "roomfeed", "page")
     assert "torch" not in top_level or room in TORCH
     assert "plotly" not in everywhere or room == "charts"
     assert "sqlalchemy" not in everywhere or room == "runs"
     assert "platformdirs" not in everywhere or room == "home"
+    assert "segno" not in everywhere or room == "joining"
 
 
 def test_the_server_never_imports_torch():

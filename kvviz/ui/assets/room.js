@@ -110,7 +110,10 @@ class TabRoom {
     if (t === "welcome") this.welcome(said)
     else if (t === "news") this.news(said)
     else if (t === "none") this.none(said.message)
-    else if (t === "ended") this.forget(`Room ${spaced(this.code)}: ${said.message}.`)
+    else if (t === "refused") {
+      this.refused = true
+      this.view.draw()
+    } else if (t === "ended") this.forget(`Room ${spaced(this.code)}: ${said.message}.`)
   }
 
   welcome(said) {
@@ -120,7 +123,7 @@ class TabRoom {
     }
     this.state = said
     this.lost = null
-    Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "" })
+    Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "", refused: false })
     this.become(said.role)
     this.arrive(true)
   }
@@ -169,6 +172,7 @@ class TabRoom {
   report(place, text) {
     if (text === this.reported || !this.up) return
     this.reported = text
+    this.refused = false
     this.link.say({ t: "place", place })
     this.looked(false)
   }

@@ -64,7 +64,10 @@ export class RoomView {
     if (role === "left") return `You go your own way; room ${spaced(code)} goes on.`
     if (role !== "lead" && role !== "follow") return why
     if (!up) return `Room ${spaced(code)}: connecting again …`
-    if (role === "lead") return `You lead room ${spaced(code)} · ${count(state.followers)}`
+    if (role === "lead") {
+      const unseen = this.room.refused ? " · what you see now can't be shown to them" : ""
+      return `You lead room ${spaced(code)} · ${count(state.followers)}${unseen}`
+    }
     return `Following room ${spaced(code)} · ${this.absent() ? "the teacher is away" : `${state.followers} here`}`
   }
 
@@ -95,7 +98,7 @@ export class RoomView {
   }
 }
 
-const count = (n) => (n === 1 ? "1 follows" : `${n} follow`)
+const count = (n) => (n ? (n === 1 ? "1 follows" : `${n} follow`) : "nobody follows yet")
 
 function button(text, act, kind = "", testid = "") {
   const node = element("button", { type: "button", class: `kv-roomact ${kind}`, ...(testid ? { "data-testid": testid } : {}) }, text)
