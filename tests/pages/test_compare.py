@@ -142,16 +142,14 @@ def test_html_holds_no_address_and_no_script_of_the_prompt(store, keep, measured
 
 def test_another_link_is_taken_over(visit, keep):
     """A room's leader lays another run over, or the browser goes back."""
-    one, other = keep("abc"), keep("def")
-    app = visit(",".join(one))
-    app.query_params["runs"] = other[0]
-    app.run()
-    assert app.session_state.c_runs == [other[0]]
-    app.run()
-    assert app.session_state.c_runs == [other[0]]
-    app.query_params["runs"] = ""
-    app.run()
-    assert app.session_state.c_runs == []
+    one, other = keep("abc")[0], keep("def")[1]
+    app = visit(f"{one},{other}")
+    for asked in ([other, one], [one, other, "abc-cached"], []):
+        app.query_params["runs"] = ",".join(asked)
+        app.run()
+        assert app.session_state.c_runs == asked
+        app.run()
+        assert app.session_state.c_runs == asked
     assert not app.exception
 
 
