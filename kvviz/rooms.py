@@ -27,8 +27,8 @@ NO_COOKIE = (
     "address, or open it in a window of its own"
 )
 GONE = "there is no room with this code; it may have been closed, or the code was mistyped"
-CLOSED = "the room was closed"
-LEFT_ALONE = "the room ended: whoever led it has been away for hours"
+CLOSED = "was closed"  # said after the room's code
+LEFT_ALONE = "has ended, since whoever led it has been away for hours"
 
 # What of a page's address says what is seen on it. A page that has no row is shown as it opens.
 QUERY: dict[str, tuple[str, ...]] = {

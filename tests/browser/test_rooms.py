@@ -92,7 +92,7 @@ def test_a_class_follows_its_teacher(open_page):
     follows(one, 1)
     act(teacher, "Show code")
     teacher.get_by_role("button", name="Close room").click()
-    expect(words(one)).to_contain_text("the room was closed")
+    expect(words(one)).to_have_text(re.compile(r"^Room \w{3}-\w{3} was closed\.$"))
     act(two, "Follow again")
     expect(words(two)).to_contain_text("There is no room with this code")
     assert two.url.endswith("/sweep")

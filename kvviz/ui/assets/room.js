@@ -113,7 +113,7 @@ class TabRoom {
     else if (t === "refused") {
       this.refused = true
       this.view.draw()
-    } else if (t === "ended") this.forget(`Room ${spaced(this.code)}: ${said.message}.`)
+    } else if (t === "ended") this.forget(`Room ${spaced(this.code)} ${said.message}.`)
   }
 
   welcome(said) {

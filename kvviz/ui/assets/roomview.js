@@ -121,7 +121,7 @@ class RoomDialog {
     this.body = element("div", { class: "kv-roombody" })
     const close = cross("Close this window", () => this.node.close())
     close.classList.add("kv-roomclose")
-    this.node = element("dialog", { class: "kv-roomdialog", "data-testid": "kv-room-dialog", "aria-label": "Room" }, this.body, close)
+    this.node = element("dialog", { class: "kv-roomdialog", autofocus: "", "data-testid": "kv-room-dialog", "aria-label": "Room" }, this.body, close)
     this.node.onclick = (event) => {
       if (event.target === this.node) this.node.close() // beside the window
     }
