@@ -35,6 +35,7 @@ export class RoomView {
   show() {
     this.dialog.draw()
     this.dialog.node.showModal()
+    this.dialog.node.focus() // not its first field: on a telephone that would call the keyboard
   }
 
   draw() {
@@ -121,7 +122,7 @@ class RoomDialog {
     this.body = element("div", { class: "kv-roombody" })
     const close = cross("Close this window", () => this.node.close())
     close.classList.add("kv-roomclose")
-    this.node = element("dialog", { class: "kv-roomdialog", autofocus: "", "data-testid": "kv-room-dialog", "aria-label": "Room" }, this.body, close)
+    this.node = element("dialog", { class: "kv-roomdialog", tabindex: "-1", "data-testid": "kv-room-dialog", "aria-label": "Room" }, this.body, close)
     this.node.onclick = (event) => {
       if (event.target === this.node) this.node.close() // beside the window
     }
@@ -143,7 +144,8 @@ class RoomDialog {
   invitation(state, role, code) {
     this.here = element("span", { class: "kv-roomcount", "data-testid": "kv-room-count" })
     const picture = element("img", { class: "kv-qr", src: state.qr, alt: `QR code of ${state.link}`, "data-testid": "kv-room-qr" })
-    const hint = state.hint ? [element("p", { class: "kv-roomhint", "data-testid": "kv-room-hint" }, state.hint)] : []
+    const warns = state.link.startsWith(`${location.origin}/`) // no address was found that others can use
+    const hint = state.hint ? [element("p", { class: `kv-roomhint${warns ? " kv-warns" : ""}`, "data-testid": "kv-room-hint" }, state.hint)] : []
     const end = role === "lead"
       ? [button("Close room", () => this.end(), "kv-end")]
       : [button("Stop following", () => this.leave())]
@@ -164,7 +166,7 @@ class RoomDialog {
 
   link(address) {
     const field = element("input", { class: "kv-roomlink", readonly: "", value: address, "aria-label": "Link to join", "data-testid": "kv-room-link" })
-    field.onfocus = () => field.select()
+    field.onclick = () => field.select()
     const copy = button("Copy", () => {
       field.select()
       document.execCommand("copy") // the newer way is for pages under https alone
