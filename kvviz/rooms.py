@@ -37,7 +37,7 @@ QUERY: dict[str, tuple[str, ...]] = {
     "sweep": ("sweep",),
     "memory": tuple(f.name for f in fields(Asked)),
 }
-_PAGE = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_WORD = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _VALUE = re.compile(r"[A-Za-z0-9_.,:~+/-]{0,8000}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -52,10 +52,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Look:
-    """The step of a comparison that is looked at; `step` None is the newest, as it comes."""
+    """What of a comparison is looked at: a step, None for the newest as it comes, and the layers of one mode."""
 
     comparison: str
     step: int | None = None
+    mode: str | None = None
 
 
 def read_place(data: Any) -> Place:
@@ -63,7 +64,7 @@ def read_place(data: Any) -> Place:
     if not isinstance(data, Mapping) or set(data) - {"page", "query"}:
         raise KvvizError("a place is a page and its query")
     page, query = data.get("page"), data.get("query", {})
-    if not isinstance(page, str) or not _PAGE.fullmatch(page):
+    if not isinstance(page, str) or not _WORD.fullmatch(page):
         raise KvvizError("a place needs the name of a page, such as live")
     if not isinstance(query, Mapping) or set(query) - set(QUERY.get(page, ())):
         raise KvvizError("the query holds a field that this page does not show in a room")
@@ -73,13 +74,15 @@ def read_place(data: Any) -> Place:
 
 
 def read_look(data: Mapping[str, Any]) -> Look:
-    """The step looked at, from a message. Raises KvvizError for what is none."""
-    comparison, step = data.get("comparison"), data.get("step")
+    """What is looked at, from a message. Raises KvvizError for what is none."""
+    comparison, step, mode = data.get("comparison"), data.get("step"), data.get("mode")
     if not isinstance(comparison, str) or not _ID.fullmatch(comparison):
         raise KvvizError("a step belongs to a comparison, named by its id")
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= 10**6):
         raise KvvizError("a step is a whole number of at least 1, or null for the newest")
-    return Look(comparison, step)
+    if mode is not None and (not isinstance(mode, str) or not _WORD.fullmatch(mode)):
+        raise KvvizError("a mode is named by a word, such as cached, or null")
+    return Look(comparison, step, mode)
 
 
 def read_code(text: str) -> str:
@@ -232,7 +235,7 @@ class Rooms:
             raise KvvizError("a message is an object")
         if message.get("t") == "place" and set(message) == {"t", "place"}:
             room.place = read_place(message["place"])
-        elif message.get("t") == "look" and set(message) == {"t", "comparison", "step"}:
+        elif message.get("t") == "look" and set(message) == {"t", "comparison", "step", "mode"}:
             room.look = read_look(message)
         elif message == {"t": "close"}:
             self._end(room, CLOSED)

@@ -56,10 +56,10 @@ def test_a_room_is_opened_joined_followed_and_closed(client):
                 said["place"] = until(one, "place")
             assert (said["role"], said["yours"], said["place"]) == ("follow", False, LIVE["place"])
             assert until(teacher, "followers") == 1
-            teacher.send_json({"t": "look", "comparison": "abc", "step": 5})
-            assert until(one, "look") == {"comparison": "abc", "step": 5}
+            teacher.send_json({"t": "look", "comparison": "abc", "step": 5, "mode": "cached"})
+            assert until(one, "look") == {"comparison": "abc", "step": 5, "mode": "cached"}
             with connect(client, f"code={code}") as two:
-                assert two.receive_json()["look"] == {"comparison": "abc", "step": 5}
+                assert two.receive_json()["look"] == {"comparison": "abc", "step": 5, "mode": "cached"}
                 assert until(teacher, "followers") == 2
             assert until(teacher, "followers") == 1
             teacher.send_json({"t": "close"})
@@ -177,7 +177,7 @@ def test_a_dragged_slider_reaches_a_follower_in_few_messages(client):
         with connect(client, f"code={code}") as one:
             one.receive_json()
             for step in range(1, PER_SECOND - 5):
-                teacher.send_json({"t": "look", "comparison": "abc", "step": step})
+                teacher.send_json({"t": "look", "comparison": "abc", "step": step, "mode": "cached"})
             messages = 1
             while until(one, "look")["step"] != step:
                 messages += 1

@@ -46,18 +46,18 @@ def follower(rooms, room, browser=None):
 def test_who_joins_is_told_everything_and_then_only_what_is_new(rooms, led):
     room, lead = led
     rooms.hear(room, lead, LIVE)
-    rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": 7})
+    rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": 7, "mode": "cached"})
     one = follower(rooms, room)
     assert room.news(one) == {
         "role": "follow",
         "followers": 1,
         "away": False,
         "place": {"page": "live", "query": {"comparison": "abc"}},
-        "look": {"comparison": "abc", "step": 7},
+        "look": {"comparison": "abc", "step": 7, "mode": "cached"},
     }
     assert room.news(one) == {}
-    rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": None})
-    assert room.news(one) == {"look": {"comparison": "abc", "step": None}}
+    rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": None, "mode": "cached"})
+    assert room.news(one) == {"look": {"comparison": "abc", "step": None, "mode": "cached"}}
 
 
 def test_a_seat_that_lags_gets_the_newest_alone(rooms, led):
@@ -65,8 +65,8 @@ def test_a_seat_that_lags_gets_the_newest_alone(rooms, led):
     one = follower(rooms, room)
     room.news(one)
     for step in range(1, 200):
-        rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": step})
-    assert room.news(one) == {"look": {"comparison": "abc", "step": 199}}
+        rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": step, "mode": "cached"})
+    assert room.news(one) == {"look": {"comparison": "abc", "step": 199, "mode": "cached"}}
 
 
 def test_everyone_is_woken_by_a_change_and_counted(rooms, led):
@@ -262,6 +262,13 @@ def test_a_step_belongs_to_a_comparison(comparison):
     with pytest.raises(KvvizError, match="belongs to a comparison"):
         read_look({"comparison": comparison, "step": 1})
     assert read_look({"comparison": "a-_9", "step": None}) == Look("a-_9")
+
+
+@pytest.mark.parametrize("mode", [3, "", "No cache", "<b>", "x" * 40])
+def test_a_mode_is_named_by_a_word(mode):
+    with pytest.raises(KvvizError, match="named by a word"):
+        read_look({"comparison": "abc", "step": 1, "mode": mode})
+    assert read_look({"comparison": "abc", "step": 1, "mode": "cached"}).mode == "cached"
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,9 @@ def test_a_class_follows_its_teacher(open_page):
         expect(live(page)).to_have_attribute("data-step", "5")
         expect(page.get_by_test_id("kv-layers-note")).to_contain_text("After step 5")
         assert slider(page).input_value() == "5"
+    teacher.get_by_role("tab", name="No cache").click()
+    for page in (one, two):
+        expect(page.get_by_test_id("kv-layers-note")).to_contain_text("After step 5: no cache object")
 
     # a hand on the slider is one's own way, and the way back leads to the teacher's step
     slider(one).fill("9")

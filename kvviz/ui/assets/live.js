@@ -36,7 +36,7 @@ class Live {
     this.status = new StatusBar()
     this.figures = new Figures(look)
     this.texts = new Texts(look)
-    this.layers = new LayerTable(look)
+    this.layers = new LayerTable(look, () => this.redraw())
     this.slider = new StepSlider(() => {
       this.moved = true
       this.redraw()
@@ -59,6 +59,7 @@ class Live {
     root.kvFeed = () => this.feed
     this.onLook = (event) => {
       this.slider.look(event.detail)
+      this.layers.look(event.detail)
       this.redraw()
     }
     document.addEventListener("kv-look", this.onLook)
@@ -132,16 +133,18 @@ class Live {
     this.tell()
   }
 
-  // A room may be interested in which step is looked at, and whether a hand has moved the slider.
+  // A room may be interested in which step of which mode is looked at, and whether a hand has moved the slider.
   tell() {
-    const step = this.slider.at === null ? "" : String(this.slider.at)
     const own = this.moved
     this.moved = false
-    const said = `${this.state.id} ${step}`
+    const step = this.slider.at === null ? "" : String(this.slider.at)
+    const mode = this.layers.mode ?? ""
+    const said = `${this.state.id} ${step} ${mode}`
     if (this.said === said && !own) return
-    this.said = said
-    this.root.dataset.step = step
-    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own } }))
+    const fresh = this.saidOf !== this.state.id
+    Object.assign(this, { said, saidOf: this.state.id })
+    Object.assign(this.root.dataset, { step, mode })
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
   }
 
   write() {

@@ -30,7 +30,7 @@ class TabRoom {
       this.enter(stored.code, stored.role)
     }
     setInterval(() => this.watch(), LOOK_MS)
-    document.addEventListener("kv-looked", (event) => this.looked(event.detail.own))
+    document.addEventListener("kv-looked", (event) => this.looked(event.detail))
     for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, (e) => this.hand(e), true)
     window.addEventListener("popstate", () => { this.touched = true })
   }
@@ -174,19 +174,19 @@ class TabRoom {
     this.reported = text
     this.refused = false
     this.link.say({ t: "place", place })
-    this.looked(false)
+    this.looked({})
   }
 
-  looked(own) {
-    const live = document.querySelector(".kv-live")
+  // `own`: a hand has moved the slider; `fresh`: a comparison has just appeared, and has not heard of the room's look.
+  looked({ own, fresh }) {
     if (this.role === "follow") {
-      const look = this.state.look
       if (own) this.unfollow()
-      else if (look && live?.dataset.comparison === look.comparison && live.dataset.step !== String(look.step ?? "")) this.show(look)
+      else if (fresh && this.state.look) this.show(this.state.look)
     }
+    const live = document.querySelector(".kv-live")
     if (this.role !== "lead" || !this.up || !live?.dataset.comparison) return
     const step = live.dataset.step ? Number(live.dataset.step) : null
-    const look = { t: "look", comparison: live.dataset.comparison, step }
+    const look = { t: "look", comparison: live.dataset.comparison, step, mode: live.dataset.mode || null }
     if (JSON.stringify(look) === this.told) return
     this.told = JSON.stringify(look)
     this.link.say(look)
@@ -227,7 +227,7 @@ class TabRoom {
       this.going = null
     } else if (this.touched && !still) {
       this.unfollow()
-    } else if (this.going && target.page !== place.page && performance.now() - this.going.at > GO_AGAIN_MS) {
+    } else if (this.going && performance.now() - this.going.at > GO_AGAIN_MS) {
       if (this.going.tries < TRIES) this.go(this.going.tries + 1)
     }
   }

@@ -229,8 +229,9 @@ const LAYER_COLUMNS = [
 ]
 
 export class LayerTable {
-  constructor(look) {
-    this.look = look
+  constructor(look, onPick) {
+    this.colours = look
+    this.onPick = onPick
     this.tabs = element("div", { class: "kv-tabs", role: "tablist" })
     this.note = element("p", { class: "kv-note", "data-testid": "kv-layers-note" })
     this.body = element("tbody")
@@ -248,6 +249,10 @@ export class LayerTable {
       this.mode = state.modes.find((m) => m.name === "cached")?.name ?? state.modes[0]?.name
       this.tabs.replaceChildren(...state.modes.map((mode) => this.tab(mode)))
     }
+    if (this.wish?.comparison === state.id && state.modes.some((m) => m.name === this.wish.mode)) {
+      this.mode = this.wish.mode
+      this.wish = null
+    }
     this.state = state
     this.upto = upto
     this.fill()
@@ -255,12 +260,18 @@ export class LayerTable {
 
   tab(mode) {
     const tab = element("button", { type: "button", role: "tab", "data-mode": mode.name }, mode.title)
-    tab.style.setProperty("--kv-mode", this.look.colour(mode.name))
+    tab.style.setProperty("--kv-mode", this.colours.colour(mode.name))
     tab.onclick = () => {
       this.mode = mode.name
       this.fill()
+      this.onPick()
     }
     return tab
+  }
+
+  // A room's wish: the tab of this mode.
+  look(wish) {
+    this.wish = wish
   }
 
   fill() {
