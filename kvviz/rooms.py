@@ -9,10 +9,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kvviz.calculator import Asked
 from kvviz.errors import KvvizError
 from kvviz.settings import settings
 
@@ -30,21 +29,15 @@ GONE = "there is no room with this code; it may have been closed, or the code wa
 CLOSED = "was closed"  # said after the room's code
 LEFT_ALONE = "has ended, since whoever led it has been away for hours"
 
-# What of a page's address says what is seen on it. A page that has no row is shown as it opens.
-QUERY: dict[str, tuple[str, ...]] = {
-    "live": ("comparison",),
-    "compare": ("runs",),
-    "sweep": ("sweep",),
-    "memory": tuple(f.name for f in fields(Asked)),
-}
+ABOUT_THE_FRAME = ("room", "embed", "embed_options")  # of an address: they say nothing of what is seen on the page
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,30}")
-_VALUE = re.compile(r"[A-Za-z0-9_.,:~+/-]{0,8000}")
+LONGEST = 8_000  # characters of a value
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A page, by the last part of its path, and what its query says of what is seen there."""
+    """A page, by the last part of its path, and the query in which it keeps what is seen on it."""
 
     page: str
     query: Mapping[str, str] = field(default_factory=dict)
@@ -60,17 +53,21 @@ class Look:
 
 
 def read_place(data: Any) -> Place:
-    """A place from a message. Raises KvvizError for a page or query that no page of ours has."""
+    """A place from a message. Raises KvvizError for what can't be the address of a page of ours."""
     if not isinstance(data, Mapping) or set(data) - {"page", "query"}:
         raise KvvizError("a place is a page and its query")
     page, query = data.get("page"), data.get("query", {})
     if not isinstance(page, str) or not _WORD.fullmatch(page):
         raise KvvizError("a place needs the name of a page, such as live")
-    if not isinstance(query, Mapping) or set(query) - set(QUERY.get(page, ())):
-        raise KvvizError("the query holds a field that this page does not show in a room")
-    if not all(isinstance(value, str) and _VALUE.fullmatch(value) for value in query.values()):
-        raise KvvizError("a value of the query is no short word of letters and digits")
+    if not isinstance(query, Mapping) or not all(map(_is_field, query)):
+        raise KvvizError("a query has fields with plain names, none of them about the frame")
+    if not all(isinstance(value, str) and len(value) <= LONGEST and value.isprintable() for value in query.values()):
+        raise KvvizError(f"a value of the query is a line of text of at most {LONGEST:,} characters")
     return Place(page, dict(query))
+
+
+def _is_field(name: Any) -> bool:
+    return isinstance(name, str) and _WORD.fullmatch(name) is not None and name not in ABOUT_THE_FRAME
 
 
 def read_look(data: Mapping[str, Any]) -> Look:

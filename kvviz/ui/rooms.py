@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.errors import KvvizError
-from kvviz.rooms import QUERY, Place, read_place
+from kvviz.rooms import ABOUT_THE_FRAME, Place, read_place
 from kvviz.ui import ASSETS_URL
 
 _STUB = f"""
@@ -25,7 +25,7 @@ def follow(pages: Sequence[st.Page]) -> None:
     join = asked_to_join()
     said = _component(
         key="room",
-        data={"assets": ASSETS_URL, "query": {page: list(names) for page, names in QUERY.items()}, "join": join},
+        data={"assets": ASSETS_URL, "passed_over": list(ABOUT_THE_FRAME), "join": join},
         on_go_change=lambda: None,
     )
     place = place_of(said.go)

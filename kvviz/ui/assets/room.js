@@ -192,13 +192,12 @@ class TabRoom {
     this.link.say(look)
   }
 
-  // Page and query as far as they say what is seen; null on the way between pages.
+  // The page, and the query in which it keeps what is seen on it; null on the way between pages.
   here() {
     const page = location.pathname.split("/").filter(Boolean).at(-1)
     if (!page) return null
-    const asked = new URLSearchParams(location.search)
-    const names = [...(this.data.query[page] ?? [])].sort()
-    return { page, query: Object.fromEntries(names.filter((n) => asked.has(n)).map((n) => [n, asked.get(n)])) }
+    const asked = [...new URLSearchParams(location.search)].filter(([name]) => !this.data.passed_over.includes(name))
+    return { page, query: Object.fromEntries(asked.sort(([one], [other]) => (one < other ? -1 : 1))) }
   }
 
   // --- following -------------------------------------------------------------------------------------------
