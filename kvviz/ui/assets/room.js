@@ -222,7 +222,7 @@ class TabRoom {
   astray(place, still) {
     const target = this.state?.place
     if (!target || same(target, place)) {
-      this.touched = false
+      if (!still) this.touched = false // arrived; a hand since then may be at work yet, for a busy server takes its time
       this.going = null
     } else if (this.touched && !still) {
       this.unfollow()
