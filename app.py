@@ -21,6 +21,8 @@ from kvviz.hub import hub
 from kvviz.keeping import Keeper
 from kvviz.leaving import finish_first, leave_quietly
 from kvviz.measure import pin, share_of_cores
+from kvviz.roomfeed import routes as room_routes
+from kvviz.rooms import Rooms
 from kvviz.settings import settings
 from kvviz.sources import restrict
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
@@ -89,7 +91,7 @@ def finish() -> None:
 app = st.App(
     MAIN,
     lifespan=lifespan,
-    routes=routes(FEED, str(ASSETS), ASSETS_URL, lambda: KEEPER.problem),
+    routes=[*routes(FEED, str(ASSETS), ASSETS_URL, lambda: KEEPER.problem), *room_routes(Rooms())],
     middleware=[Middleware(FrontDoor, rules)],
 )
 

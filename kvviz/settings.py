@@ -33,6 +33,7 @@ class Limits:
     waiting: int = 50  # works in the queue, all sessions together, the one under way included
     waiting_per_session: int = 8  # of them, one session's
     viewers: int = 500  # open sockets
+    rooms: int = 100  # in which a class follows its teacher, open at once
     upload_bytes: int = 5_000_000  # a config.json or a recording
 
 
@@ -47,6 +48,7 @@ PUBLIC = Limits(
     waiting=30,
     waiting_per_session=2,
     viewers=300,
+    rooms=50,
     upload_bytes=2_000_000,
 )
 

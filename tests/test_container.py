@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvviz.settings import Settings, read_settings
+from kvviz.settings import read_settings
 from tests.test_ready import OK, answering
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,20 +20,24 @@ PAGE = 50  # comparisons in a list
 
 def picked() -> list[Run]:
     """The runs that the address names, and a way to change them."""
-    st.session_state.setdefault("c_runs", _from_link())
+    _take_link()
     _find()
     runs = [run for run in map(_read, st.session_state.c_runs) if run is not None]
     gone = len(st.session_state.c_runs) - len(runs)
     if gone:
         st.warning(f"{gone} of the runs in this link are not kept here; they may have been deleted.")
     ids = [run.id for run in runs]
-    if dict(st.query_params).get("runs", "") != ",".join(ids):
-        st.query_params["runs"] = ",".join(ids)
+    st.session_state.c_link = ",".join(ids)
+    if dict(st.query_params).get("runs", "") != st.session_state.c_link:
+        st.query_params["runs"] = st.session_state.c_link
     return runs
 
 
-def _from_link() -> list[str]:
-    return [name for name in st.query_params.get("runs", "").split(",") if name][:MOST]
+def _take_link() -> None:
+    """Take over a link that this page did not write itself: a fresh visit, a room, the browser's back button."""
+    asked = st.query_params.get("runs")
+    if "c_runs" not in st.session_state or asked not in (None, st.session_state.get("c_link")):
+        st.session_state.c_runs = [name for name in (asked or "").split(",") if name][:MOST]
 
 
 def _read(run_id: str) -> Run | None:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.ui import PAGES
+from kvviz.ui.rooms import follow
 from kvviz.ui.signin import signed_in
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
@@ -16,5 +17,6 @@ sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
 pages = [live, anatomy, mistakes, memory, cost, compare, sweep]
 page = st.navigation([front, *pages], position="top")
+follow(pages)  # before the sign-in, so that a join link outlives it
 if signed_in():
     page.run()

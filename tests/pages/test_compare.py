@@ -138,3 +138,25 @@ def test_html_holds_no_address_and_no_script_of_the_prompt(store, keep, measured
     document, records = measured
     page = export.to_html({**document, "prompt": "</script><script>alert(1)</script>"}, records)
     assert "<script>alert(1)" not in page
+
+
+def test_another_link_is_taken_over(visit, keep):
+    """A room's leader lays another run over, or the browser goes back."""
+    one, other = keep("abc")[0], keep("def")[1]
+    app = visit(f"{one},{other}")
+    for asked in ([other, one], [one, other, "abc-cached"], []):
+        app.query_params["runs"] = ",".join(asked)
+        app.run()
+        assert app.session_state.c_runs == asked
+        app.run()
+        assert app.session_state.c_runs == asked
+    assert not app.exception
+
+
+def test_what_was_picked_stands_when_the_address_names_none(visit, keep):
+    runs = keep("abc")
+    app = visit(",".join(runs))
+    app.switch_page(str(PAGES / "live.py")).run()
+    app.query_params.clear()
+    app.switch_page(str(PAGES / "compare.py")).run()
+    assert app.session_state.c_runs == runs

@@ -1,6 +1,6 @@
 // The cache as a picture: layers down, positions across. A few rectangles a layer, however many cells there are.
 
-import { element } from "./view.js"
+import { element } from "./dom.js"
 import { bytes, count } from "./format.js"
 
 const LEFT = 34

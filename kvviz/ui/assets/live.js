@@ -1,10 +1,11 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
 import { CurveChart } from "./chart.js"
+import { element } from "./dom.js"
 import { Feed } from "./feed.js"
 import { apply, emptyState, ended } from "./state.js"
 import { Race } from "./race.js"
-import { element, Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
+import { Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
 
 const DRAW_EVERY_MS = 150
 const instances = new WeakMap()
@@ -35,8 +36,11 @@ class Live {
     this.status = new StatusBar()
     this.figures = new Figures(look)
     this.texts = new Texts(look)
-    this.layers = new LayerTable(look)
-    this.slider = new StepSlider(() => this.redraw())
+    this.layers = new LayerTable(look, () => this.redraw())
+    this.slider = new StepSlider(() => {
+      this.moved = true
+      this.redraw()
+    })
     this.race = new Race(() => this.write(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
@@ -53,6 +57,12 @@ class Live {
     )
     root.kvState = () => this.state // for the curious, and for tests
     root.kvFeed = () => this.feed
+    this.onLook = (event) => {
+      this.slider.look(event.detail)
+      this.layers.look(event.detail)
+      this.redraw()
+    }
+    document.addEventListener("kv-look", this.onLook)
     this.resizer = new ResizeObserver(() => {
       this.chart.resize()
       this.layers.grid.redraw()
@@ -120,6 +130,21 @@ class Live {
     this.root.dataset.comparison = state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
     this.chart.draw(state, this.slider.at)
+    this.tell()
+  }
+
+  // A room may be interested in which step of which mode is looked at, and whether a hand has moved the slider.
+  tell() {
+    const own = this.moved
+    this.moved = false
+    const step = this.slider.at === null ? "" : String(this.slider.at)
+    const mode = this.layers.mode ?? ""
+    const said = `${this.state.id} ${step} ${mode}`
+    if (this.said === said && !own) return
+    const fresh = this.saidOf !== this.state.id
+    Object.assign(this, { said, saidOf: this.state.id })
+    Object.assign(this.root.dataset, { step, mode })
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
   }
 
   write() {
@@ -167,6 +192,7 @@ class Live {
     this.race.clear()
     this.timer = -1
     this.feed?.close()
+    document.removeEventListener("kv-look", this.onLook)
     this.resizer.disconnect()
     this.chart.purge()
   }

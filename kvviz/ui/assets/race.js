@@ -1,7 +1,7 @@
 // Both texts once more, at the speeds that were measured, with the clock running.
 
 import { curve } from "./state.js"
-import { element } from "./view.js"
+import { element } from "./dom.js"
 import { duration } from "./format.js"
 
 const LONGEST = 25 // seconds on the wall: longer races are shown faster, and say so

@@ -1,18 +1,9 @@
 // The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
 
+import { element } from "./dom.js"
 import { bytes, count, duration, ms, ordinal, rate, times } from "./format.js"
 import { CacheGrid } from "./grid.js"
 import { cacheBytes, ended, headline, progress, reservedBytes } from "./state.js"
-
-export function element(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag)
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "class") node.className = value
-    else node.setAttribute(name, value)
-  }
-  node.append(...children)
-  return node
-}
 
 function put(node, text) {
   if (node.textContent !== text) node.textContent = text
@@ -238,8 +229,9 @@ const LAYER_COLUMNS = [
 ]
 
 export class LayerTable {
-  constructor(look) {
-    this.look = look
+  constructor(look, onPick) {
+    this.colours = look
+    this.onPick = onPick
     this.tabs = element("div", { class: "kv-tabs", role: "tablist" })
     this.note = element("p", { class: "kv-note", "data-testid": "kv-layers-note" })
     this.body = element("tbody")
@@ -257,6 +249,10 @@ export class LayerTable {
       this.mode = state.modes.find((m) => m.name === "cached")?.name ?? state.modes[0]?.name
       this.tabs.replaceChildren(...state.modes.map((mode) => this.tab(mode)))
     }
+    if (this.wish?.comparison === state.id && state.modes.some((m) => m.name === this.wish.mode)) {
+      this.mode = this.wish.mode
+      this.wish = null
+    }
     this.state = state
     this.upto = upto
     this.fill()
@@ -264,12 +260,18 @@ export class LayerTable {
 
   tab(mode) {
     const tab = element("button", { type: "button", role: "tab", "data-mode": mode.name }, mode.title)
-    tab.style.setProperty("--kv-mode", this.look.colour(mode.name))
+    tab.style.setProperty("--kv-mode", this.colours.colour(mode.name))
     tab.onclick = () => {
       this.mode = mode.name
       this.fill()
+      this.onPick()
     }
     return tab
+  }
+
+  // A room's wish: the tab of this mode.
+  look(wish) {
+    this.wish = wish
   }
 
   fill() {
@@ -385,14 +387,23 @@ export class StepSlider {
       this.shown = state.id
       this.at = null
     }
+    if (this.wish && this.wish.comparison === state.id) {
+      this.at = this.wish.step
+      this.wish = null
+    }
     this.count = state.proofSteps
     this.node.hidden = !this.count
     this.slider.max = String(Math.max(1, this.count))
-    if (this.at === null) this.slider.value = this.slider.max
-    put(this.words, this.at === null ? `${this.count}, the newest` : `${this.at} of ${this.count}`)
+    this.slider.value = String(this.upto)
+    put(this.words, this.at === null ? `${this.count}, the newest` : `${this.upto} of ${this.count}`)
+  }
+
+  // A room's wish: this step of that comparison, as soon as that comparison is shown and has got so far.
+  look(wish) {
+    this.wish = wish
   }
 
   get upto() {
-    return this.at ?? this.count
+    return Math.min(this.at ?? this.count, this.count)
   }
 }
