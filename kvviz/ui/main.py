@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from kvviz.errors import KvvizError
+from kvviz.hub import hub
 from kvviz.ui import PAGES
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
@@ -12,4 +14,10 @@ memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 anatomy = st.Page(PAGES / "anatomy.py", title="Anatomy", url_path="anatomy")
 mistakes = st.Page(PAGES / "mistakes.py", title="Break it", url_path="mistakes")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-st.navigation([front, live, compare, sweep, memory, anatomy, mistakes], position="top").run()
+page = st.navigation([front, live, compare, sweep, memory, anatomy, mistakes], position="top")
+if hub().trouble:
+    st.warning(f"Runs go on but are not being kept: {hub().trouble}. What is missing is written when that is over.")
+try:
+    page.run()
+except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
+    st.error(str(error))
