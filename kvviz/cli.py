@@ -17,7 +17,7 @@ from kvviz.catalog import models as catalog_models
 from kvviz.cost import document as cost_document
 from kvviz.cost import text as cost_text
 from kvviz.errors import KvvizError
-from kvviz.headless import Halted, asked_for, carry_out, open_journal, settle
+from kvviz.headless import Halted, alone, asked_for, carry_out, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
@@ -35,6 +35,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions
 UsageError = typer.BadParameter.__base__  # typer has no public name for it
 ROOT = Path(__file__).resolve().parents[1]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Refuse, where another process is measuring, to wait for it.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -223,6 +224,7 @@ def run(
     pin: Annotated[bool, typer.Option("--pin", help="Keep the text as the expected one.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Status 1 where the text is not the expected one.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also a file that `import` takes.")] = None,
+    no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode one piece of work in several modes, prove that they agree, time them; prints JSON."""
@@ -246,7 +248,7 @@ def run(
         )
         _check_writable(output)
         expected = _expected(work, pin, check)
-        done = _perform(work)
+        done = _perform(work, patient=not no_wait)
         _print_json(done.document)
         _hand_on(done, output)
         _pin_or_check(done.document, pin, expected)
@@ -384,7 +386,7 @@ def _model_argument(model: str, stack: ExitStack) -> str:
     return str(path)
 
 
-def _perform(work: ComparisonSpec) -> Any:
+def _perform(work: ComparisonSpec, patient: bool = True) -> Any:
     """Measure in this process, on the cores that a dashboard's worker would have; gives a kvviz.export.Imported."""
     settle()
 
@@ -397,19 +399,22 @@ def _perform(work: ComparisonSpec) -> Any:
 
     for name in work.modes:
         mode_named(name)
-    loaded = Engine().get(work)
     steps = len(work.modes) * work.new_tokens * (work.warmup + work.repeats)
     records: list[dict[str, Any]] = []
     bar, run_id = None, new_id()
-    with told_to_stop() as told:
-        try:
-            for record in perform(work, loaded, comparison_id=run_id, should_stop=lambda: bool(told)):
-                bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # the work is accepted now
-                bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
-                records.append(record)
-        except Stopped:
-            bar.close()
-            raise Halted(told[0], _keep_part(run_id, work, records)) from None
+    with alone("kvviz run", patient):
+        loaded = Engine().get(work)
+        with told_to_stop() as told:
+            try:
+                for record in perform(work, loaded, comparison_id=run_id, should_stop=lambda: bool(told)):
+                    bar = bar or tqdm(
+                        total=steps, unit="step", file=sys.stderr, leave=False
+                    )  # the work is accepted now
+                    bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
+                    records.append(record)
+            except Stopped:
+                bar.close()
+                raise Halted(told[0], _keep_part(run_id, work, records)) from None
     bar.close()
     return _finished(records)
 
@@ -458,6 +463,7 @@ def sweep(
     resume: Annotated[
         Path | None, typer.Option(help="Keep a journal in this file; go on from it if it is there.")
     ] = None,
+    no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode over a grid of lengths, batches and models, without and with the cache: a table."""
@@ -477,7 +483,8 @@ def sweep(
             "seed": seed,
         }
         done = open_journal(resume)
-        document = carry_out(asked_for(preset, given, done), done, resume)
+        patient = not no_wait
+        document = carry_out(asked_for(preset, given, done, patient), done, resume, patient)
     if as_json:
         _print_json(document)
     else:

@@ -1,11 +1,13 @@
 """The notebook's front door: `compare()` decodes one piece of work in several modes and gives the result back."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvviz import recording
+from kvviz.devicelock import measuring
 from kvviz.records import ComparisonSpec, Sampling
 from kvviz.report import headline
 
@@ -85,8 +87,9 @@ def compare(
     from kvviz.models import adopt
     from kvviz.perform import perform
 
-    loaded = adopt(model, tokenizer) if own else Engine().get(work)
-    records = list(perform(work, loaded, comparison_id="compare"))
+    with measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr)):
+        loaded = adopt(model, tokenizer) if own else Engine().get(work)
+        records = list(perform(work, loaded, comparison_id="compare"))
     document = records.pop()["document"]
     records += [{"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}]
     return Comparison(document, records)

@@ -57,6 +57,12 @@ def _page_cache() -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file")), 0)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator said no: Python's, CUDA's, the CPU's (a plain RuntimeError), or the system's (ENOMEM)."""
+    words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
 def device_name(device: str) -> str:
     """The name that the device gives itself."""
     if device.startswith("cuda"):

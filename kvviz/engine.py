@@ -20,6 +20,7 @@ class Engine:
     def __init__(self, free: Callable[[str], int] = lambda device: device_memory(device)[0]) -> None:
         self._loaded: dict[tuple, Loaded] = {}
         self._free = free
+        self.share = 1.0  # of the free memory, that one model and its work may take
 
     def get(self, work: ComparisonSpec, progress: Progress = lambda record: None) -> Loaded:
         """The model of a comparison, loaded. Raises KvvizError where it can't be, or the work does not fit.
@@ -52,10 +53,15 @@ class Engine:
     def _make_room(self, wanted: Needs, device: str) -> None:
         """Let the oldest go until `wanted` fits. Raises KvvizError if even that won't do."""
         tidy(device)
-        while self._loaded and wanted.total > self._free(device):
+        while self._loaded and wanted.total > self.share * self._free(device):
             self._loaded.pop(next(iter(self._loaded)))
             tidy(device)
-        wanted.check(self._free(device), device)
+        wanted.check(self._free(device), device, self.share)
+
+    def forget(self) -> None:
+        """Let all models go: after a failed allocation nothing is kept that the next work may need the room of."""
+        self._loaded.clear()
+        tidy(pick_device())
 
 
 def tidy(device: str) -> None:

@@ -38,6 +38,7 @@ class Viewer:
     follows: str | None  # a comparison, or None for whatever is being measured
     comparison: str | None = None
     have: int = 0
+    unchecked: bool = True  # of a run that was cut off it may hold records that nobody kept
     outbox: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(BACKLOG))
 
 
@@ -86,7 +87,7 @@ class Feed:
     def _serve(self, viewers: list[Viewer], force_status: bool = False) -> None:
         encoded: dict[tuple[str, int], str] = {}
         for viewer in viewers:
-            work = self._hub.get(viewer.follows) if viewer.follows else self._hub.latest()
+            work = self._hub.get(viewer.follows) if viewer.follows else self._hub.latest() or self._had(viewer)
             if work is None:
                 self._put(viewer, status_message(self._hub, None))
                 continue
@@ -94,11 +95,17 @@ class Feed:
                 self._send_rest(viewer, encoded)
                 viewer.comparison, viewer.have = work.id, 0
             count = len(work.records)
-            viewer.have = min(viewer.have, count)
+            if viewer.unchecked and work.cut_off and viewer.have >= count:
+                self._put(viewer, encode(work, 0, count, whole=True))
+            viewer.unchecked, viewer.have = False, min(viewer.have, count)
             if count > viewer.have:
                 self._send(viewer, work, count, encoded)
             elif work.state == "queued" or force_status:
                 self._put(viewer, status_message(self._hub, work))
+
+    def _had(self, viewer: Viewer) -> Work | None:
+        """What a viewer that comes back was shown, where a new server has nothing else to show."""
+        return self._hub.get(viewer.comparison) if viewer.comparison else None
 
     def _send(self, viewer: Viewer, work: Work, count: int, encoded: dict[tuple[str, int], str]) -> None:
         key = (work.id, viewer.have)
@@ -126,9 +133,13 @@ class Feed:
         viewer.outbox.put_nowait(None)
 
 
-def encode(work: Work, start: int, end: int) -> str:
-    """The records `start` to `end` of a comparison as one message; the records are JSON already."""
-    return f'{{"comparison":{json.dumps(work.id)},"from":{start},"records":[{",".join(work.records[start:end])}]}}'
+def encode(work: Work, start: int, end: int, whole: bool = False) -> str:
+    """The records `start` to `end` of a comparison as one message; the records are JSON already.
+
+    `whole`: they take the place of all that the viewer has.
+    """
+    place = f'"from":{start},"whole":true' if whole else f'"from":{start}'
+    return f'{{"comparison":{json.dumps(work.id)},{place},"records":[{",".join(work.records[start:end])}]}}'
 
 
 def status_message(source: Hub, work: Work | None) -> str:

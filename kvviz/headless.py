@@ -3,15 +3,18 @@
 Standard library until something is measured.
 """
 
+import functools
 import os
 import secrets
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from kvviz import journal
+from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
 from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
@@ -49,7 +52,7 @@ def open_journal(path: Path | None) -> list[Record]:
     return records
 
 
-def asked_for(preset: str, given: Mapping[str, Any], done: list[Record]) -> SweepSpec:
+def asked_for(preset: str, given: Mapping[str, Any], done: list[Record], patient: bool = True) -> SweepSpec:
     """The sweep that options ask for; one that is None was not given.
 
     Of a preset without a model: the first that this device can do, or the journal's. With neither: the journal's.
@@ -64,20 +67,30 @@ def asked_for(preset: str, given: Mapping[str, Any], done: list[Record]) -> Swee
         return preset_spec(preset, **given) if preset else SweepSpec(**given)
     if not preset:
         raise KvvizError(f"a sweep needs --model, or --preset with one of {', '.join(PRESETS)}")
-    return preset_spec(preset, here(preset_spec(preset, **given)), **given)
+    return preset_spec(preset, here(preset_spec(preset, **given), patient), **given)
 
 
-def here(spec: SweepSpec) -> dict[str, Any]:
+def here(spec: SweepSpec, patient: bool = True) -> dict[str, Any]:
     """What the sweep's device can do: its measured rates, its free bytes."""
     settle()
 
     from kvviz.device import device_memory, measure_rates, pick_device
 
     device = pick_device(spec.device)
-    return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+    with alone("kvviz sweep", patient):
+        return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
 
 
-def carry_out(spec: SweepSpec, done: list[Record], path: Path | None) -> Record:
+def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:
+    """Have the device for oneself: wait for whoever measures, and say on standard error who that is.
+
+    Raises KvvizError in place of waiting where `patient` is False.
+    """
+    say = functools.partial(print, "kvviz: waiting:", file=sys.stderr, flush=True)
+    return measuring(what, patient=patient, tell=say)
+
+
+def carry_out(spec: SweepSpec, done: list[Record], path: Path | None, patient: bool = True) -> Record:
     """Measure a sweep in this process; every record goes to the journal as it comes. Returns its document.
 
     Raises KvvizError with the first cell's sentence where none could be done, Halted when a signal ends it.
@@ -90,7 +103,7 @@ def carry_out(spec: SweepSpec, done: list[Record], path: Path | None) -> Record:
     from kvviz.sweeping import perform_sweep
 
     bar = _Bar()
-    with told_to_stop() as told:
+    with alone("kvviz sweep", patient), told_to_stop() as told:
         work = perform_sweep(spec, Engine(), sweep_id=secrets.token_hex(6), done=done, should_stop=lambda: bool(told))
         try:
             for record in work:

@@ -22,7 +22,10 @@ EVERY = 0.5  # seconds between two looks
 
 
 class Keeper:
-    """`problem` is a sentence while the store can't be written, else empty; what is missing is written later."""
+    """`problem` is a sentence while the store can't be written, else empty; what is missing is written later.
+
+    The hub is told, for the pages to show; and it lets no finished work go that has not been kept yet.
+    """
 
     def __init__(self, hub: Hub, store: Callable[[], Store] | None = None) -> None:
         self._hub, self._open = hub, store or library
@@ -34,7 +37,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin to look; a store that can't be opened is tried again, and a server without one still measures."""
-        self._hub.recall = self.recall
+        self._hub.recall, self._hub.is_kept = self.recall, self._done.__contains__
         self._thread.start()
 
     def close(self) -> None:
@@ -45,8 +48,9 @@ class Keeper:
         self._hub.recall = None
 
     def _run(self) -> None:
-        self._guarded(self._mark)
+        marked = self._guarded(self._mark)
         while not self._closing.wait(EVERY):
+            marked = marked or self._guarded(self._mark)
             self.flush()
         self.flush()
 
@@ -54,18 +58,22 @@ class Keeper:
         """What an earlier server left unfinished is called interrupted."""
         for stored in self._open().unfinished():
             self._open().mark_interrupted(stored.id)
+        self._hub.look_again()  # who came back before this asked for a run that was not to be had yet
 
     def _guarded(self, work: Callable[[], None]) -> bool:
         """Do it, or note in a sentence why the store would not have it."""
         try:
             work()
-            self.problem = ""
+            self._say("")
             return True
         except KvvizError as error:
             if str(error) != self.problem:
                 event(log, "store_failed", logging.WARNING, kind=type(error.__cause__).__name__)
-            self.problem = str(error)
+            self._say(str(error))
             return False
+
+    def _say(self, problem: str) -> None:
+        self.problem = self._hub.trouble = problem
 
     def flush(self) -> None:
         """Write what is new of every comparison and sweep; a look is taken again in no time."""
@@ -78,7 +86,8 @@ class Keeper:
     def _write(self, work: Work) -> None:
         ended, count = not work.active, len(work.records)  # in this order: a work that ended has all its records
         if work.id not in self._written:
-            self._open().begin(work.id, work.description(), kind=work.kind, origin=work.origin, title=_title(work))
+            about = {"kind": work.kind, "origin": work.origin, "title": _title(work), "made_by": work.made_by}
+            self._open().begin(work.id, work.description(), **about)
             self._written[work.id] = 0
         if count > self._written[work.id]:
             self._open().append(work.id, work.records[self._written[work.id] : count])
@@ -93,13 +102,14 @@ class Keeper:
             stored = self._open().get(work_id)
             if stored is None or stored.deleted or stored.state == "running":  # of another process, or cut off just now
                 return None
-            work = Work(work_id, None, state=_state(stored.state), kind=stored.kind)
+            work = Work(work_id, None, state=_state(stored.state), kind=stored.kind, made_by=stored.made_by)
             work.records = self._open().records(work_id)
             work.document = self._open().document(work_id)
         except KvvizError as error:
             event(log, "run_unreadable", logging.WARNING, id=work_id, kind=type(error.__cause__).__name__)
             return None
         if stored.state == "interrupted":
+            work.cut_off = True
             work.records.append(json.dumps({"t": "stopped", "message": "the server ended in the middle of this run"}))
         self._done.add(work_id)
         return work

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import torch
 
+from kvviz.device import is_out_of_memory
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.fields import shown
 from kvviz.layers import MOST_LAYERS
@@ -23,6 +24,7 @@ from kvviz.pulled import MANIFEST, read_manifest
 from kvviz.sources import Source
 from kvviz.spec import ModelSpec
 from kvviz.text import ByteCodec, Codec, TokenizerCodec
+from kvviz.weightfiles import damage
 
 
 @dataclass(frozen=True)
@@ -225,9 +227,9 @@ def built(config: Any, **options: Any) -> Any:
     """
     try:
         return _auto_class(config).from_config(config, trust_remote_code=False, **options)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # whatever a model's constructor makes of a config that does not hold together
+        if is_out_of_memory(error):
+            raise
         raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
 
 
@@ -254,6 +256,8 @@ def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> An
             local_files_only=True,
         )
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         raise KvvizError(_why_not(source, error)) from error
     return model.to(device)
 
@@ -266,8 +270,8 @@ def _why_not(source: Source, error: Exception) -> str:
                 "take a catalog model with random weights, or a local folder"
             )
         return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
-    why = _first_line(error).replace(str(source.folder), source.model)  # where a server keeps its models is its affair
-    return f"the weights of {source.model} can't be loaded: {why}"
+    why = damage(source.folder) or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
+    return why.replace(str(source.folder), source.model)  # where a server keeps its models is its affair
 
 
 def _first_line(error: Exception) -> str:

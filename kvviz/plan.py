@@ -26,13 +26,14 @@ class Needs:
         """The sum of the three."""
         return self.weights + self.caches + self.logits
 
-    def check(self, free: int, device: str) -> None:
-        """Refuse what does not fit, with both figures."""
-        if self.total > free:
+    def check(self, free: int, device: str, share: float = 1.0) -> None:
+        """Refuse what takes more than this share of the free bytes, with the figures."""
+        if self.total > share * free:
+            part = f"; one piece of work may take {human(share * free)} of them" if share < 1 else ""
             raise KvvizError(
                 f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
-                f"logits {human(self.logits)}), and {device} has {human(free)} free: take a smaller model, a shorter "
-                "run or half-precision weights"
+                f"logits {human(self.logits)}), and {device} has {human(free)} free{part}: take a smaller model, a "
+                "shorter run or half-precision weights"
             )
 
 

@@ -207,7 +207,7 @@ def account_memory(
         if should_stop():
             raise Stopped
         trace = traces[name]
-        allocator = _allocator_account(work, loaded, prompt, name, trace)
+        allocator = _allocator_account(work, loaded, prompt, name, trace, should_stop)
         trace.memory = {
             "formula": _formula(work, loaded, prompt.shape[1], name, len(trace.tokens)),
             "tensors": sum(row.nbytes for row in trace.layers[-1]),
@@ -225,7 +225,12 @@ def _formula(work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, mode: str
 
 
 def _allocator_account(
-    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace
+    work: ComparisonSpec,
+    loaded: Loaded,
+    prompt: torch.Tensor,
+    mode: str,
+    trace: ModeTrace,
+    should_stop: Callable[[], bool],
 ) -> Account | None:
     """The allocator's account of a mode: what it keeps at the end, what it takes at most on the way.
 
@@ -237,18 +242,24 @@ def _allocator_account(
         return None
     written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
+
+    def after(steps: Iterator[Any], count: int) -> Any:
+        return _cache_after(steps, count, should_stop)
+
     if not mode_named(mode).caches or len(trace.tokens) == 1:
-        return kept_by(lambda: _cache_after(loop(work, loaded, fed, mode, 1), 1), loaded.device)
-    result = kept_by(lambda: _cache_after(loop(work, loaded, fed[:, :-1], mode, 2), 2), loaded.device)
-    prefill = kept_by(lambda: _cache_after(loop(work, loaded, prompt, mode, 1), 1), loaded.device)
+        return kept_by(lambda: after(loop(work, loaded, fed, mode, 1), 1), loaded.device)
+    result = kept_by(lambda: after(loop(work, loaded, fed[:, :-1], mode, 2), 2), loaded.device)
+    prefill = kept_by(lambda: after(loop(work, loaded, prompt, mode, 1), 1), loaded.device)
     steps = loop(work, loaded, fed[:, :-1], mode, 2)
-    before = sum(row.allocated for row in snapshot(_cache_after(steps, 1)))
-    last = kept_by(lambda: _cache_after(steps, 1), loaded.device)
+    before = sum(row.allocated for row in snapshot(after(steps, 1)))
+    last = kept_by(lambda: after(steps, 1), loaded.device)
     return replace(result, peak=max(prefill.peak, before + last.peak))
 
 
-def _cache_after(steps: Iterator[Any], count: int) -> Any:
-    """The cache after `count` more steps."""
+def _cache_after(steps: Iterator[Any], count: int, should_stop: Callable[[], bool]) -> Any:
+    """The cache after `count` more steps. Raises Stopped after the step under way when told to."""
     for step in itertools.islice(steps, count):
         cache = step.cache
+        if should_stop():
+            raise Stopped
     return cache

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kvviz.decode import check_context
-from kvviz.device import device_memory, measure_rates, pick_device, surroundings
+from kvviz.device import device_memory, is_out_of_memory, measure_rates, pick_device, surroundings
 from kvviz.engine import Engine, tidy
 from kvviz.errors import KvvizError
 from kvviz.journal import usable
@@ -164,7 +164,8 @@ class _Sweep:
     def _wake(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
         """A prefill and a decode step, untimed: other cells have had the processor's caches meanwhile."""
         for _ in loop(work, loaded, prompt, self._spec.modes[0], min(2, work.new_tokens)):
-            pass
+            if self._should_stop():
+                raise Stopped
 
     def _prove(self, cell: Cell, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> Iterator[Record]:
         """All modes in lockstep, untimed, then the allocator's account of each."""
@@ -285,8 +286,7 @@ def failure(error: Exception, device: str) -> str:
     """Why a cell could not be done, in one sentence."""
     if isinstance(error, KvvizError):
         return str(error)
-    full = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-    if full:
+    if is_out_of_memory(error):
         where = next(iter(getattr(error, "__notes__", ())), "this cell")
         tidy(device)
         return f"the device ran out of memory during {where} ({human(device_memory(device)[0])} are free now)"

@@ -1,7 +1,6 @@
 """The hub with a real worker: queue, stop, death and replacement."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -64,16 +63,6 @@ def test_what_waits_can_be_stopped(hub):
     assert hub.get(second).state == "stopped"
     hub.stop(first)
     assert finished(hub, third).state == "done"
-
-
-def test_a_killed_worker_is_replaced_and_the_next_comparison_runs(hub):
-    victim, waiting = hub.submit(LONG), hub.submit(SHORT)
-    until(lambda: hub.get(victim).state == "running")
-    pid = hub._link.process.pid
-    os.kill(pid, signal.SIGKILL)
-    assert finished(hub, victim).state == "failed" and "killed" in hub.get(victim).message
-    assert finished(hub, waiting).state == "done"
-    assert hub._link.process.pid != pid
 
 
 def test_bad_work_fails_with_its_sentence_and_harms_nobody(hub):

@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.keeping import Keeper
+from kvviz.ownership import mark_of
 from kvviz.records import ComparisonSpec
 from kvviz.report import HEADLINE
 from kvviz.runs import Store
@@ -51,6 +52,18 @@ def test_a_run_is_written_as_it_goes(hub_without_worker, keeper, store):
     keeper.flush()
     assert store.get(own).state == "done"
     assert store.run(f"{own}-cached").repeats == ((0.1, 0.2),)
+
+
+def test_whose_a_run_is_is_kept_as_a_mark(hub_without_worker, keeper, store):
+    name = "a-browsers-secret-name"
+    own = hub_without_worker.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"), name)
+    keeper.flush()
+    assert store.get(own).made_by == mark_of(name) == hub_without_worker.get(own).made_by
+    store._database.close()
+    assert not any(name.encode() in path.read_bytes() for path in store.path.parent.glob("runs.sqlite*"))
+    hub_without_worker.record(own, {"t": "stopped"})
+    keeper.flush()
+    assert keeper.recall(own).made_by == mark_of(name)
 
 
 def test_what_was_written_is_not_written_again(hub_without_worker, keeper, store):

@@ -14,7 +14,9 @@ from kvviz.records import new_id
 class Keeps(Protocol):
     """What a store has to be able to do here."""
 
-    def begin(self, work_id: str, spec: Mapping[str, Any], *, kind: str, origin: str, title: str) -> None: ...
+    def begin(
+        self, work_id: str, spec: Mapping[str, Any], *, kind: str, origin: str, title: str, made_by: str
+    ) -> None: ...
 
     def append(self, work_id: str, records: Sequence[str]) -> None: ...
 
@@ -49,17 +51,17 @@ def kept(store: Keeps, comparison_id: str) -> Imported:
     return Imported(document, [json.loads(record) for record in records])
 
 
-def take_in(store: Keeps, data: str | bytes, *, title: str = "") -> str:
+def take_in(store: Keeps, data: str | bytes, *, title: str = "", made_by: str = "") -> str:
     """Check a file and keep what it holds under a new id, which is returned. Raises KvvizError with one sentence."""
     found = read(data)
-    return keep(store, found.renamed(new_id()), origin="import", title=title)
+    return keep(store, found.renamed(new_id()), origin="import", title=title, made_by=made_by)
 
 
-def keep(store: Keeps, comparison: Imported, *, origin: str, title: str = "") -> str:
-    """Keep a finished comparison under its own id."""
+def keep(store: Keeps, comparison: Imported, *, origin: str, title: str = "", made_by: str = "") -> str:
+    """Keep a finished comparison under its own id; `made_by` is the mark of the browser whose it is."""
     document, records = comparison.document, comparison.records
     work_id = document["id"] if document is not None else records[0]["id"]
-    store.begin(work_id, comparison.spec, kind="comparison", origin=origin, title=title)
+    store.begin(work_id, comparison.spec, kind="comparison", origin=origin, title=title, made_by=made_by)
     store.append(work_id, [json.dumps(record) for record in records])
     store.finish(work_id, "done", document)
     return work_id

@@ -45,7 +45,8 @@ works = Table(
     _text("message"),
     Column("created", Float, nullable=False, server_default="0"),  # seconds since 1970, UTC
     Column("deleted", Float),  # when; NULL: not deleted
-    _text("owner"),  # kvviz.runs.owner; "" once it has ended
+    _text("owner"),  # the store that writes it, kvviz.runs.owner; "" once it has ended
+    _text("made_by"),  # the browser's mark, kvviz.ownership; "" for nobody's
     _text("model"),
     _text("weights"),
     _text("config_hash"),
@@ -60,7 +61,7 @@ works = Table(
     _text("headline", "[]"),  # JSON
     _text("prompt"),
     _text("spec", "{}"),  # JSON
-    Index("works_by_date", "kind", "deleted", "created"),
+    Index("works_in_order", "kind", "deleted"),  # and within them by rowid: the order in which they were begun
 )
 
 parts = Table(
@@ -109,9 +110,15 @@ def add_what_is_missing(connection: Connection) -> None:
             index.create(connection, checkfirst=True)
 
 
+def know_owners(connection: Connection) -> None:
+    """Version 2: whose a run is; and an order that no clock has a part in."""
+    add_what_is_missing(connection)
+    connection.exec_driver_sql("DROP INDEX IF EXISTS works_by_date")
+
+
 # Rung n lifts a file from version n to n + 1. Version 0 is an empty file, or one from before versions were counted.
 # A version that only adds takes `add_what_is_missing` again; one that changes what is there brings a rung of its own.
-LADDER: tuple[Callable[[Connection], None], ...] = (add_what_is_missing,)
+LADDER: tuple[Callable[[Connection], None], ...] = (add_what_is_missing, know_owners)
 
 
 def version_of(connection: Connection) -> int:

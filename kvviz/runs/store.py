@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, literal_column, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from kvviz.errors import KvvizError
@@ -31,6 +31,7 @@ _HEADER = [
     *(works.c[name] for name in Stored.__dataclass_fields__ if name != "prompt"),
     func.substr(works.c.prompt, 1, SHOWN_PROMPT).label("prompt"),
 ]
+_BEGUN = literal_column("works.rowid")  # each row's is larger than those before it
 _SEARCHED = works.c.title + "\n" + works.c.model + "\n" + works.c.tags + works.c.prompt
 
 
@@ -50,7 +51,14 @@ class Store:
     # --- while it is measured ----------------------------------------------------------------------------------
 
     def begin(
-        self, work_id: str, spec: Mapping[str, Any], *, kind: str = "comparison", origin: str = "here", title: str = ""
+        self,
+        work_id: str,
+        spec: Mapping[str, Any],
+        *,
+        kind: str = "comparison",
+        origin: str = "here",
+        title: str = "",
+        made_by: str = "",
     ) -> None:
         """A new comparison or sweep, running. `spec` is kept whole; `spec(work_id)` gives it back."""
         row = {
@@ -61,6 +69,7 @@ class Store:
             "state": RUNNING,
             "created": time.time(),
             "owner": self._owner,
+            "made_by": made_by,
             "spec": json.dumps(spec),
             **of_spec(spec),
         }
@@ -159,13 +168,13 @@ class Store:
         limit: int = 100,
         offset: int = 0,
     ) -> list[Stored]:
-        """Those that are not deleted, newest first; `kind` None takes all kinds.
+        """Those that are not deleted, the last begun first, whatever the clock said; `kind` None takes all kinds.
 
         Every word of `text` occurs in title, model, tags or the prompt's first 4,000 characters: literally, in
         whatever case, also within a word.
         """
         query = select(*_HEADER).where(*_matching(text, kind, model, tag))
-        query = query.order_by(works.c.created.desc(), works.c.id).limit(limit).offset(offset)
+        query = query.order_by(_BEGUN.desc()).limit(limit).offset(offset)
         with self._database.reading() as connection:
             return [Stored.of_row(row) for row in connection.execute(query).mappings()]
 
@@ -198,7 +207,7 @@ class Store:
 
         The file keeps its size and uses the room again.
         """
-        old = works.c.deleted <= time.time() - older_than_s
+        old = works.c.deleted <= time.time() - older_than_s if older_than_s > 0 else works.c.deleted.is_not(None)
         with self._database.writing() as connection:
             return connection.execute(delete(works).where(old)).rowcount
 

@@ -50,6 +50,7 @@ class Stored:
     tags: tuple[str, ...]
     headline: tuple[dict[str, Any], ...]
     deleted: bool
+    made_by: str
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Stored":

@@ -12,6 +12,7 @@ from kvviz.keeping import library
 from kvviz.memory import human
 from kvviz.runs import Run, Stored
 from kvviz.ui.plain import plain
+from kvviz.ui.session import may_change
 from kvviz.versus import Row, differences, names, rows
 
 MOST = 6  # runs over one another; more can't be told apart
@@ -194,13 +195,15 @@ def manage(runs: Sequence[Run]) -> None:
     if deleted:
         words, undo = st.columns([5, 1], vertical_alignment="center")
         words.info(f"{plain(deleted['title'])} was deleted.")
-        if undo.button("Undo", key="c_undo"):
+        if undo.button("Undo", key="c_undo") and may_change(library().get(deleted["id"])):
             library().restore(deleted["id"])
             st.session_state.c_runs = deleted["runs"]
             st.session_state.c_deleted = None
             st.rerun()
-    stored = {run.comparison.id: run.comparison for run in runs}
+    stored = {run.comparison.id: run.comparison for run in runs if may_change(run.comparison)}
     if not stored:
+        if runs:
+            st.caption("These runs are other browsers', which alone may name or delete them.")
         return
     with st.expander("Name, tag, delete"):
         chosen = st.selectbox("Comparison", list(stored), format_func=lambda name: _title(stored[name]), key="c_which")
@@ -215,11 +218,11 @@ def _edit(stored: Stored) -> None:
     one, two, three, four = st.columns([3, 3, 1, 1], vertical_alignment="bottom")
     title = one.text_input("Title", stored.title, key=f"c_title_{stored.id}", max_chars=200)
     tags = two.text_input("Tags, separated by commas", ", ".join(stored.tags), key=f"c_tags_{stored.id}", max_chars=200)
-    if three.button("Save", key="c_save"):
+    if three.button("Save", key="c_save") and may_change(stored):
         library().rename(stored.id, title)
         library().tag(stored.id, [tag.strip() for tag in tags.split(",") if tag.strip()])
         st.rerun()
-    if four.button("Delete", key="c_delete"):
+    if four.button("Delete", key="c_delete") and may_change(stored):
         library().delete(stored.id)
         kept = [name for name in st.session_state.c_runs if not name.startswith(f"{stored.id}-")]
         st.session_state.c_deleted = {"id": stored.id, "title": _title(stored), "runs": st.session_state.c_runs}

@@ -182,7 +182,7 @@ def plan(work: ComparisonSpec, hub: Hub) -> float | None:
     check_modes(work.modes, source.config)
     if hub.device is None or source.params is None or source.spec is None:
         return None
-    needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"])
+    needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"], hub.limits.memory_share)
     return seconds(source, work, hub.device)
 
 

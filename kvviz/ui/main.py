@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from kvviz.errors import KvvizError
+from kvviz.hub import hub
 from kvviz.ui import PAGES
 from kvviz.ui.rooms import follow
 from kvviz.ui.signin import signed_in
@@ -18,5 +20,10 @@ front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visib
 pages = [live, anatomy, mistakes, memory, cost, compare, sweep]
 page = st.navigation([front, *pages], position="top")
 follow(pages)  # before the sign-in, so that a join link outlives it
-if signed_in():
-    page.run()
+if hub().trouble:
+    st.warning(f"Runs go on but are not being kept: {hub().trouble}. What is missing is written when that is over.")
+try:
+    if signed_in():
+        page.run()
+except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
+    st.error(str(error))

@@ -3,7 +3,12 @@
 import streamlit as st
 
 from kvviz.frontdoor import COOKIE, is_browser_name
+from kvviz.ownership import may_change as may_be_changed
 from kvviz.records import new_id
+from kvviz.runs import Stored
+from kvviz.settings import settings
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def owner() -> str:
@@ -12,3 +17,9 @@ def owner() -> str:
     if isinstance(name, str) and is_browser_name(name):
         return name
     return st.session_state.setdefault("owner", new_id())
+
+
+def may_change(stored: Stored | None) -> bool:
+    """Whether this browser may name or delete a kept run: its own; and nobody's on a server for this machine alone."""
+    trusted = not settings().public and st.get_option("server.address") in LOOPBACK
+    return stored is not None and may_be_changed(stored.made_by, owner(), trusted=trusted)

@@ -7,9 +7,11 @@ import streamlit as st
 from kvviz import export
 from kvviz.errors import KvvizError
 from kvviz.keeping import library
+from kvviz.ownership import mark_of
 from kvviz.runs import Run
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
+from kvviz.ui.session import owner
 
 
 def share(runs: Sequence[Run]) -> None:
@@ -61,16 +63,16 @@ def _take_in() -> None:
     if file is None or st.session_state.get("c_taken") == file.file_id:
         return
     try:
-        st.session_state.c_runs = take(content(file), file.name)
+        st.session_state.c_runs = take(content(file), file.name, owner())
         st.session_state.c_taken = file.file_id
         st.rerun()
     except KvvizError as error:
         st.error(plain(error))
 
 
-def take(content: bytes, title: str) -> list[str]:
-    """Keep an imported comparison; returns the ids of its runs. Raises KvvizError for what holds none."""
-    work_id = export.take_in(library(), content, title=title.removesuffix(".json"))
+def take(content: bytes, title: str, owner: str = "") -> list[str]:
+    """Keep an imported comparison as `owner`'s; returns the ids of its runs. Raises KvvizError for what holds none."""
+    work_id = export.take_in(library(), content, title=title.removesuffix(".json"), made_by=mark_of(owner))
     document = library().document(work_id)
     if document is None:
         raise KvvizError(

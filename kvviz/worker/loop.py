@@ -5,30 +5,77 @@ A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub pa
 
 import json
 import logging
+import math
 import os
 import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from kvviz.device import device_memory, device_name, measure_rates, pick_device, set_threads
+from kvviz.device import (
+    device_memory,
+    device_name,
+    is_out_of_memory,
+    measure_rates,
+    pick_device,
+    set_threads,
+)
+from kvviz.devicelock import measuring
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
+from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
 from kvviz.looks import LookSpec
 from kvviz.memory import human
+from kvviz.models import Loaded
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
 from kvviz.settings import settings
 from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
-from kvviz.sweeps import SweepSpec
+from kvviz.sweeps import SweepSpec, lasting
+from kvviz.weightfiles import damage
+
+WHO = "a kvviz dashboard"
+
+
+class Job:
+    """One message of the hub that asks for work, and the end of its time."""
+
+    def __init__(self, message: dict[str, Any], is_stopped: Callable[[str], bool]) -> None:
+        self.id, self.kind, self.spec = message["id"], message["do"], message["spec"]
+        self.done = message.get("done", ())
+        self.limits = message["limits"]
+        self.seconds = self.limits["sweep_seconds" if self.kind == "sweep" else "run_seconds"]
+        self._is_stopped = is_stopped
+        self._end = math.inf
+
+    def begin(self) -> None:
+        """The device is ours: its time runs from now on."""
+        self._end = time.monotonic() + self.seconds
+
+    def should_stop(self) -> bool:
+        """Whether someone stopped it, or its time is over; asked between any two steps."""
+        return self._is_stopped(self.id) or time.monotonic() > self._end
+
+    def check(self) -> None:
+        """Raise Stopped where it should."""
+        if self.should_stop():
+            raise Stopped
+
+    def why_stopped(self) -> str:
+        """A sentence where it was not a person."""
+        if self._is_stopped(self.id):
+            return ""
+        return f"it reached {lasting(self.seconds)}, which is this server's limit; what was measured stands"
+
 
 log = logging.getLogger("kvviz.worker")
 
@@ -46,11 +93,12 @@ class Worker:
     def run(self) -> None:
         """Serve until the hub goes away, or a SIGTERM: then the step under way is the last."""
         threading.Thread(target=self._listen, daemon=True).start()
-        self._device = hello()
+        with measuring(WHO, tell=self._tell_who):
+            self._device = hello()
         self._send("-", self._device)
         signal.signal(signal.SIGTERM, self._leave)
-        while (job := self._jobs.get()) is not None and not self._leaving:
-            self._perform(job)
+        while (message := self._jobs.get()) is not None and not self._leaving:
+            self._perform(Job(message, self._is_stopped))
 
     def _leave(self, *_: Any) -> None:
         self._leaving = True
@@ -67,44 +115,77 @@ class Worker:
             else:
                 self._jobs.put(message)
 
-    def _perform(self, job: dict[str, Any]) -> None:
-        comparison_id, begun = job["id"], time.monotonic()
-        try:
-            for record in {"sweep": self._sweep, "look": self._look}.get(job["do"], self._compare)(job):
-                self._send(comparison_id, record)
-        except Stopped:
-            self._send(comparison_id, {"t": "stopped"})
-        except KvvizError as error:
-            self._send(comparison_id, {"t": "failed", "message": str(error)})
-        except Exception as error:
-            self._send(comparison_id, {"t": "failed", "message": explained(error)})
-        event(log, "work_left", logging.DEBUG, id=comparison_id, seconds=round(time.monotonic() - begun, 3))
+    def _tell_who(self, words: str) -> None:
+        """Another process has the device: the hub has to know, for it can't be told from a slow start."""
+        self._send("-", {"t": "held", "by": words})
 
-    def _should_stop(self, work_id: str) -> bool:
+    def _perform(self, job: Job) -> None:
+        """One job, the device ours while it lasts; whatever goes wrong is its last record."""
+        begun = time.monotonic()
+        end, no_memory = self._carry_out(job)
+        if no_memory:
+            self._engine.forget()
+        if end is not None:
+            self._send(job.id, end)
+        event(log, "work_left", logging.DEBUG, id=job.id, seconds=round(time.monotonic() - begun, 3))
+
+    def _is_stopped(self, work_id: str) -> bool:
         return self._leaving or work_id in self._stopped
 
-    def _compare(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        work = ComparisonSpec.from_dict(job["spec"])
-        yield {"t": "loading"}
-        loaded = self._engine.get(work, lambda record: self._send(job["id"], record))
-        yield from perform(work, loaded, comparison_id=job["id"], should_stop=lambda: self._should_stop(job["id"]))
+    def _carry_out(self, job: Job) -> tuple[dict[str, Any] | None, bool]:
+        """(the record that says why it ended early, whether the memory ran out)."""
+        try:
+            with measuring(WHO, tell=self._tell_who, between=job.check):
+                job.begin()
+                self._engine.share = job.limits["memory_share"]
+                kinds = {"sweep": self._sweep, "look": self._look}
+                for record in kinds.get(job.kind, self._compare)(job):
+                    self._send(job.id, record)
+        except Stopped:
+            return {"t": "stopped", "message": job.why_stopped()}, False
+        except KvvizError as error:
+            return {"t": "failed", "message": str(error)}, False
+        except Exception as error:
+            return {"t": "failed", "message": explained(error)}, is_out_of_memory(error)
+        return None, False
 
-    def _look(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        spec = LookSpec.from_dict(job["spec"])
+    def _compare(self, job: Job) -> Iterator[dict[str, Any]]:
+        work = ComparisonSpec.from_dict(job.spec)
         yield {"t": "loading"}
+        job.check()
+        loaded = self._load(job, work)
+        if work.prompt is not None:
+            check_prompt(len(loaded.codec.encode(work.prompt)), job.limits["prompt_tokens"])
+        yield from perform(work, loaded, comparison_id=job.id, should_stop=job.should_stop)
+
+    def _look(self, job: Job) -> Iterator[dict[str, Any]]:
+        spec = LookSpec.from_dict(job.spec)
+        yield {"t": "loading"}
+        job.check()
         if spec.kind == "first-steps":
             yield from first_steps(pick_device())
             return
-        yield from look(spec, self._engine.get(spec.work(), lambda record: self._send(job["id"], record)))
+        yield from look(spec, self._load(job, spec.work()))
 
-    def _sweep(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _load(self, job: Job, work: ComparisonSpec) -> Loaded:
+        """The model; where it was a path when the form was filled in, and no longer is, that is what is wrong."""
+        try:
+            return self._engine.get(work, lambda record: self._send(job.id, record))
+        except KvvizError as error:
+            if os.sep in work.model and work.weights != "hub" and not Path(work.model).expanduser().exists():
+                raise KvvizError(damage(Path(work.model))) from error
+            raise
+
+    def _sweep(self, job: Job) -> Iterator[dict[str, Any]]:
+        share = job.limits["memory_share"]
         yield from perform_sweep(
-            SweepSpec.from_dict(job["spec"]),
+            SweepSpec.from_dict(job.spec),
             self._engine,
-            sweep_id=job["id"],
-            done=job["done"],
+            sweep_id=job.id,
+            done=job.done,
             device=self._device,
-            should_stop=lambda: self._should_stop(job["id"]),
+            should_stop=job.should_stop,
+            free=lambda device: int(share * device_memory(device)[0]),
         )
 
     def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
@@ -127,11 +208,6 @@ def explained(error: Exception) -> str:
         f"the device ran out of memory during {where} ({human(free)} are free now): take a smaller model, a shorter "
         "run, a smaller batch or fewer modes"
     )
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an allocator said no: Python's, CUDA's, or the CPU's, which raises a plain RuntimeError."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def hello() -> dict[str, Any]:

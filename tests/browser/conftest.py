@@ -28,11 +28,12 @@ EXPECTED = "Failed to load resource: the server responded with a status of 404"
 
 
 class Server:
-    """`python app.py` on a free port, with a fresh home."""
+    """`python app.py` on a free port, or a given one, with a home of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, port: int = 0) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / "server.log"

@@ -3,11 +3,15 @@
 import json
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from kvviz import export, keeping
 from kvviz.comparing import compare
+from kvviz.errors import KvvizError
+from kvviz.ownership import mark_of
 from kvviz.runs import Store
+from kvviz.settings import Settings
 from kvviz.ui import MAIN, PAGES
 from kvviz.ui.sharing import take, written
 
@@ -43,7 +47,10 @@ def keep(store, measured):
 
 
 @pytest.fixture
-def visit(hub_without_worker, store):
+def visit(hub_without_worker, store, monkeypatch):
+    option = st.get_option
+    monkeypatch.setattr(st, "get_option", lambda name: "127.0.0.1" if name == "server.address" else option(name))
+
     def open_page(runs=""):
         app = AppTest.from_file(str(MAIN), default_timeout=30).run()
         if runs:
@@ -102,6 +109,45 @@ def test_rename_tag_delete_and_undo(visit, keep, store):
     app.button(key="c_undo").click().run()
     assert not app.exception and not store.get("one").deleted
     assert len(figures(app)) == 2
+
+
+def test_runs_of_another_browser_can_be_looked_at_and_nothing_else(visit, keep, store, measured):
+    document, _ = measured
+    store.begin("theirs", {"model": "tiny-gpt2"}, made_by=mark_of("t" * 22))
+    store.finish("theirs", "done", document)
+    app = visit("theirs-cached")
+    assert len(figures(app)) == 1
+    assert not [button for button in app.button if button.key in ("c_delete", "c_save")]
+    assert any("other browsers'" in caption.value for caption in app.caption)
+
+
+def test_where_strangers_may_come_nobodys_run_is_nobodys_to_delete(visit, keep, monkeypatch):
+    monkeypatch.setattr("kvviz.ui.session.settings", lambda: Settings(public=True))
+    app = visit(",".join(keep("one")))
+    assert not [button for button in app.button if button.key == "c_delete"]
+
+
+def test_ones_own_run_may_be_deleted_wherever_the_server_is(visit, store, measured, monkeypatch):
+    document, _ = measured
+    store.begin("own", {"model": "tiny-gpt2"}, made_by=mark_of("o" * 22))
+    store.finish("own", "done", document)
+    monkeypatch.setattr("kvviz.ui.session.settings", lambda: Settings(public=True))
+    monkeypatch.setattr("streamlit.runtime.context.ContextProxy.cookies", {"kvviz_browser": "o" * 22})
+    app = visit("own-cached")
+    app.button(key="c_delete").click().run()
+    assert not app.exception and store.get("own").deleted
+
+
+def test_a_store_that_fails_is_a_sentence_on_the_page(visit, monkeypatch):
+    app = visit()
+    monkeypatch.setattr(keeping, "library", broken)
+    monkeypatch.setattr("kvviz.ui.comparing.library", broken)
+    app.run()
+    assert not app.exception and any("the disk is gone" in error.value for error in app.error)
+
+
+def broken():
+    raise KvvizError("the disk is gone")
 
 
 def test_searching_finds_by_word(visit, keep):

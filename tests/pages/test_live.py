@@ -5,6 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from kvviz.settings import Limits
 from kvviz.ui import MAIN, PAGES
 from kvviz.ui.controls import PROMPTS
 
@@ -52,6 +53,32 @@ def test_stop_stops_ones_own(page):
     assert not page.button(key="stop").disabled
     page.button(key="stop").click().run()
     assert own.state == "stopped"
+
+
+def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(page, monkeypatch):
+    page.button(key="run").click().run()
+    own = page.hub.latest()
+    assert own.made_by and own.made_by not in json.dumps(own.records)
+
+    def visit():
+        app = AppTest.from_file(str(MAIN), default_timeout=20).run()
+        app.query_params["comparison"] = own.id
+        return app.switch_page(str(PAGES / "live.py")).run()
+
+    assert visit().button(key="stop").disabled, "a session without the cookie is another browser"
+    name = page.session_state.owner
+    monkeypatch.setattr("kvviz.ui.session.is_browser_name", lambda found: True)
+    monkeypatch.setattr("streamlit.runtime.context.ContextProxy.cookies", {"kvviz_browser": name})
+    again = visit()
+    again.button(key="stop").click().run()
+    assert not again.exception and own.state == "stopped"
+
+
+def test_what_a_server_does_not_allow_is_said_before_run(page):
+    page.hub._given_limits = Limits(new_tokens=16)
+    page.slider(key="new_tokens").set_value(64).run()
+    assert page.button(key="run").disabled
+    assert "64 new tokens; this server allows at most 16" in page.warning[0].value
 
 
 def test_a_link_shows_that_comparison(hub_without_worker):

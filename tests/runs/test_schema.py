@@ -47,18 +47,18 @@ def test_rows_of_an_old_file_open(old):
     store.finish("first", "done", document)
     assert len(store.run("first-cached").repeats) == 2
     store.close()
-    assert version(old) == len(schema.LADDER) == 1
+    assert version(old) == len(schema.LADDER) == 2
 
 
 def test_each_rung_is_climbed_once_and_in_order(old, monkeypatch):
     open_and_close(old)
     climbed = []
-    rungs = [lambda connection, n=n: climbed.append(n) for n in (2, 3)]
+    rungs = [lambda connection, n=n: climbed.append(n) for n in (3, 4)]
     monkeypatch.setattr(schema, "LADDER", (*schema.LADDER, *rungs))
     monkeypatch.setattr(database, "LADDER", schema.LADDER)
     for _ in range(2):
         open_and_close(old)
-    assert climbed == [2, 3] and version(old) == 3
+    assert climbed == [3, 4] and version(old) == 4
 
 
 def test_a_rung_that_breaks_leaves_the_file_as_it_was(old, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_rung_that_breaks_leaves_the_file_as_it_was(old, monkeypatch):
     with pytest.raises(KvvizError, match="syntax error"):
         Store(old)
     monkeypatch.undo()
-    assert version(old) == 1
+    assert version(old) == 2
     with closing(sqlite3.connect(old)) as file:
         assert "half" not in [row[1] for row in file.execute("PRAGMA table_info(works)")]
 

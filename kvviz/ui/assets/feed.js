@@ -45,7 +45,7 @@ export class Feed {
       this.onStatus(message)
       return
     }
-    if (message.comparison !== this.comparison) {
+    if (message.comparison !== this.comparison || message.whole) {
       this.comparison = message.comparison
       this.next = 0
     }

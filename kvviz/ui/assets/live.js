@@ -93,7 +93,8 @@ class Live {
 
   note(message) {
     this.queue = message.status
-    if (this.state.id !== message.comparison) this.state = emptyState(message.comparison)
+    const unknown = message.state === "none" && this.state.id // what a new server does not know (yet) stays as it is
+    if (!unknown && this.state.id !== message.comparison) this.state = emptyState(message.comparison)
     if (message.state === "queued") this.state.state = "queued"
     if (message.state === "none" && this.follows) this.state.state = "gone"
     this.redraw()

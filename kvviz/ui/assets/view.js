@@ -35,7 +35,7 @@ function sentence(state, status) {
   if (state.state === "failed") return `Could not be done: ${state.message}`
   if (state.state === "waiting") return status?.worker && status.worker !== "ready" ? workerWords(status.worker) : "Nothing has run yet"
   if (state.state === "queued") {
-    if (status?.worker !== "ready") return workerWords(status?.worker)
+    if (status?.worker !== "ready" && !status?.held) return workerWords(status?.worker)
     return inLine(status)
   }
   if (state.state === "gone") return "This comparison is no longer here"

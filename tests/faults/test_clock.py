@@ -1,0 +1,39 @@
+"""The system's clock steps back: no order, no wait and no limit depends on it."""
+
+import itertools
+import time
+
+import pytest
+
+from kvviz.runs import Store
+from kvviz.settings import Limits
+from tests.faults.conftest import asking, finished, until
+from tests.runs.conftest import keep
+
+
+@pytest.fixture
+def backwards(monkeypatch):
+    """Each look at the clock finds it an hour earlier."""
+    hours = itertools.count()
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000 - 3600 * next(hours))
+
+
+def test_works_keep_their_order_and_end(fake, backwards):
+    hub = fake(limits=Limits(run_seconds=30))
+    ids = [hub.submit(asking("10 records"), owner) for owner in ("a" * 22, "a" * 22, "b" * 22)]
+    until(lambda: hub.get(ids[0]).state == "running")
+    assert [hub.ahead(ids[0]), hub.ahead(ids[2]), hub.ahead(ids[1])] == [0, 1, 2]
+    assert 0 <= hub.expected_wait(ids[2]) <= hub.expected_wait(ids[1])
+    assert [finished(hub, own).state for own in ids] == ["done"] * 3
+
+
+def test_the_list_stays_in_the_order_in_which_runs_were_begun(tmp_path, backwards):
+    store = Store(tmp_path / "kvviz.sqlite")
+    for name in "abc":
+        keep(store, name)
+    assert [stored.id for stored in store.find()] == ["c", "b", "a"]
+    store.delete("a")
+    assert store.purge() == 1 and store.get("a") is None
+    keep(store, "d")
+    assert [stored.id for stored in store.find()] == ["d", "c", "b"]
+    store.close()

@@ -1,0 +1,138 @@
+"""The measuring process dies, runs out of memory, hangs, or finds its model gone: one run ends, the rest goes on."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from kvviz import hub as hub_module
+from kvviz.catalog import models
+from kvviz.errors import KvvizError
+from kvviz.hub import Hub
+from kvviz.records import ComparisonSpec
+from kvviz.settings import Limits
+from kvviz.weightfiles import damage, whole_size
+from tests.faults.conftest import asking, finished, until
+
+SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
+LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
+
+
+def test_a_worker_killed_mid_run(real):
+    before = finished(real, real.submit(SHORT, "a" * 22))
+    victim, own, other = real.submit(LONG, "a" * 22), real.submit(SHORT, "a" * 22), real.submit(SHORT, "b" * 22)
+    until(lambda: real.get(victim).state == "running")
+    records, pid = list(before.records), real._link.process.pid
+    os.kill(pid, signal.SIGKILL)
+    assert finished(real, victim).state == "failed" and "killed" in real.get(victim).message
+    assert finished(real, other).state == finished(real, own).state == "done"
+    assert real._link.process.pid != pid
+    assert before.state == "done" and before.records == records, "what was finished is untouched"
+
+
+# A worker that may take 300 MB more once it has greeted: its allocators then really say no.
+TIGHT = """
+import os, resource, runpy, sys
+from kvviz.worker import loop
+greet = loop.hello
+def hello():
+    record = greet()
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 300_000_000, resource.RLIM_INFINITY))
+    return record
+loop.hello = hello
+loop.main(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS and has /proc")
+def test_a_worker_out_of_memory():
+    hub = Hub(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)])
+    hub.start()
+    try:
+        large, small = hub.submit(ComparisonSpec(model="gpt2", prompt="x", weights="random")), hub.submit(SHORT)
+        assert finished(hub, large).state == "failed" and "out of memory" in hub.get(large).message
+        assert finished(hub, small).state == "done", "the next run has the memory"
+    finally:
+        hub.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model's folder with weights in safetensors."""
+    from kvviz.models import built, hf_config
+
+    config = dict(models()["tiny-gpt2"].config)
+    (tmp_path / "model").mkdir()
+    torch.manual_seed(0)
+    model = built(hf_config(config))
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    save_file(tensors, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    return tmp_path / "model"
+
+
+def test_a_model_that_vanishes_between_form_and_load(real, folder):
+    before = real.submit(LONG)
+    own = real.submit(replace(SHORT, model=str(folder)))  # it is there when it is asked for
+    shutil.rmtree(folder)
+    real.stop(before)
+    message = finished(real, own).message
+    assert real.get(own).state == "failed" and str(folder) in message and "gone" in message
+    with pytest.raises(KvvizError):
+        real.submit(replace(SHORT, model=str(folder)))
+
+
+def test_a_model_cut_off_in_the_middle(real, folder):
+    file = folder / "model.safetensors"
+    whole = file.stat().st_size
+    work = replace(SHORT, model=str(folder), prompt=None, prompt_tokens=5)
+    loaded = finished(real, real.submit(work))
+    assert loaded.state == "done", loaded.message
+    with file.open("r+b") as stream:
+        stream.truncate(whole - 1000)
+    own = real.submit(replace(work, dtype="bfloat16"))  # loaded anew
+    assert finished(real, own).message.startswith(f"{file} is cut off: it has {whole - 1000:,} bytes of {whole:,}")
+    assert finished(real, real.submit(SHORT)).state == "done"
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 20])
+def test_the_file_is_named_wherever_it_is_cut(folder, kept):
+    assert damage(folder) == ""
+    file = folder / "model.safetensors"
+    assert whole_size(file) == file.stat().st_size
+    with file.open("r+b") as stream:
+        stream.truncate(kept)
+    assert str(file) in damage(folder)
+
+
+def test_a_runaway_run_ends_by_itself(real):
+    real._given_limits = Limits(run_seconds=1)
+    try:
+        pid = real._link.process.pid
+        runaway = finished(real, real.submit(LONG))
+        assert runaway.state == "stopped" and "1.0 s, which is this server's limit" in runaway.message
+        assert any('"t":"started"' in record for record in runaway.records), "what was measured stands"
+        assert real._link.process.pid == pid
+    finally:
+        real._given_limits = None
+
+
+@pytest.mark.parametrize("how", ["limit", "stop"])
+def test_a_step_that_never_ends(fake, monkeypatch, how):
+    monkeypatch.setattr(hub_module, "GRACE", 0.3)
+    hub = fake(limits=Limits(run_seconds=1 if how == "limit" else 3600))
+    stuck, after = hub.submit(asking("hang")), hub.submit(asking("3 records"))
+    until(lambda: hub.get(stuck).state == "running")
+    if how == "stop":
+        hub.stop(stuck)
+    work = finished(hub, stuck)
+    assert work.state == "stopped" and "the measuring process was ended" in work.message
+    assert ("this server's limit" if how == "limit" else "step did not end") in work.message
+    assert finished(hub, after).state == "done"
