@@ -407,9 +407,7 @@ def _perform(work: ComparisonSpec, patient: bool = True) -> Any:
         with told_to_stop() as told:
             try:
                 for record in perform(work, loaded, comparison_id=run_id, should_stop=lambda: bool(told)):
-                    bar = bar or tqdm(
-                        total=steps, unit="step", file=sys.stderr, leave=False
-                    )  # the work is accepted now
+                    bar = bar or tqdm(total=steps, unit="step", file=sys.stderr, leave=False)  # it is accepted now
                     bar.update(len(record["modes"]) if record["t"] == "proof" else len(record.get("s", ())))
                     records.append(record)
             except Stopped:
