@@ -18,7 +18,6 @@ from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
 Spec = ComparisonSpec | SweepSpec | LookSpec
 Device = Mapping[str, Any]
-LOOK = 2.0  # seconds of a look at a small model, order of magnitude
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
 
@@ -49,8 +48,7 @@ class Course:
             self.whole = within(self._spec, self._spec.budget_s, device, self._done_before).seconds
             return
         if isinstance(self._spec, LookSpec):
-            self.whole = LOOK  # its loops are short; noting every line of them is what takes the time
-            return
+            return  # noting every line is what takes the time, and no rate tells of that: see `expect`
         source = find_source(self._spec.model, self._spec.weights)
         if source.params is not None and source.spec is not None:
             self._passes = each_pass(source, self._spec, device)
@@ -58,7 +56,7 @@ class Course:
 
     def note(self, kind: str, body: str, now: float) -> None:
         """Take note of a record: how far the work is."""
-        if kind in ("started", "sweep_started"):
+        if kind in ("started", "sweep_started", "look"):
             self._begun = now
         elif kind == "progress":
             left = json.loads(body).get("left_s")
@@ -73,6 +71,10 @@ class Course:
         self._covered += seconds
         if self._begun is not None and self.whole and self._covered > ENOUGH * self.whole:
             self._slowness = (now - self._begun) / self._covered
+
+    def expect(self, seconds: float | None) -> None:
+        """Where there is no estimate: what works of this kind took before."""
+        self.whole = seconds if self.whole is None else self.whole
 
     def left(self, now: float) -> float | None:
         """Seconds that are left of it."""
@@ -103,6 +105,11 @@ class Experience:
     def ratio(self) -> float:
         """1 before the first."""
         return sum(took for _, took in self._seen) / sum(foreseen for foreseen, _ in self._seen) if self._seen else 1.0
+
+    @property
+    def usual(self) -> float | None:
+        """Seconds that one took, in the mean; None before the first."""
+        return sum(took for _, took in self._seen) / len(self._seen) if self._seen else None
 
 
 def in_line(ahead: int, wait_s: float | None, held_by: str = "") -> str:

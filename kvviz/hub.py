@@ -58,7 +58,7 @@ class Hub:
         self._lock = threading.RLock()
         self._works: OrderedDict[str, Work] = OrderedDict()
         self._queue = FairQueue()
-        self._experience = Experience()
+        self._experience, self._looks = Experience(), Experience()
         self._current: str | None = None
         self._measured: str | None = None
         self._told_to_stop: float | None = None  # when
@@ -131,7 +131,11 @@ class Hub:
         with self._lock:
             same = (work for work in reversed(self._works.values()) if work.spec == spec)
             found = next((work for work in same if work.active or work.state == "done"), None)
-            return found.id if found else self._wait_in_line(Work(new_id(), spec, kind="look", made_by=mark_of(owner)))
+            if found is not None:
+                return found.id
+            work = Work(new_id(), spec, kind="look", made_by=mark_of(owner))
+            work.course.expect(self._looks.usual)
+            return self._wait_in_line(work)
 
     def _wait_in_line(self, work: Work) -> str:
         with self._lock:
@@ -346,6 +350,9 @@ class Hub:
         if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
             self._experience.note(work.course.whole, work.course.took(self._clock()))
+        if state == "done" and work.kind == "look":
+            took = work.course.took(self._clock())
+            self._looks.note(took, took)
         self._end(work, state, message)
 
     def looked(self) -> None:

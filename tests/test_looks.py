@@ -52,6 +52,19 @@ def test_the_same_look_is_taken_once(hub_without_worker):
     assert hub.submit_look(MISTAKE, "one browser") != first
 
 
+def test_how_long_a_look_takes_is_not_known_before_the_first(hub_without_worker):
+    hub = hub_without_worker
+    first = hub.submit_look(ANATOMY, "one")
+    second = hub.submit_look(MISTAKE, "another")
+    assert hub.expected_wait(second) is None
+    hub.record(first, {"t": "look"})
+    hub.record(first, {"t": "done", "document": {}})
+    third = hub.submit_look(FIRST, "a third")
+    fourth = hub.submit_look(LONG, "a fourth")
+    hub.stop(second, "another")
+    assert 0 <= hub.expected_wait(fourth) == hub.get(third).course.whole
+
+
 def test_a_look_that_failed_is_taken_again(hub_without_worker):
     first = hub_without_worker.submit_look(ANATOMY)
     hub_without_worker.record(first, {"t": "failed", "message": "x"})
