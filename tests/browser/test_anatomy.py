@@ -1,0 +1,61 @@
+"""The walk through a layer in a real browser: keys, the switch, what stands under the pointer."""
+
+import re
+
+from playwright.sync_api import expect
+
+
+def number(page, row):
+    """A count of multiply-adds: 0 with the cache, 1 without."""
+    return int(page.get_by_test_id("kv-counts").locator("b").nth(row).inner_text().replace(",", ""))
+
+
+def rows(page, name):
+    """Rows and columns that a matrix shows in this scene."""
+    text = page.locator(f'.kv-matrix[data-name="{name}"] .kv-shape').inner_text()
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def test_a_walk_with_the_cache_and_without(open_page):
+    page = open_page("/anatomy?model=tiny-qwen3&prompt=abcdef&new=3&layer=1")
+    scene = page.get_by_test_id("kv-scene")
+    expect(scene).to_have_text("Prefill: the prompt enters", timeout=60_000)
+    page.keyboard.press("ArrowRight")
+    assert rows(page, "Q") == rows(page, "K") == [6, 32]
+    page.locator(".kv-steps button").nth(2).click()
+    expect(scene).to_have_text("Decode: one token enters")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    expect(scene).to_have_text("A decode step appends one K and one V per layer")
+    assert (rows(page, "Q"), rows(page, "K")) == ([1, 32], [8, 32])
+    origins = page.locator('.kv-matrix[data-name="K"] .kv-origins i')
+    assert [origins.nth(i).get_attribute("data-origin") for i in range(8)] == ["kept"] * 7 + ["now"]
+    lit = page.locator('.kv-codeline[data-lit="true"]')
+    expect(lit.filter(has_text="cache.append(k, v)")).to_have_count(1)
+    expect(lit.filter(has_text="keys [1, 2, 8, 32]")).to_have_count(1)
+
+    page.get_by_test_id("kv-again").check()
+    expect(scene).to_have_text("Nothing was kept")
+    assert [origins.nth(i).get_attribute("data-origin") for i in range(8)] == ["again"] * 7 + ["now"]
+    assert rows(page, "Q") == [8, 32]
+    assert number(page, 1) > 2 * number(page, 0)
+
+    for _ in range(2):
+        page.get_by_test_id("kv-next").click()
+    box = page.get_by_test_id("kv-matrix-A").bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + box["height"] - 5)
+    tip = page.locator(".kv-anatomy .kv-tip")
+    expect(tip).to_contain_text("share =")
+    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + 5)
+    expect(tip).to_contain_text("masked")
+    page.keyboard.press("ArrowLeft")
+    expect(scene).to_have_text("All the old scores, once more")
+
+
+def test_a_mistake_is_made_and_shown(open_page):
+    page = open_page("/mistakes?model=tiny-gpt2&mistake=square-mask&prompt=abcdefghijkl")
+    expect(page.get_by_test_id("kv-fault")).to_contain_text("torch.ones(T, T,", timeout=60_000)
+    expect(page.get_by_text(re.compile("RuntimeError: The size of tensor"))).to_be_visible()
+    page.get_by_text("Appended twice", exact=True).first.click()
+    expect(page.get_by_test_id("kv-fault")).to_contain_text("return super().append(k, v)", timeout=60_000)
+    expect(page.locator(".js-plotly-plot")).to_be_visible()
