@@ -101,7 +101,7 @@ SPECS = {
         _gpt2,
         learned_positions=True,
         stages=((0.6, 256), (0.25, 256), (0.15, 1024)),
-        steps=6500,
+        steps=12000,
     ),
     "mini-qwen3": Spec(
         "mini-qwen3",
@@ -109,8 +109,8 @@ SPECS = {
         2048,
         _qwen3,
         learned_positions=False,
-        stages=((0.92, 256), (0.08, 2048)),
-        steps=3000,
+        stages=((0.9, 256), (0.1, 2048)),
+        steps=12000,
     ),
 }
 

@@ -31,6 +31,8 @@ class Settings:
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.05
     clip: float = 1.0
+    level: float = 0.6
+    noise: float = 0.03
     evaluate_every: int = 400
     save_seconds: float = 60.0
     bf16: bool = True
@@ -45,11 +47,18 @@ class State:
     curve: list[tuple[int, float, float]] = field(default_factory=list)
 
 
+def level_end(settings: Settings) -> int:
+    """The step at which the learning rate begins to fall."""
+    return round(settings.level * settings.steps)
+
+
 def rate_at(step: int, settings: Settings) -> float:
-    """Learning rate: linear warm-up, then a half cosine down to ``floor`` of the peak."""
+    """Learning rate: linear warm-up, level for the share ``level`` of the steps, then a half cosine down to ``floor`` of
+    the peak."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    start = max(settings.warmup, level_end(settings))
+    done = max(0, step - start) / max(1, settings.steps - start)
     wave = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return settings.rate * (settings.floor + (1 - settings.floor) * wave)
 
@@ -73,6 +82,18 @@ def batch_at(tokens: np.ndarray, step: int, length: int, settings: Settings) -> 
     start = (step * settings.batch_tokens) % (len(tokens) - size)
     piece = torch.from_numpy(tokens[start : start + size + 1].astype(np.int64))
     return piece[:-1].view(-1, length), piece[1:].view(-1, length)
+
+
+def noisy(inputs: torch.Tensor, step: int, settings: Settings) -> torch.Tensor:
+    """The inputs (rows, length) with a share ``noise`` of the tokens replaced by others of the batch, separators kept.
+
+    The targets stay, so the model learns to go on sensibly after something it has never seen instead of being sure of
+    what it knows by heart: the neural counterpart of the smoothing of an n-gram model.
+    """
+    generator = torch.Generator().manual_seed(settings.seed * 2_000_003 + step)
+    others = inputs.flatten()[torch.randint(0, inputs.numel(), inputs.shape, generator=generator)]
+    hit = torch.rand(inputs.shape, generator=generator) < settings.noise
+    return torch.where(hit & (inputs != 0) & (others != 0), others, inputs)
 
 
 def positions_at(step: int, rows: int, length: int, settings: Settings, spec: Spec) -> torch.Tensor:
@@ -172,6 +193,8 @@ def step_once(
     inputs, targets = batch_at(tokens, step, length, settings)
     for group in optimizer.param_groups:
         group["lr"] = rate_at(step, settings)
+    if step >= level_end(settings):
+        inputs = noisy(inputs, step, settings)
     loss = loss_of(model, inputs, targets, positions_at(step, len(inputs), length, settings, spec), settings.bf16)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
