@@ -130,8 +130,8 @@ SPECS = {
         1024,
         _gpt2,
         learned_positions=True,
-        stages=((0.6, 256), (0.25, 256), (0.15, 1024)),
-        steps=12000,
+        stages=((0.7, 256), (0.2, 256), (0.1, 1024)),
+        steps=9200,
     ),
     "mini-qwen3": Spec(
         "mini-qwen3",
@@ -139,8 +139,8 @@ SPECS = {
         2048,
         _qwen3,
         learned_positions=False,
-        stages=((0.9, 256), (0.1, 2048)),
-        steps=12000,
+        stages=((0.94, 256), (0.06, 2048)),
+        steps=7100,
     ),
 }
 

@@ -32,7 +32,7 @@ class Settings:
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.05
     clip: float = 1.0
-    level: float = 0.6
+    level: float = 0.7
     noise: float = 0.03
     evaluate_every: int = 200
     save_seconds: float = 60.0
@@ -54,8 +54,7 @@ def level_end(settings: Settings) -> int:
 
 
 def rate_at(step: int, settings: Settings) -> float:
-    """Learning rate: linear warm-up, level for the share ``level`` of the steps, then a half cosine down to ``floor`` of
-    the peak."""
+    """Learning rate: linear warm-up, level up to the share ``level`` of the steps, a half cosine down to ``floor``."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     start = max(settings.warmup, level_end(settings))
