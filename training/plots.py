@@ -11,8 +11,7 @@ _OPENING: Mapping[str, tuple[str, ...]] = {
     "intro": (
         "(once upon a time|long ago|once|many years ago) there (was|lived) {A.aadj} {A.kind} named {A}.",
         "{A.aadj} {A.kind} named {A} lived {near} {H}( with {A.his} {family}|).",
-        "in a (small|little|cozy|tiny|white) (house|cottage|hut|cabin) {near} {H} lived {A.aadj} {A.kind} "
-        "named {A}.",
+        "in a (small|little|cozy|tiny|white) (house|cottage|hut|cabin) {near} {H} lived {A.aadj} {A.kind} named {A}.",
         "this is (a|the) story (of|about) {A.aadj} {A.kind} named {A}, who lived {near} {H}.",
         "there was once {A.aadj} {A.kind} named {A} who (lived {near} {H}|loved {hobby}).",
         "(far away|not long ago), {near} {H}, there lived {A.aadj} {A.kind} named {A}.",
