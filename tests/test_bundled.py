@@ -12,17 +12,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.card import readme
 from training.evaluate import position_losses
-from training.stories import NEW_SEEDS, build_grammar
+from training.lexicon import GENDER, HELD_NAMES
+from training.stories import HELD_SPLITS, NEW_SEEDS, build_grammar
 from training.tokens import stream
 
 FOLDER = Path(__file__).resolve().parents[1] / "kvviz" / "catalog" / "bundled"
 # Perplexity on new stories, in windows of the full context.
-BOUNDS = {"mini-gpt2": 2.8, "mini-qwen3": 2.8}
-# Shares of sentences that parse and of continuations whose names stay: 0.95 and 0.90 are wanted. What falls short of
+BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
+# The bar is measured at temperature 0.6 and greedily: at least 95 % of the sentences parse, and no more than 35 % of the
+# 8-word runs stand in the training text. Names are wanted to stay in 90 % of the continuations; what falls short of
 # that is held where it is.
-TARGETS = {
-    "mini-gpt2": {"greedy": (0.95, 0.85), "sampled, temperature 0.6": (0.95, 0.75), "sampled": (0.75, 0.50)},
-    "mini-qwen3": {"greedy": (0.95, 0.55), "sampled, temperature 0.6": (0.95, 0.70), "sampled": (0.80, 0.45)},
+PARSED, RECITED = 0.95, 0.35
+NAMED = {
+    "mini-gpt2": {"greedy": 0.85, "sampled, temperature 0.6": 0.75},
+    "mini-qwen3": {"greedy": 0.90, "sampled, temperature 0.6": 0.90},
 }
 SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64)}
 PROMPT = "Once upon a time there was a little fox named Lilly."
@@ -89,15 +92,28 @@ def test_checksum_and_card(name, card):
     assert (FOLDER / name / "README.md").read_text(encoding="utf-8") == readme(card)
 
 
-def test_card_meets_the_targets(name, card):
-    for run, (parsed, named) in TARGETS[name].items():
-        assert card["quality"][run]["parsed"] >= parsed
-        assert card["quality"][run]["named"] >= named
-    assert card["perplexity"]["new seeds"]["model"] < card["perplexity"]["new seeds"]["ngram"]
+@pytest.mark.parametrize("run", ["greedy", "sampled, temperature 0.6"])
+def test_the_card_meets_the_bar(name, card, run):
+    found = card["quality"][run]
+    assert found["continuations"] == (20 if run == "greedy" else 200)
+    assert found["parsed"] >= PARSED and found["recited"] <= RECITED
+    assert found["named"] >= NAMED[name][run]
+
+
+@pytest.mark.parametrize("label", [split.label for split in HELD_SPLITS])
+def test_the_model_predicts_held_out_text_better_than_the_ngram_model(card, label):
+    found = card["perplexity"][label]
+    assert found["model"] < found["ngram"]
 
 
 def test_no_more_is_recited_than_the_grammar_makes_inevitable(card):
     assert card["quality"]["sampled"]["recited"] <= card["fresh_text_recited"]
+
+
+def test_names_are_made_of_tokens_that_training_has_seen(tokenizer):
+    pieces = {name: tokenizer.tokenize(" " + name) for name in GENDER}
+    seen = {piece for name in GENDER.keys() - HELD_NAMES for piece in pieces[name]}
+    assert all(len(pieces[name]) == 2 and set(pieces[name]) <= seen for name in HELD_NAMES)
 
 
 def test_perplexity_on_held_out_text(name, model, tokenizer):

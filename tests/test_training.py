@@ -11,8 +11,19 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from training.architectures import SPECS, Spec, build, waves
 from training.card import readme, table
 from training.grammar import Grammar, join, parse_template, read
-from training.lexicon import HELD_NAMES
-from training.loop import Settings, batch_at, held_out_loss, length_at, positions_at, rate_at, train
+from training.lexicon import GENDER, HELD_NAMES
+from training.loop import (
+    Settings,
+    batch_at,
+    held_out_loss,
+    length_at,
+    level_end,
+    noisy,
+    positions_at,
+    rate_at,
+    step_once,
+    train,
+)
 from training.ngram import KneserNey
 from training.picture import curve_svg
 from training.quality import consistent, grams, known_words, measure, names_stay, recited
@@ -24,6 +35,7 @@ from training.stories import (
     NEW_SEEDS,
     TRAIN,
     build_grammar,
+    cast,
     sentences,
     write_story,
 )
@@ -119,6 +131,27 @@ def test_held_out_names_never_stand_in_the_training_text(grammar):
     assert any(name in held for name in HELD_NAMES)
 
 
+def test_every_letter_and_every_ending_of_a_held_out_name_occurs_in_training():
+    seen = {name for name in GENDER if name not in HELD_NAMES}
+    assert len(seen) > 800 and 0.1 < len(HELD_NAMES) / len(GENDER) < 0.15
+    for part in (slice(1), slice(1, None)):
+        assert {name[part] for name in HELD_NAMES} <= {name[part] for name in seen}
+
+
+def test_no_name_is_a_word_of_the_stories(grammar):
+    words = grammar.vocabulary() - GENDER.keys()
+    assert len(words) > 700 and not {name.lower() for name in GENDER} & words
+
+
+@pytest.mark.parametrize("split", [TRAIN, *HELD_SPLITS], ids=lambda split: split.label)
+def test_the_two_characters_can_be_told_apart(grammar, split):
+    rng = random.Random(1)
+    for bound in (cast(grammar, split, rng) for _ in range(60)):
+        assert {bound["A.g"], bound["B.g"]} == {"f", "m"}
+        assert bound["A.name"][0] != bound["B.name"][0] and bound["A.kind"] != bound["B.kind"]
+        assert (bound["A.name"] in HELD_NAMES) == (bound["B.name"] in HELD_NAMES) == split.held_names
+
+
 def test_held_out_templates_never_stand_in_the_training_text(grammar):
     assert not {t for g in grammar.train.values() for t in g} & {t for g in grammar.held.values() for t in g}
     seen = Grammar(grammar._lexicon, grammar._kinds, {})
@@ -182,9 +215,9 @@ def test_generated_stories_keep_their_characters(grammar):
         (" He was sad and could not smile.", False),
         (" The duck felt very sad.", False),
         (" The fox felt very sad.", True),
-        (" Lilly met a shy duck named Milo. Milo felt very sad.", True),
-        (" Lilly met a shy duck named Lilly.", False),
-        (" Lilly met a shy fox named Lilly.", False),
+        (" Lilly met a shy duck called Milo. Milo felt very sad.", True),
+        (" Lilly met a shy duck called Lilly.", False),
+        (" Lilly met a shy fox called Lilly.", False),
         (" Lilly and Lilly were both happy.", False),
         (" The end.<|endoftext|>Lilly felt very sad.", False),
     ],
@@ -262,10 +295,44 @@ def test_training_lowers_the_loss(grammar, tokenizer, tmp_path):
 def test_the_schedule():
     assert [length_at(step, SETTINGS, SPEC) for step in range(6)] == [32, 32, 32, 64, 64, 64]
     rates = [rate_at(step, SETTINGS) for step in range(6)]
-    assert rates[1] == SETTINGS.rate and rates[1:] == sorted(rates[1:], reverse=True)
+    assert level_end(SETTINGS) == 4 and rates[0] == SETTINGS.rate / 2
+    assert rates[1:5] == [SETTINGS.rate] * 4 and rates[5] < SETTINGS.rate
+    longer = replace(SETTINGS, steps=1000)
+    falling = [rate_at(step, longer) for step in range(level_end(longer), 1000)]
+    assert falling == sorted(falling, reverse=True)
+    assert falling[-1] == pytest.approx(SETTINGS.floor * SETTINGS.rate, rel=0.01)
     assert positions_at(4, 2, 64, SETTINGS, SPEC)[:, 0].tolist() == [0, 0]
     starts = [positions_at(step, 1, 32, SETTINGS, SPEC)[0, 0].item() for step in range(300)]
     assert starts[:3] == [0, 0, 0] and max(starts) == 32
+
+
+def test_noise_replaces_a_share_of_the_inputs_and_no_separator():
+    inputs = torch.arange(20_000).view(10, 2000) % 500
+    found = noisy(inputs, 3, replace(SETTINGS, noise=0.1))
+    assert 0.09 < (found != inputs).float().mean() < 0.11
+    assert torch.equal(found == 0, inputs == 0)
+    assert torch.equal(found, noisy(inputs, 3, replace(SETTINGS, noise=0.1)))
+    assert not torch.equal(found, noisy(inputs, 4, replace(SETTINGS, noise=0.1)))
+    assert torch.equal(noisy(inputs, 3, replace(SETTINGS, noise=0.0)), inputs)
+
+
+def test_noise_comes_only_while_the_learning_rate_falls():
+    tokens = np.arange(1, 2001, dtype=np.uint16) % 600
+    losses = [
+        [step_once(_tiny(), [], tokens, step, replace(SETTINGS, noise=noise), SPEC) for noise in (0.0, 0.5)]
+        for step in (level_end(SETTINGS) - 1, level_end(SETTINGS))
+    ]
+    assert losses[0][0] == losses[0][1] and losses[1][0] != losses[1][1]
+
+
+@torch.no_grad()
+def test_the_first_head_begins_by_looking_at_the_token_before():
+    model = build(SPECS["mini-gpt2"], 300, 1).eval()
+    model.set_attn_implementation("eager")
+    ids = torch.randint(1, 300, (1, 1024), generator=torch.Generator().manual_seed(1))
+    seen = model(ids, output_attentions=True).attentions[0][0]
+    before = seen.diagonal(-1, 1, 2).mean(1)
+    assert before[0] > 0.5 > 10 * before[1:].max()
 
 
 def test_positions_begin_as_waves():

@@ -85,9 +85,9 @@ def main() -> None:
     work = options.work / f"generator-{GENERATOR_VERSION}-seed-{options.seed}"
     lesson = prepare(work, options.seed, need)
     trained = [(spec, settings, *teach(spec, settings, lesson, work)) for spec, settings in plans]
-    exam = prepare_exam(lesson.grammar, lesson.tokenizer, lesson.tokens, lesson.seed)
     for spec, settings, model, state in trained:
         seen = lesson.tokens[: settings.steps * settings.batch_tokens]
+        exam = prepare_exam(lesson.grammar, lesson.tokenizer, seen, lesson.seed)
         report(publish(model, spec, settings, state, exam, seen, options.out))
 
 

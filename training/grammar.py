@@ -122,6 +122,8 @@ class Grammar:
         self._lexicon, self._kinds = lexicon, kinds
         self._options: dict[str, tuple[Option, ...]] = {}
         self._index: dict[str, dict[str, tuple[Option, ...]]] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._fitting: dict[tuple[str | None, ...], tuple[Option, ...]] = {}
         self.train = {g: _trees(lines, held=False) for g, lines in templates.items()}
         self.held = {g: _trees(lines, held=True) for g, lines in templates.items()}
         self._all = tuple({t: None for part in (self.train, self.held) for g in part.values() for t in g})
@@ -157,12 +159,18 @@ class Grammar:
         return tuple(words)
 
     def _fill(self, slot: Slot, bound: dict[str, str], rng: random.Random) -> tuple[str, ...]:
-        options = self.options(slot.name)
-        if options[0].features:
-            options = tuple(o for o in options if _agrees(o.features, bound))
-        option = rng.choice(options)
+        option = rng.choice(self._agreeing(slot.name, bound))
         bound.update(option.features)
         return self.write(option.sequence, bound, rng)
+
+    def _agreeing(self, slot: str, bound: Mapping[str, str]) -> tuple[Option, ...]:
+        """The options of a slot that agree with ``bound``; kept, since stories ask for the same ones over and over."""
+        if slot not in self._keys:
+            self._keys[slot] = tuple(sorted({key for option in self.options(slot) for key, _ in option.features}))
+        asked = (slot, *(bound.get(key) for key in self._keys[slot]))
+        if asked not in self._fitting:
+            self._fitting[asked] = tuple(o for o in self.options(slot) if _agrees(o.features, bound))
+        return self._fitting[asked]
 
     def parse(self, sentence: str) -> dict[str, str] | None:
         """Features of the first reading of a sentence, or None when no template covers it."""

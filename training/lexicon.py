@@ -9,15 +9,17 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Names are made of two parts. Every part occurs in training; one name in eight does not.
-_STARTS = _list("Ro Mi Li Ta Be Ka So Ne Fe Do Vi Ha Pi Ju Wi Ga")
-_GIRL_ENDS = _list("lly")
-_BOY_ENDS = _list("lo")
+# Names are made of two parts. Every part occurs in training; one name in eight does not. There are so many of them
+# that guessing a name by its frequency is hopeless and copying it is the only way.
+_STARTS = tuple(consonant + vowel for vowel in "aeiou" for consonant in "BDFGHJKLMNPRSTVWZ")
+_GIRL_ENDS = _list("lly nna tta mia via rla")
+_BOY_ENDS = _list("lo bbo ndo rro zzo ven")
+_UNKIND = frozenset(_list("Titta Putta Tutta Fatta Gonna Wanna Gotta Bully Fully Silly Belly Seven Haven Raven"))
 
 
 def _names(ends: tuple[str, ...], held: bool) -> tuple[str, ...]:
     numbered = ((start + end, i + 3 * k) for i, start in enumerate(_STARTS) for k, end in enumerate(ends))
-    return tuple(name for name, number in numbered if (number % 8 == 0) == held)
+    return tuple(name for name, number in numbered if (number % 8 == 7) == held and name not in _UNKIND)
 
 
 HELD_NAMES = frozenset(_names(_GIRL_ENDS, held=True) + _names(_BOY_ENDS, held=True))

@@ -1,4 +1,4 @@
-"""The training loop: AdamW, warm-up and cosine, gradient clipping, checkpoints and a held-out loss curve."""
+"""The training loop: Muon and AdamW, warm-up and cosine, gradient clipping, checkpoints and a held-out loss curve."""
 
 import math
 import time
@@ -26,12 +26,15 @@ class Settings:
     batch_tokens: int = 1024
     curve_length: int = 256
     rate: float = 3e-3
+    matrix_rate: float = 6e-3
     floor: float = 0.03
     warmup: int = 100
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.05
     clip: float = 1.0
-    evaluate_every: int = 400
+    level: float = 0.7
+    noise: float = 0.03
+    evaluate_every: int = 200
     save_seconds: float = 60.0
     bf16: bool = True
 
@@ -45,11 +48,17 @@ class State:
     curve: list[tuple[int, float, float]] = field(default_factory=list)
 
 
+def level_end(settings: Settings) -> int:
+    """The step at which the learning rate begins to fall."""
+    return round(settings.level * settings.steps)
+
+
 def rate_at(step: int, settings: Settings) -> float:
-    """Learning rate: linear warm-up, then a half cosine down to ``floor`` of the peak."""
+    """Learning rate: linear warm-up, level up to the share ``level`` of the steps, a half cosine down to ``floor``."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    start = max(settings.warmup, level_end(settings))
+    done = max(0, step - start) / max(1, settings.steps - start)
     wave = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return settings.rate * (settings.floor + (1 - settings.floor) * wave)
 
@@ -73,6 +82,18 @@ def batch_at(tokens: np.ndarray, step: int, length: int, settings: Settings) -> 
     start = (step * settings.batch_tokens) % (len(tokens) - size)
     piece = torch.from_numpy(tokens[start : start + size + 1].astype(np.int64))
     return piece[:-1].view(-1, length), piece[1:].view(-1, length)
+
+
+def noisy(inputs: torch.Tensor, step: int, settings: Settings) -> torch.Tensor:
+    """The inputs (rows, length) with a share ``noise`` of the tokens replaced by others of the batch, separators kept.
+
+    The targets stay, so the model learns to go on sensibly after something it has never seen instead of being sure of
+    what it knows by heart: the neural counterpart of the smoothing of an n-gram model.
+    """
+    generator = torch.Generator().manual_seed(settings.seed * 2_000_003 + step)
+    others = inputs.flatten()[torch.randint(0, inputs.numel(), inputs.shape, generator=generator)]
+    hit = torch.rand(inputs.shape, generator=generator) < settings.noise
+    return torch.where(hit & (inputs != 0) & (others != 0), others, inputs)
 
 
 def positions_at(step: int, rows: int, length: int, settings: Settings, spec: Spec) -> torch.Tensor:
@@ -122,24 +143,33 @@ def held_out_loss(model: PreTrainedModel, tokens: np.ndarray, length: int, bf16:
     return sum(losses) / rows
 
 
-def optimizer_for(model: PreTrainedModel, settings: Settings) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only."""
-    weights = list(model.parameters())
-    groups = [
-        {"params": [w for w in weights if w.dim() > 1], "weight_decay": settings.decay},
-        {"params": [w for w in weights if w.dim() <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=settings.rate, betas=settings.betas, fused=True)
+def optimizers_for(model: PreTrainedModel, settings: Settings) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices between the layers, which need half as many steps with it; AdamW for the rest: embeddings,
+    positions, norms and biases. ``relative`` is a group's learning rate as a multiple of the schedule's."""
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, torch.nn.Embedding)}
+    matrices, rest = [], []
+    for weight in model.parameters():
+        (matrices if weight.dim() == 2 and id(weight) not in tables else rest).append(weight)
+    steer = torch.optim.Muon(
+        [{"params": matrices, "relative": settings.matrix_rate / settings.rate}],
+        lr=settings.matrix_rate,
+        weight_decay=settings.decay,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    plain = torch.optim.AdamW(
+        [{"params": rest, "relative": 1.0}], lr=settings.rate, betas=settings.betas, weight_decay=0.0, fused=True
+    )
+    return [steer, plain]
 
 
-def save(path: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW, state: State) -> None:
+def save(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer], state: State) -> None:
     """Write a checkpoint of plain tensors and numbers; the old one stays until the new one is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     torch.save(
         {
             "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "step": state.step,
             "cpu_seconds": state.cpu_seconds,
             "curve": [list(row) for row in state.curve],
@@ -149,19 +179,20 @@ def save(path: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW, state
     fresh.replace(path)
 
 
-def restore(path: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW) -> State:
+def restore(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> State:
     """Load a checkpoint where there is one; a fresh state otherwise."""
     if not path.exists():
         return State()
     found = torch.load(path, weights_only=True)
     model.load_state_dict(found["model"])
-    optimizer.load_state_dict(found["optimizer"])
+    for optimizer, kept in zip(optimizers, found["optimizers"], strict=True):
+        optimizer.load_state_dict(kept)
     return State(found["step"], found["cpu_seconds"], [tuple(row) for row in found["curve"]])
 
 
 def step_once(
     model: PreTrainedModel,
-    optimizer: torch.optim.AdamW,
+    optimizers: list[torch.optim.Optimizer],
     tokens: np.ndarray,
     step: int,
     settings: Settings,
@@ -170,13 +201,16 @@ def step_once(
     """One update; returns the training loss in nats per token."""
     length = length_at(step, settings, spec)
     inputs, targets = batch_at(tokens, step, length, settings)
-    for group in optimizer.param_groups:
-        group["lr"] = rate_at(step, settings)
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group["lr"] = group["relative"] * rate_at(step, settings)
+    if step >= level_end(settings):
+        inputs = noisy(inputs, step, settings)
     loss = loss_of(model, inputs, targets, positions_at(step, len(inputs), length, settings, spec), settings.bf16)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
     return loss.item()
 
 
@@ -190,21 +224,21 @@ def train(
     stop_at: int | None = None,
 ) -> State:
     """Train to the end, or to step ``stop_at``, from the checkpoint on where there is one."""
-    optimizer = optimizer_for(model, settings)
-    state = restore(checkpoint, model, optimizer)
+    optimizers = optimizers_for(model, settings)
+    state = restore(checkpoint, model, optimizers)
     model.set_attn_implementation("training")
     model.train()
     clock = _Clock(state, settings.save_seconds)
     for step in _steps(state.step, min(settings.steps, stop_at or settings.steps), settings.steps, spec.name):
-        loss = step_once(model, optimizer, tokens, step, settings, spec)
+        loss = step_once(model, optimizers, tokens, step, settings, spec)
         state.step = step + 1
         if state.step % settings.evaluate_every == 0 or state.step == settings.steps:
             state.curve.append((state.step, loss, held_out_loss(model, held, settings.curve_length, settings.bf16)))
             tqdm.write(f"{spec.name} step {state.step}: loss {loss:.4f}, held-out {state.curve[-1][2]:.4f}")
         if clock.due():
-            save(checkpoint, model, optimizer, state)
+            save(checkpoint, model, optimizers, state)
     clock.due()
-    save(checkpoint, model, optimizer, state)
+    save(checkpoint, model, optimizers, state)
     model.set_attn_implementation("sdpa")
     return state
 

@@ -1,21 +1,21 @@
 """Sentence templates by beat, and the plots that put the beats in order.
 
 A line that starts with ``!`` is held out: it never stands in the training text. The words ``named`` and
-``called`` occur only where a character is introduced, so that the text alone tells an introduction.
+``called`` occur only where a character is introduced, so that the text alone tells an introduction: the first
+character of a story is ``named``, the second one ``called``.
 """
 
 from collections.abc import Mapping
 
 _OPENING: Mapping[str, tuple[str, ...]] = {
     "intro": (
-        "(once upon a time|long ago|once|many years ago) there (was|lived) {A.aadj} {A.kind} (named|called) {A}.",
-        "{A.aadj} {A.kind} (named|called) {A} lived {near} {H}( with {A.his} {family}|).",
-        "in a (small|little|cozy|tiny|white) (house|cottage|hut|cabin) {near} {H} lived {A.aadj} {A.kind} "
-        "(named|called) {A}.",
-        "this is (a|the) story (of|about) {A.aadj} {A.kind} (named|called) {A}, who lived {near} {H}.",
-        "there was once {A.aadj} {A.kind} (named|called) {A} who (lived {near} {H}|loved {hobby}).",
-        "(far away|not long ago), {near} {H}, there lived {A.aadj} {A.kind} (named|called) {A}.",
-        "! {near} {H} stood the (house|cottage|cabin) of {A.aadj} {A.kind} (named|called) {A}.",
+        "(once upon a time|long ago|once|many years ago) there (was|lived) {A.aadj} {A.kind} named {A}.",
+        "{A.aadj} {A.kind} named {A} lived {near} {H}( with {A.his} {family}|).",
+        "in a (small|little|cozy|tiny|white) (house|cottage|hut|cabin) {near} {H} lived {A.aadj} {A.kind} named {A}.",
+        "this is (a|the) story (of|about) {A.aadj} {A.kind} named {A}, who lived {near} {H}.",
+        "there was once {A.aadj} {A.kind} named {A} who (lived {near} {H}|loved {hobby}).",
+        "(far away|not long ago), {near} {H}, there lived {A.aadj} {A.kind} named {A}.",
+        "! {near} {H} stood the (house|cottage|cabin) of {A.aadj} {A.kind} named {A}.",
     ),
     "like": (
         "{A} loved {hobby}( and {hobby}|)( with {A.his} {family}|).",
@@ -28,11 +28,11 @@ _OPENING: Mapping[str, tuple[str, ...]] = {
         "! when {A.he} was not {hobby}, {A} was {hobby}.",
     ),
     "friend": (
-        "{A} had a (good|dear|close|true) friend, {B.aadj} {B.kind} (named|called) {B}.",
-        "{A.his} (best|closest|oldest|dearest) friend was {B.aadj} {B.kind} (named|called) {B}.",
-        "{near} {place} lived {A.his} friend, {B.aadj} {B.kind} (named|called) {B}.",
-        "{B.aadj} {B.kind} (named|called) {B} was {A.his} (friend|neighbor), and they loved {hobby} together.",
-        "! {A} (often|always) went {hobby} with {B.aadj} {B.kind} (named|called) {B}.",
+        "{A} had a (good|dear|close|true) friend, {B.aadj} {B.kind} called {B}.",
+        "{A.his} (best|closest|oldest|dearest) friend was {B.aadj} {B.kind} called {B}.",
+        "{near} {place} lived {A.his} friend, {B.aadj} {B.kind} called {B}.",
+        "{B.aadj} {B.kind} called {B} was {A.his} (friend|neighbor), and they loved {hobby} together.",
+        "! {A} (often|always) went {hobby} with {B.aadj} {B.kind} called {B}.",
     ),
     "weather": (
         "the {daytime} was {dayadj} and the sky was {sky}.",
@@ -78,12 +78,12 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
         "! (never before|not for a long time) had {A} felt so {bad}.",
     ),
     "meet": (
-        "({link} |){A} met {B.aadj} {B.kind} (named|called) {B}( {near} {place}| {spot}).",
-        "({link} |){B.aadj} {B.kind} (named|called) {B} came {way}.",
-        "({link} |){A} saw {B.aadj} {B.kind} (named|called) {B} {spot}.",
-        "it was {B.aadj} {B.kind} (named|called) {B}, who (lived {near} {place}|was {hobby}|came {way}).",
-        "{spot} sat {B.aadj} {B.kind} (named|called) {B}.",
-        "! {way} came {B.aadj} {B.kind} (named|called) {B} to {place}.",
+        "({link} |){A} met {B.aadj} {B.kind} called {B}( {near} {place}| {spot}).",
+        "({link} |){B.aadj} {B.kind} called {B} came {way}.",
+        "({link} |){A} saw {B.aadj} {B.kind} called {B} {spot}.",
+        "it was {B.aadj} {B.kind} called {B}, who (lived {near} {place}|was {hobby}|came {way}).",
+        "{spot} sat {B.aadj} {B.kind} called {B}.",
+        "! {way} came {B.aadj} {B.kind} called {B} to {place}.",
     ),
     "greet": (
         '"(hello|good {daytime}), {A}," {B.said}.',
@@ -275,10 +275,10 @@ _STORM: Mapping[str, tuple[str, ...]] = {
         "! {A} heard that someone was at the door and {walked} to open it.",
     ),
     "guest": (
-        "at the door stood {B.aadj} {B.kind} (named|called) {B}, (wet|cold|shaking|tired) and {bad}.",
-        "out in the rain was {B.aadj} {B.kind} (named|called) {B} with {o.new}.",
-        "{B.aadj} {B.kind} (named|called) {B} came in from the storm with a wet (coat|nose|face).",
-        "! in the doorway {A} saw {B.aadj} {B.kind} (named|called) {B}.",
+        "at the door stood {B.aadj} {B.kind} called {B}, (wet|cold|shaking|tired) and {bad}.",
+        "out in the rain was {B.aadj} {B.kind} called {B} with {o.new}.",
+        "{B.aadj} {B.kind} called {B} came in from the storm with a wet (coat|nose|face).",
+        "! in the doorway {A} saw {B.aadj} {B.kind} called {B}.",
     ),
     "plea": (
         '"please may I come in, the storm is so (loud|cold|strong)?" {B.asked}.',

@@ -98,7 +98,7 @@ def settings_of(settings: Settings, spec: Spec) -> dict:
     return kept | {
         "betas": list(settings.betas),
         "sequence lengths": ", ".join(f"{length} ({share:.0%} of the steps)" for share, length in spec.stages),
-        "optimizer": "AdamW",
+        "optimizer": "Muon for matrices (its rate: matrix_rate), AdamW for the rest",
     }
 
 

@@ -8,7 +8,7 @@ from training.grammar import Grammar, Sequence, join
 from training.lexicon import GENDER, HELD_NAMES, LEXICON, VARIABLES
 from training.plots import PLOTS, TEMPLATES
 
-GENERATOR_VERSION = "2"
+GENERATOR_VERSION = "3"
 _KEEP_OPTIONAL = 0.5
 
 
@@ -34,11 +34,11 @@ def build_grammar() -> Grammar:
 
 
 def cast(grammar: Grammar, split: Split, rng: random.Random) -> dict[str, str]:
-    """Features of two characters, of different kinds and initials, and of two different places."""
+    """Features of two characters, of different genders, kinds and initials, and of two different places."""
     bound: dict[str, str] = {}
     names = [name for name in GENDER if (name in HELD_NAMES) == split.held_names]
     first = rng.choice(names)
-    second = rng.choice([name for name in names if name[0] != first[0]])
+    second = rng.choice([name for name in names if name[0] != first[0] and GENDER[name] != GENDER[first]])
     for variable, name in (("A", first), ("B", second)):
         bound |= {f"{variable}.name": name, f"{variable}.g": GENDER[name]}
         bound[f"{variable}.adj"] = _pick(grammar, f"{variable}.adj", rng)

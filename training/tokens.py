@@ -12,7 +12,7 @@ from training.grammar import Grammar
 from training.stories import TRAIN, Split, write_story
 
 SEPARATOR = "<|endoftext|>"
-VOCABULARY = 2048
+VOCABULARY = 1792
 TOKENIZER_STORIES = 6000
 _BLOCK = 500
 
