@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz import frontdoor
 from kvviz.health import health
-from kvviz.hub import Hub, hub
+from kvviz.hub import Hub
 from kvviz.settings import settings
 from kvviz.works import Work
 
@@ -50,6 +50,11 @@ class Feed:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task | None = None
         self._seen: int | None = None
+
+    @property
+    def source(self) -> Hub:
+        """The hub whose records are served."""
+        return self._hub
 
     @property
     def viewers(self) -> int:
@@ -171,7 +176,7 @@ def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[],
         await serve_viewer(feed, websocket)
 
     async def healthz(request: Any) -> JSONResponse:
-        code, answer = health(hub(), feed.viewers, store_problem())
+        code, answer = health(feed.source, feed.viewers, store_problem())
         return JSONResponse(answer, code, {"cache-control": "no-store"})
 
     return [
