@@ -14,6 +14,7 @@ from kvviz.frontdoor import FrontDoor
 from kvviz.hub import hub
 from kvviz.keeping import Keeper
 from kvviz.measure import pin, share_of_cores
+from kvviz.turns import share_the_lock
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 
 FEED = Feed(hub())
@@ -24,6 +25,7 @@ async def lifespan(_app: st.App):
     """Measuring has all cores but one, the server has that one."""
     measuring, serving = share_of_cores()
     pin(serving)
+    share_the_lock()
     keeper = Keeper(hub())
     keeper.start()
     async with running(hub(), FEED, measuring):

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
-    {"errors", "palette", "frontdoor"},
+    {"errors", "palette", "frontdoor", "turns"},
     {"catalog", "records", "precision", "checks", "hashing", "home"},
     {"fields", "settings"},
     {"patterns"},

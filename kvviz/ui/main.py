@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from kvviz.turns import turn
 from kvviz.ui import PAGES
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
@@ -10,4 +11,6 @@ compare = st.Page(PAGES / "compare.py", title="Compare", url_path="compare")
 sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
 memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-st.navigation([front, live, compare, sweep, memory], position="top").run()
+page = st.navigation([front, live, compare, sweep, memory], position="top")
+with turn():
+    page.run()

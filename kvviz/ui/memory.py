@@ -23,6 +23,7 @@ from kvviz.catalog import examples, models
 from kvviz.errors import KvvizError
 from kvviz.hubconfig import fetch_config
 from kvviz.precision import PRECISIONS, WEIGHT_BITS
+from kvviz.turns import aside
 from kvviz.views import VIEWS
 
 OWN = "Your own config"
@@ -154,7 +155,7 @@ def _fetched(name: str) -> str:
     """The config of a Hugging Face id, asked for once per session."""
     kept = st.session_state.setdefault("m_fetched", {})
     if name not in kept:
-        with st.spinner(f"Asking the Hub for the config of {name}"):
+        with st.spinner(f"Asking the Hub for the config of {name}"), aside():
             kept[name] = json.dumps(fetch_config(name))
     return kept[name]
 
