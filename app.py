@@ -16,6 +16,7 @@ from kvviz.keeping import Keeper
 from kvviz.measure import pin, share_of_cores
 from kvviz.turns import share_the_lock
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
+from kvviz.ui.watching import watch_no_files
 
 FEED = Feed(hub())
 
@@ -26,6 +27,7 @@ async def lifespan(_app: st.App):
     measuring, serving = share_of_cores()
     pin(serving)
     share_the_lock()
+    watch_no_files()
     keeper = Keeper(hub())
     keeper.start()
     async with running(hub(), FEED, measuring):
