@@ -34,6 +34,7 @@ class Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        self.home = home
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / "server.log"
         env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(home)}
