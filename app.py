@@ -25,8 +25,10 @@ from kvviz.roomfeed import routes as room_routes
 from kvviz.rooms import Rooms
 from kvviz.settings import settings
 from kvviz.sources import restrict
+from kvviz.turns import share_the_lock
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 from kvviz.ui.signin import may_follow
+from kvviz.ui.watching import watch_no_files
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(hub())
@@ -73,6 +75,8 @@ async def lifespan(_app: st.App):
     warn_if_open()
     measuring, serving = share_of_cores()
     pin(serving)
+    share_the_lock()
+    watch_no_files()
     KEEPER.start()
     async with running(hub(), FEED, measuring):
         finish_first(finish)
