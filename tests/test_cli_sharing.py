@@ -117,7 +117,7 @@ def test_what_can_not_be_done_is_one_sentence_and_status_2(ran, here, home, argu
 def test_check_passes_and_then_fails_where_the_text_differs(ran, here, home, monkeypatch):
     """The measuring itself is taken from the file of the first run."""
     again = export.read((home / "run.json").read_bytes()).renamed("again")
-    monkeypatch.setattr(cli, "_perform", lambda work: again)
+    monkeypatch.setattr(cli, "_perform", lambda work, **_: again)
     status, out, err = here(*RUN, "--check")
     assert (status, json.loads(out)["runs"][0]["text"]) == (0, ran["runs"][0]["text"])
     assert err == "kvviz: the text is the expected one (5 tokens)\n"
@@ -126,7 +126,7 @@ def test_check_passes_and_then_fails_where_the_text_differs(ran, here, home, mon
     store = Store()
     store.pin(key_of(ran), other)
     store.close()
-    monkeypatch.setattr(cli, "_perform", lambda work: again.renamed("third"))
+    monkeypatch.setattr(cli, "_perform", lambda work, **_: again.renamed("third"))
     status, out, err = here(*RUN, "--check")
     assert (status, json.loads(out)["identical"]) == (1, True)
     assert "kvviz: new token 3 is" in err and "apart there" in err and len(err.splitlines()) == 1
@@ -134,7 +134,7 @@ def test_check_passes_and_then_fails_where_the_text_differs(ran, here, home, mon
 
 def test_a_store_that_fails_costs_no_result(ran, here, home, monkeypatch):
     """The same id again is what a store refuses; the run is printed all the same."""
-    monkeypatch.setattr(cli, "_perform", lambda work: export.read((home / "run.json").read_bytes()))
+    monkeypatch.setattr(cli, "_perform", lambda work, **_: export.read((home / "run.json").read_bytes()))
     status, out, err = here(*RUN)
     assert (status, json.loads(out)) == (0, ran)
     assert "not kept" in err and len(err.splitlines()) == 1
