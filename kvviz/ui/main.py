@@ -5,6 +5,7 @@ import streamlit as st
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import PAGES
+from kvviz.ui.aloud import say_aloud
 from kvviz.ui.rooms import follow
 from kvviz.ui.signin import signed_in
 
@@ -25,5 +26,6 @@ if hub().trouble:
 try:
     if signed_in():
         page.run()
+        say_aloud(page.url_path)
 except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
     st.error(str(error))
