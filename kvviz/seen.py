@@ -4,12 +4,15 @@ A function gives None where the figures don't tell, so that nothing is said that
 only.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.memory import human
 from kvviz.trends import AXES, FLAT, trends
+
+UNSTEADY = 0.5  # quartiles further apart than this part of the median, at the typical step
 
 NAMES = {"uncached": "without the cache", "cached": "with the cache"}
 
@@ -55,6 +58,23 @@ class AtHand:
         prompt = f", a prompt of {counted(self.prompt_tokens)}" if self.prompt_tokens else ""
         return f"In this run ({self.title}{prompt})"
 
+    @property
+    def caution(self) -> str:
+        """What to say where the passes of a step differ so much that its median may be an accident."""
+        if not any(unsteady(run) for run in self.runs.values()):
+            return ""
+        return (
+            " The passes differ widely here: at the typical step the quartiles are more than half the median apart, "
+            "as on a device that is busy with something else. Run it again before you trust these figures."
+        )
+
+
+def unsteady(run: Mapping[str, Any]) -> bool:
+    """Whether, at the typical step, the quartiles of the passes are more than UNSTEADY of their median apart."""
+    columns = [run.get(name) or () for name in ("step_s_q1", "step_s", "step_s_q3")]
+    widths = [(high - low) / middle for low, middle, high in zip(*columns, strict=False) if middle > 0]
+    return bool(widths) and statistics.median(widths) > UNSTEADY
+
 
 def counted(tokens: int) -> str:
     """So many tokens."""
@@ -90,7 +110,7 @@ def steps_apart(at: AtHand) -> str | None:
             " If the uncached curve hardly climbs, that is no error: the work grew, but so small a step mostly starts "
             "operations and reads weights. Take a longer prompt or a larger model."
         )
-    return words
+    return words + at.caution
 
 
 def waits(at: AtHand) -> str | None:
@@ -103,7 +123,7 @@ def waits(at: AtHand) -> str | None:
     if not parts:
         return None
     both = " Both prefills do the same work; only the pace after them differs." if len(parts) == 2 else ""
-    return f"{at.here}: {'; '.join(parts)}.{both}"
+    return f"{at.here}: {'; '.join(parts)}.{both}{at.caution}"
 
 
 def parting(at: AtHand) -> str | None:
@@ -115,7 +135,7 @@ def parting(at: AtHand) -> str | None:
             parts.append(
                 f"{name}, TTFT {ms(steps[0])}, first decode step {ms(steps[1])}, last decode step {ms(steps[-1])}"
             )
-    return f"{at.here}: {'; '.join(parts)}." if parts else None
+    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
 
 
 def summed(at: AtHand) -> str | None:
@@ -133,7 +153,7 @@ def summed(at: AtHand) -> str | None:
                 f"{name}, {counted(tokens)} were read for {len(steps):,} new ones; the first {half:,} decode steps "
                 f"took {ms(sum(decode[:half]))} together, the last {half:,} {ms(sum(decode[-half:]))}"
             )
-    return f"{at.here}: {'; '.join(parts)}." if parts else None
+    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
 
 
 def read_in_all(prompt: int, new: int, *, caches: bool) -> int:

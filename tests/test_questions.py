@@ -84,6 +84,18 @@ def test_a_curve_that_does_not_climb_is_not_said_to():
     assert "hardly climbs" not in ALL["square"].answer(AtHand.of_document(DOCUMENT))
 
 
+def test_passes_that_differ_widely_are_said_to():
+    def answer(width):
+        runs = [
+            run | {"step_s_q1": [s * (1 - width) for s in run["step_s"]], "step_s_q3": run["step_s"]}
+            for run in DOCUMENT["runs"]
+        ]
+        return ALL["parting"].answer(AtHand.of_document({**DOCUMENT, "runs": runs}))
+
+    assert "Run it again" in answer(0.6)
+    assert "Run it again" not in answer(0.3)
+
+
 @pytest.mark.parametrize("name", ["square", "ttft", "parting", "total"])
 def test_runs_that_do_not_tell_leave_the_hint(name):
     for runs in ([], [run_of("watched", [0.1, 0.2, 0.3])], [{"mode": "uncached", "step_s": [0.1]}]):

@@ -56,9 +56,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     run(page)
     in_state(page, "done")
     expect(page.get_by_test_id("kv-guess")).to_be_hidden()
-    page.wait_for_function(
-        "() => document.querySelectorAll('[data-testid=kv-guess-said]')[0].textContent.includes('flat')"
-    )
+    expect(page.get_by_test_id("kv-guess-said")).to_contain_text("called flat")
     laid = page.evaluate(LAID)
     assert [line["meta"] for line in laid["guess"]] == [f"guess {mode}" for mode in laid["modes"]]
     assert laid["first"] > len(laid["guess"]) - 1, "the guess lies below"
@@ -86,7 +84,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     shapes = page.evaluate(
         """async () => {
           const asset = document.querySelector('link[data-kv]').href.replace('live.css', 'shapes.js')
-          const { compared, scale, shape } = await import(asset)
+          const { compared, scale, unsteady } = await import(asset)
           const line = (from, to) => Array.from({ length: 41 }, (_, i) => from + (i / 40) * (to - from))
           return [
             compared('A', line(1, 9), [50, ...line(2, 10).slice(1)], 10),
@@ -95,12 +93,14 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
             compared('A', line(9, 1), line(8, 2), 10),
             scale({ a: [0.2, null, 0.5], gone: [1] }, { a: [3, 10], b: [99] }),
             scale({ gone: [1] }, { a: [3] }),
+            unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
           ]
         }"""
     )
-    assert shapes[0].startswith("A: you expected it to climb, and it did: it climbed 4.")
-    assert shapes[1].startswith("A: you expected it to stay flat, but it climbed 4.")
+    assert shapes[0].startswith("A: you expected it to climb, and it did: it climbed 3.8 times, from 2.60 ms")
+    assert shapes[1].startswith("A: you expected it to stay flat, but it climbed 3.8 times, from 2.60 ms")
     assert shapes[2].startswith("A: you expected it to climb, but it stayed flat, from 5.0")
     assert shapes[3].startswith("A: you expected it to fall, and it did: it fell to 1/3.")
-    assert shapes[4:] == [20, None], "strokes of modes that did not run count for nothing"
+    assert shapes[4:6] == [20, None], "strokes of modes that did not run count for nothing"
+    assert shapes[6:] == [True, False]
     expect(live(page)).to_be_visible()

@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js"
 import { ms } from "./format.js"
-import { COLUMNS, compared, points, scale } from "./shapes.js"
+import { COLUMNS, compared, points, scale, unsteady } from "./shapes.js"
 import { curve, ended } from "./state.js"
 
 const KEPT = "kvviz guess"
@@ -23,13 +23,16 @@ export class Guess {
     this.last = element("span")
     this.surface = element("div", { class: "kv-guess", "data-testid": "kv-guess" },
       element("div", { class: "kv-guess-bar" }, this.words,
-        pill("kv-guess-again", "Clear", () => this.clear(true)), pill("kv-guess-close", "Close", () => this.close())),
+        element("div", { class: "kv-controls" }, pill("kv-guess-again", "Clear", () => this.clear(true)),
+          pill("kv-guess-close", "Close", () => this.close()))),
       element("div", { class: "kv-guess-y" }, element("span", {}, "slow"), element("span", {}, "fast")),
       this.svg,
       element("div", { class: "kv-guess-x" }, element("span", {}, "1"), element("span", {}, "new token"), this.last))
     this.box = element("div", { class: "kv-chartbox" }, chart, this.surface)
-    this.said = element("span", { "data-testid": "kv-guess-said" })
-    this.caption = element("div", { class: "kv-guess-caption", "data-testid": "kv-guess-caption" }, this.said,
+    this.said = element("p")
+    this.how = element("p", { class: "kv-guess-how" })
+    this.caption = element("div", { class: "kv-guess-caption", "data-testid": "kv-guess-caption" },
+      element("div", { "data-testid": "kv-guess-said" }, this.said, this.how),
       pill("kv-guess-clear", "Clear my guess", () => this.clear(false)))
     this.svg.addEventListener("pointerdown", (event) => this.down(event))
     this.svg.addEventListener("pointermove", (event) => this.move(event))
@@ -128,9 +131,10 @@ export class Guess {
     this.last.textContent = String(guess?.new_tokens ?? state.spec?.new_tokens ?? "last")
     this.paint()
     const scaled = this.scaled(state)
-    const text = scaled ? this.verdict(state, scaled) : this.waits(state)
-    if (this.said.textContent !== text) this.said.textContent = text
-    this.caption.hidden = this.open || !text
+    const [said, how] = scaled ? this.verdict(state, scaled) : [this.waits(state), ""]
+    if (this.said.textContent !== said) this.said.textContent = said
+    if (this.how.textContent !== how) this.how.textContent = how
+    this.caption.hidden = this.open || !(said || how)
   }
 
   waits(state) {
@@ -180,18 +184,21 @@ export class Guess {
   verdict(state, { curves, modes }) {
     const tallest = Math.max(...modes.flatMap((mode) => curves[mode.name]))
     const how = `Dashed: what you drew, all on one scale; your highest point is put at the highest measured median (${ms(tallest / 1000)}).`
-    if (!ended(state)) return how
+    if (!ended(state)) return ["", how]
     const perHeight = scale(this.strokes, curves)
     const said = modes.filter((mode) => curves[mode.name].length > 3).map((mode) => {
       const drawn = this.strokes[mode.name].filter((h) => h !== null).map((h) => h * perHeight)
       return compared(mode.title, drawn, curves[mode.name], tallest)
     })
-    return [...said, how, RULE].join(" ")
+    if (modes.some((mode) => unsteady(curve(mode)))) said.push(BUSY)
+    return [said.join(" "), `${how} ${RULE}`]
   }
 }
 
-const RULE = "(Each line's ends are the medians of its first and last tenth, the prefill left out; it is called flat where " +
-  "they differ by less than a tenth of the tallest point.)"
+const BUSY = "The passes differ widely, as on a device that is busy with something else: run it again before you trust the shape."
+
+const RULE = "Each line's ends are the medians of its first and last tenth, the prefill left out; it is called flat where " +
+  "they differ by less than a tenth of the tallest point."
 
 function pill(testid, words, pressed) {
   const button = element("button", { type: "button", class: "kv-pill", "data-testid": testid }, words)

@@ -4,6 +4,7 @@ import { ms } from "./format.js"
 
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
 export const TENTH = 0.1
+const UNSTEADY = 0.5 // quartiles further apart than this part of the median
 const NEARLY = 0.1 // ends that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
@@ -36,6 +37,12 @@ export function shape([first, last], tallest) {
 }
 
 const EXPECTED = { climb: "to climb", fall: "to fall", flat: "to stay flat" }
+
+// Whether the passes of the typical step differ widely; `quartiles` has {q1, mid, q3} for each step.
+export function unsteady(quartiles) {
+  const widths = quartiles.filter(({ mid }) => mid > 0).map(({ q1, mid, q3 }) => (q3 - q1) / mid)
+  return widths.length > 0 && middle(widths) > UNSTEADY
+}
 
 // One sentence for a mode: what was expected, what came.
 export function compared(title, drawn, measured, tallest) {
