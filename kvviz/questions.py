@@ -34,7 +34,7 @@ def on_page(page: str) -> tuple[Question, ...]:
     return tuple(question for question in QUESTIONS if page in question.pages)
 
 
-RUN = "To see it, press Run above: when the run is over, its own figures stand here."
+RUN = "To see it, press Run above: when all is measured, its own figures stand here."
 
 QUESTIONS = (
     Question(
@@ -91,7 +91,7 @@ QUESTIONS = (
     ),
     Question(
         "metrics",
-        ("sweep",),
+        ("live", "sweep"),
         "Which of tokens/s, ms/token, TTFT and peak memory does the cache change, and how?",
         "Along a growing sequence:\n\n"
         "- **ms/token**: climbs without a cache; nearly flat with one, since only the look over the cached keys "
@@ -103,7 +103,7 @@ QUESTIONS = (
         "with it needs room for one token only; without it nothing is kept, but each step needs room for the "
         "intermediate results of all tokens at once. So the peak may be lower with a cache, although it stores more.",
         seen.four_metrics,
-        "To see it, press Run above: when the sweep is over, its own figures stand here.",
+        RUN,
     ),
     Question(
         "batching",

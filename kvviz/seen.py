@@ -162,7 +162,27 @@ def read_in_all(prompt: int, new: int, *, caches: bool) -> int:
 
 
 def four_metrics(at: AtHand) -> str | None:
-    """How tokens/s, time per token, TTFT and peak change along the first axis of a sweep that varies, per mode."""
+    """Tokens/s, time per token, TTFT and peak memory of both modes: along a sweep's first axis, else of one run."""
+    return _along_an_axis(at) or _metrics_of_a_run(at)
+
+
+def _metrics_of_a_run(at: AtHand) -> str | None:
+    lines = []
+    for mode, name in NAMES.items():
+        run = at.runs.get(mode, {})
+        if not run.get("itl_s") or not run.get("tokens_per_s"):
+            continue
+        parts = [f"{run['tokens_per_s']:.3g} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"]
+        if run.get("peak_bytes") is not None:
+            parts.append(f"at most {human(run['peak_bytes'])} above the weights")
+        if run.get("cache_bytes"):
+            parts.append(f"{human(run['cache_bytes'][-1])} in the cache at the end")
+        lines.append(f"- **{name.capitalize()}**: {', '.join(parts)}.")
+    found = "\n".join(lines)
+    return f"{at.here}:\n\n{found}\n\n{at.caution.strip()}".rstrip() if lines else None
+
+
+def _along_an_axis(at: AtHand) -> str | None:
     lines: dict[str, tuple[str, list[str]]] = {}
     place = None
     for trend in trends(at.rows, ("tokens_per_s", "itl_s", "ttft_s", "peak_bytes")):

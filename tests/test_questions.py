@@ -16,7 +16,7 @@ ASKED = {
     "What does TTFT measure": "live",
     "nearly equal at first": "live",
     "total quadratic": "compare",
-    "tokens/s, ms/token, TTFT and peak memory": "sweep",
+    "tokens/s, ms/token, TTFT and peak memory": "live",
     "continuous batching": "sweep",
     "quantising the weights": "memory",
     "K and V, but not Q": "anatomy",
@@ -26,7 +26,9 @@ ASKED = {
 
 
 def run_of(mode, steps):
-    return {"mode": mode, "step_s": steps, "ttft_s": steps[0], "itl_s": sorted(steps[1:])[len(steps) // 2 - 1]}
+    middle = sorted(steps[1:])[len(steps) // 2 - 1]
+    size = {"peak_bytes": 3 * 2**20, "cache_bytes": [0, 0] if mode == "uncached" else [2**19, 2**20]}
+    return {"mode": mode, "step_s": steps, "ttft_s": steps[0], "itl_s": middle, "tokens_per_s": 1 / middle, **size}
 
 
 DOCUMENT = {
@@ -40,9 +42,9 @@ DOCUMENT = {
 
 
 @pytest.mark.parametrize(("words", "page"), ASKED.items())
-def test_each_question_stands_on_one_page(words, page):
+def test_each_question_stands_on_its_page(words, page):
     (found,) = [question for question in QUESTIONS if words in question.question]
-    assert found.pages == (page,)
+    assert found.pages[0] == page
     assert found in on_page(page)
 
 
@@ -68,6 +70,10 @@ def test_the_pattern_knows_a_figure():
         ("square", ["10 tokens", "12.3 ms", "13 tokens", "45.6 ms", "3.71 times", "3.1 ms", "3.45 ms", "1.11 times"]),
         ("ttft", ["TTFT 11.1 ms without the cache", "20 ms per token", "TTFT 11.2 ms with", "3.2 ms per token"]),
         ("parting", ["TTFT 11.1 ms", "first decode step 12.3 ms", "last decode step 45.6 ms", "3.1 ms", "3.45 ms"]),
+        (
+            "metrics",
+            ["50 tokens/s, 20 ms per token, TTFT 11.1 ms", "at most 3.0 MiB", "0 B in", "1.0 MiB in", "312 tok"],
+        ),
         ("total", ["55 tokens", "32.3 ms", "75.6 ms", "13 tokens", "6.3 ms", "6.75 ms"]),
     ],
 )
@@ -96,7 +102,7 @@ def test_passes_that_differ_widely_are_said_to():
     assert "Run it again" not in answer(0.3)
 
 
-@pytest.mark.parametrize("name", ["square", "ttft", "parting", "total"])
+@pytest.mark.parametrize("name", ["square", "ttft", "parting", "metrics", "total"])
 def test_runs_that_do_not_tell_leave_the_hint(name):
     for runs in ([], [run_of("watched", [0.1, 0.2, 0.3])], [{"mode": "uncached", "step_s": [0.1]}]):
         answer = ALL[name].answer(AtHand.of_document({**DOCUMENT, "runs": runs}))

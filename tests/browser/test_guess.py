@@ -71,7 +71,7 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert cached[0] / uncached[-1] == pytest.approx(0.125, abs=0.02), "one scale for both strokes"
 
     said = page.get_by_test_id("kv-guess-said").inner_text()
-    assert re.search(r"No cache: you expected it to climb, (and it did|but it)", said)
+    assert re.search(r"No cache: you expected it to climb \(you drew 3\.\d times\), (and it did|but it)", said)
     assert re.search(r"KV cache: you expected it to stay flat, (and it did|but it)", said)
     assert all("strokes" not in body for body in sent), "it stays on this screen"
 
@@ -97,10 +97,12 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
           ]
         }"""
     )
-    assert shapes[0].startswith("A: you expected it to climb, and it did: it climbed 3.8 times, from 2.60 ms")
+    assert shapes[0].startswith(
+        "A: you expected it to climb (you drew 5.5 times), and it did: it climbed 3.8 times, from 2.60 ms"
+    )
     assert shapes[1].startswith("A: you expected it to stay flat, but it climbed 3.8 times, from 2.60 ms")
-    assert shapes[2].startswith("A: you expected it to climb, but it stayed flat, from 5.0")
-    assert shapes[3].startswith("A: you expected it to fall, and it did: it fell to 1/3.")
+    assert shapes[2].startswith("A: you expected it to climb (you drew 5.5 times), but it stayed flat, from 5.0")
+    assert shapes[3].startswith("A: you expected it to fall (you drew 1/6.1), and it did: it fell to 1/3.")
     assert shapes[4:6] == [20, None], "strokes of modes that did not run count for nothing"
     assert shapes[6:] == [True, False]
     expect(live(page)).to_be_visible()

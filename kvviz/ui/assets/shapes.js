@@ -44,13 +44,17 @@ export function unsteady(quartiles) {
   return widths.length > 0 && middle(widths) > UNSTEADY
 }
 
+const factor = (first, last) => (last > first ? last / first : first / last).toFixed(1)
+
 // One sentence for a mode: what was expected, what came.
 export function compared(title, drawn, measured, tallest) {
-  const want = shape(ends(drawn), tallest)
+  const [from, to] = ends(drawn)
+  const want = shape([from, to], tallest)
   const [first, last] = ends(measured)
   const got = shape([first, last], tallest)
-  const times = (last > first ? last / first : first / last).toFixed(1)
+  const times = factor(first, last)
+  const drew = want === "flat" ? "" : ` (you drew ${want === "climb" ? "" : "1/"}${factor(from, to)}${want === "climb" ? " times" : ""})`
   const came = { climb: `climbed ${times} times`, fall: `fell to 1/${times}`, flat: "stayed flat" }[got]
   const link = want === got ? "and it did: it" : "but it"
-  return `${title}: you expected it ${EXPECTED[want]}, ${link} ${came}, from ${ms(first / 1000)} to ${ms(last / 1000)}.`
+  return `${title}: you expected it ${EXPECTED[want]}${drew}, ${link} ${came}, from ${ms(first / 1000)} to ${ms(last / 1000)}.`
 }
