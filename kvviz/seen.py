@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.memory import human
-from kvviz.trends import AXES, FLAT, trends
+from kvviz.trends import AXES, FLAT, shown, trends
 
 UNSTEADY = 0.5  # quartiles further apart than this part of the median, at the typical step
 
@@ -83,6 +83,8 @@ def counted(tokens: int) -> str:
 
 def ms(seconds: float) -> str:
     """Three digits that count, in milliseconds or in seconds."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
@@ -172,7 +174,9 @@ def _metrics_of_a_run(at: AtHand) -> str | None:
         run = at.runs.get(mode, {})
         if not run.get("itl_s") or not run.get("tokens_per_s"):
             continue
-        parts = [f"{run['tokens_per_s']:.3g} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"]
+        parts = [
+            f"{shown('tokens_per_s', run['tokens_per_s'])} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"
+        ]
         if run.get("peak_bytes") is not None:
             parts.append(f"at most {human(run['peak_bytes'])} above the weights")
         if run.get("cache_bytes"):

@@ -12,6 +12,7 @@ from kvviz.questions import on_page
 from kvviz.runs import Run
 from kvviz.seen import AtHand, Weighed
 from kvviz.sweeps import SweepSpec, rows
+from kvviz.ui.plain import plain
 
 SMALLER = "int4"
 
@@ -28,9 +29,12 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
 def of_live(hub: Hub, watched: str | None) -> AtHand:
     """The comparison that the page shows, once it is over."""
     if watched is None:
-        return AtHand.of_document(hub.last_document())
-    work = hub.get(watched)
-    return AtHand.of_document(work.document if work is not None else None)
+        found = hub.last_document()
+    else:
+        work = hub.get(watched)
+        found = work.document if work is not None else None
+    at_hand = AtHand.of_document(found)
+    return replace(at_hand, title=plain(at_hand.title))
 
 
 def of_runs(runs: Sequence[Run]) -> AtHand:
@@ -39,7 +43,7 @@ def of_runs(runs: Sequence[Run]) -> AtHand:
         return AtHand()
     first = runs[0].comparison
     alike = {run.mode: run.figures for run in runs if run.comparison.id == first.id}
-    return AtHand(first.title or first.model, first.prompt_tokens, alike)
+    return AtHand(plain(first.title or first.model), first.prompt_tokens, alike)
 
 
 def of_sweep(hub: Hub, watched: str | None) -> AtHand:
@@ -48,7 +52,8 @@ def of_sweep(hub: Hub, watched: str | None) -> AtHand:
     if work is None or work.kind != "sweep" or work.active:
         return AtHand()
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
-    return AtHand(rows=rows(records, SweepSpec.from_dict(work.description())))
+    found = rows(records, SweepSpec.from_dict(work.description()))
+    return AtHand(rows=[{**row, "model": plain(row["model"])} for row in found])
 
 
 def of_memory(main: Answer, asked: Asked) -> AtHand:
@@ -60,4 +65,4 @@ def of_memory(main: Answer, asked: Asked) -> AtHand:
         return AtHand()
     weights = {dtype: memory.weights_bytes or 0 for dtype, memory in known.items()}
     caches = {dtype: memory.total_bytes for dtype, memory in known.items()}
-    return AtHand(weighed=Weighed(main.title, asked.tokens, asked.batch, asked.dtype, weights, caches))
+    return AtHand(weighed=Weighed(plain(main.title), asked.tokens, asked.batch, asked.dtype, weights, caches))

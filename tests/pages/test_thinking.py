@@ -41,10 +41,10 @@ def answers(app, page):
     return {name: box.markdown[0].value for name, box in found.items()}
 
 
-def document(uncached, cached):
+def document(uncached, cached, model="tiny-gpt2"):
     runs = [("uncached", uncached), ("cached", cached)]
     return {
-        "model": "tiny-gpt2",
+        "model": model,
         "prompt_tokens": 5,
         "runs": [
             dict.fromkeys(HEADLINE) | {"mode": mode, "step_s": steps, "ttft_s": steps[0], "itl_s": steps[2]}
@@ -69,6 +69,12 @@ def test_the_live_page_answers_with_the_run_that_it_shows(visit):
     app = visit("live", comparison=watched)
     found = answers(app, "live")["square"]
     assert "12 ms" in found and "34.5 ms" in found and "3.21 ms" in found and "777" not in found
+
+
+def test_a_name_from_elsewhere_is_text(visit):
+    done(visit.hub, document([0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], model="![x](https://example.org/x.png)"))
+    found = answers(visit("live"), "live")["square"]
+    assert "example.org" in found and "![x](" not in found
 
 
 def test_the_compare_page_answers_with_the_picked_runs(visit):
@@ -101,5 +107,6 @@ def test_the_memory_page_answers_with_the_chosen_model(visit):
 def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
     app = visit("live")
     app.slider(key="new_tokens").set_value(64).run()
-    guess = json.loads(app.get("bidi_component")[0].proto.json)["guess"]
+    sent = [json.loads(part.proto.json) for part in app.get("bidi_component") if part.proto.json]
+    (guess,) = [data["guess"] for data in sent if "guess" in data]
     assert guess == {"new_tokens": 64, "modes": [["uncached", "No cache"], ["cached", "KV cache"]]}
