@@ -174,9 +174,8 @@ def _metrics_of_a_run(at: AtHand) -> str | None:
         run = at.runs.get(mode, {})
         if not run.get("itl_s") or not run.get("tokens_per_s"):
             continue
-        parts = [
-            f"{shown('tokens_per_s', run['tokens_per_s'])} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"
-        ]
+        rate = shown("tokens_per_s", run["tokens_per_s"])
+        parts = [f"{rate} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"]
         if run.get("peak_bytes") is not None:
             parts.append(f"at most {human(run['peak_bytes'])} above the weights")
         if run.get("cache_bytes"):
