@@ -7,6 +7,7 @@ from kvviz.ui.anatomy import ask, walk
 from kvviz.ui.firststeps import first_steps
 from kvviz.ui.letters import letters
 from kvviz.ui.sharedheads import shared_heads
+from kvviz.ui.thinking import think
 
 st.title("Inside one attention layer", anchor=False)
 st.markdown(
@@ -26,3 +27,4 @@ sections = {
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:
         draw()
+think("anatomy")

@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.ui.comparing import manage, overlaid, picked
 from kvviz.ui.sharing import share
+from kvviz.ui.thinking import of_runs, think
 
 st.title("Compare runs", anchor=False)
 st.markdown(
@@ -16,3 +17,4 @@ manage(runs)
 if runs:
     overlaid(runs)
 share(runs)
+think("compare", of_runs(runs))

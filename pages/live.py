@@ -8,6 +8,7 @@ from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
+from kvviz.ui.thinking import of_live, think
 
 st.title("Watch the KV cache work", anchor=False)
 st.markdown(
@@ -40,5 +41,6 @@ if pressed:
 if halted and may_stop:
     hub().stop(watched, owner())
 
-live_view(watched)
+live_view(watched, new_tokens=choice.work.new_tokens if choice.work else None)
+think("live", of_live(hub(), watched))
 open_recording()

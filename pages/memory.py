@@ -6,6 +6,7 @@ from kvviz.calculator import answers
 from kvviz.hub import hub
 from kvviz.ui import answer as show
 from kvviz.ui.memory import ask
+from kvviz.ui.thinking import of_memory, think
 
 st.title("How much memory the KV cache takes", anchor=False)
 st.markdown(
@@ -32,3 +33,4 @@ sections = {
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:
         draw()
+think("memory", of_memory(main, asked))

@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.hub import hub
 from kvviz.ui.sweeping import ask, foreseen, shown, start
+from kvviz.ui.thinking import of_sweep, think
 
 st.title("Sweep: one thing varies, everything else stays", anchor=False)
 st.markdown(
@@ -17,3 +18,4 @@ if spec is not None:
     foreseen(spec, hub())
 start(spec, hub())
 shown(hub())
+think("sweep", of_sweep(hub(), st.query_params.get("sweep")))

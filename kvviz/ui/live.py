@@ -7,17 +7,23 @@ import streamlit as st
 from kvviz import export, palette
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
+from kvviz.modes import MODES
 from kvviz.ui import ASSETS_URL
 from kvviz.ui.component import component
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 
+GUESSED = ("uncached", "cached")  # the curves that a viewer draws beforehand, in this order
+
 _component = component("kvviz_live", "live.js", "kv-live")
 
 
-def live_view(comparison: str | None, *, key: str = "live") -> Any:
-    """Draw the comparison with this id as it happens; None follows whatever the device measures."""
+def live_view(comparison: str | None, *, new_tokens: int | None = None, key: str = "live") -> Any:
+    """Draw the comparison with this id as it happens; None follows whatever the device measures.
+
+    `new_tokens` is how many the form asks for: the width of the chart on which a viewer draws what to expect.
+    """
     return _component(
         key=key,
         data={
@@ -26,6 +32,7 @@ def live_view(comparison: str | None, *, key: str = "live") -> Any:
             "colours": {"light": palette.LIGHT, "dark": palette.DARK},
             "dash": palette.DASH,
             "marker": palette.MARKER,
+            "guess": {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]},
         },
         on_ended_change=lambda: None,
     )

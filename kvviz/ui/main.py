@@ -7,6 +7,7 @@ from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.turns import turn
 from kvviz.ui import PAGES
+from kvviz.ui.aloud import say_aloud
 from kvviz.ui.rooms import follow
 from kvviz.ui.signin import signed_in
 
@@ -28,5 +29,6 @@ try:
     if signed_in():
         with turn():
             page.run()
+        say_aloud(page.url_path)
 except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
     st.error(str(error))

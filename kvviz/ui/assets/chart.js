@@ -25,6 +25,7 @@ export class CurveChart {
     this.node = node
     this.look = look
     this.log = false
+    this.under = () => [] // more lines, below the measured ones
     this.busy = Promise.resolve()
     this.assets = assets
     loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
@@ -39,7 +40,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      await Plotly.react(this.node, traces(current, this.look), this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...this.under(current), ...traces(current, this.look)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }

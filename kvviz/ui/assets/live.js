@@ -3,6 +3,7 @@
 import { CurveChart } from "./chart.js"
 import { element } from "./dom.js"
 import { Feed } from "./feed.js"
+import { Guess } from "./guess.js"
 import { apply, emptyState, ended } from "./state.js"
 import { Race } from "./race.js"
 import { Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
@@ -44,11 +45,13 @@ class Live {
     this.race = new Race(() => this.write(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
+    this.guess = new Guess(this.node, look, () => this.redraw())
+    this.chart.under = (state) => this.guess.traces(state)
     this.noise = element("span")
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
       this.status.node, this.figures.node, this.slider.node,
-      section("Time per token", this.scale(), this.node, "Look at the slopes. Without a cache every token takes " +
+      section("Time per token", this.controls(), [this.guess.box, this.guess.caption], "Look at the slopes. Without a cache every token takes " +
         "longer than the one before, since one more token has to be read again. With it, each step reads one token."),
       section("What was written", this.race.node, this.texts.node, this.noise),
       section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape, the tokens " +
@@ -130,6 +133,7 @@ class Live {
     this.root.dataset.state = state.state
     this.root.dataset.comparison = state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
+    this.guess.follow(state, this.data.guess)
     this.chart.draw(state, this.slider.at)
     this.tell()
   }
@@ -150,6 +154,10 @@ class Live {
 
   write() {
     this.texts.draw(this.state, (mode) => this.race.shown(mode) ?? this.slider.upto)
+  }
+
+  controls() {
+    return element("div", { class: "kv-controls" }, this.guess.button, this.scale())
   }
 
   scale() {
@@ -201,7 +209,7 @@ class Live {
 
 function section(title, control, body, words) {
   const head = element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...(control ? [control] : []))
-  return element("section", {}, head, element("p", { class: "kv-words" }, words), body)
+  return element("section", {}, head, element("p", { class: "kv-words" }, words), ...[body].flat())
 }
 
 function environment(state) {

@@ -1,0 +1,108 @@
+"""What a viewer draws beforehand is laid under what is measured, on one scale, and compared in words."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.test_live import choose, in_state, live, run
+
+pytestmark = pytest.mark.browser
+
+LAID = """() => {
+  const node = document.querySelector('[data-testid=kv-chart]')
+  const state = document.querySelector('[data-testid=kv-live]').kvState()
+  const lines = (node.data ?? []).filter((trace) => trace.hoverinfo === 'text')
+  return {
+    guess: (node.data ?? []).filter((trace) => (trace.meta ?? '').startsWith('guess '))
+      .map(({ meta, x, y, line, yaxis }) => ({ meta, x: [...x], y: [...y], dash: line.dash, colour: line.color })),
+    first: (node.data ?? []).findIndex((trace) => trace.hoverinfo === 'text'),
+    colours: lines.map((trace) => trace.line.color),
+    tallest: Math.max(...lines.flatMap((trace) => trace.y)),
+    count: lines.reduce((all, trace) => all + trace.x.length, 0),
+    mark: node.kvMark,
+    modes: state.modes.map((mode) => mode.name),
+  }
+}"""
+
+
+def stroke(page, places):
+    """Draw with the mouse through places given as shares of the surface, from its lower left corner."""
+    box = page.get_by_test_id("kv-guess-area").bounding_box()
+    spots = [(box["x"] + x * box["width"], box["y"] + (1 - y) * box["height"]) for x, y in places]
+    page.mouse.move(*spots[0])
+    page.mouse.down()
+    for spot in spots[1:]:
+        page.mouse.move(*spot, steps=6)
+    page.mouse.up()
+
+
+def test_a_guess_is_laid_under_the_measured_curve(open_page):
+    page = open_page()
+    choose(page, "tiny GPT-2", new_tokens=24)
+    sent = []
+    page.on("request", lambda request: sent.append(request.post_data or "") if request.method == "POST" else None)
+    page.get_by_test_id("kv-guess-draw").click()
+    words = page.get_by_test_id("kv-guess-words")
+    expect(words).to_contain_text("No cache")
+    stroke(page, [(0.0, 0.5), (0.05, 0.5)])
+    expect(words).to_contain_text("That was short")
+    page.evaluate("() => { document.querySelector('[data-testid=kv-chart]').kvMark = 'same' }")
+    stroke(page, [(0.0, 0.2), (1.0, 0.8)])
+    expect(words).to_contain_text("KV cache")
+    stroke(page, [(0.0, 0.1), (1.0, 0.1)])
+    expect(words).to_contain_text("Now press Run")
+
+    run(page)
+    in_state(page, "done")
+    expect(page.get_by_test_id("kv-guess")).to_be_hidden()
+    expect(page.get_by_test_id("kv-guess-said")).to_contain_text("called flat")
+    laid = page.evaluate(LAID)
+    assert [line["meta"] for line in laid["guess"]] == [f"guess {mode}" for mode in laid["modes"]]
+    assert laid["first"] > len(laid["guess"]) - 1, "the guess lies below"
+    assert [line["colour"] for line in laid["guess"]] == laid["colours"]
+    assert laid["count"] == 48 and laid["mark"] == "same"
+    for line in laid["guess"]:
+        assert (line["x"][0], line["x"][-1]) == (1, 24)
+        assert line["dash"] != "solid"
+    uncached, cached = (line["y"] for line in laid["guess"])
+    assert max(uncached) == pytest.approx(laid["tallest"], rel=1e-9), "the highest point drawn is the highest measured"
+    assert uncached[0] / uncached[-1] == pytest.approx(0.25, abs=0.03), "shapes stay as drawn"
+    assert cached[0] / uncached[-1] == pytest.approx(0.125, abs=0.02), "one scale for both strokes"
+
+    said = page.get_by_test_id("kv-guess-said").inner_text()
+    assert re.search(r"No cache: you expected it to climb \(you drew 3\.\d times\), (and it did|but it)", said)
+    assert re.search(r"KV cache: you expected it to stay flat, (and it did|but it)", said)
+    assert all("strokes" not in body for body in sent), "it stays on this screen"
+
+    page.reload()
+    in_state(page, "done")
+    expect(page.get_by_test_id("kv-guess-caption")).to_be_visible()
+    page.get_by_test_id("kv-guess-clear").click()
+    expect(page.get_by_test_id("kv-guess-caption")).to_be_hidden()
+    page.wait_for_function("() => document.querySelector('[data-testid=kv-chart]').data.every((t) => !t.meta)")
+    shapes = page.evaluate(
+        """async () => {
+          const asset = document.querySelector('link[data-kv]').href.replace('live.css', 'shapes.js')
+          const { compared, scale, unsteady } = await import(asset)
+          const line = (from, to) => Array.from({ length: 41 }, (_, i) => from + (i / 40) * (to - from))
+          return [
+            compared('A', line(1, 9), [50, ...line(2, 10).slice(1)], 10),
+            compared('A', line(5, 5), [1, ...line(2, 10).slice(1)], 10),
+            compared('A', line(1, 9), [9, ...line(5, 5.5).slice(1)], 10),
+            compared('A', line(9, 1), line(8, 2), 10),
+            scale({ a: [0.2, null, 0.5], gone: [1] }, { a: [3, 10], b: [99] }),
+            scale({ gone: [1] }, { a: [3] }),
+            unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
+          ]
+        }"""
+    )
+    assert shapes[0].startswith(
+        "A: you expected it to climb (you drew 5.5 times), and it did: it climbed 3.8 times, from 2.60 ms"
+    )
+    assert shapes[1].startswith("A: you expected it to stay flat, but it climbed 3.8 times, from 2.60 ms")
+    assert shapes[2].startswith("A: you expected it to climb (you drew 5.5 times), but it stayed flat, from 5.0")
+    assert shapes[3].startswith("A: you expected it to fall (you drew 1/6.1), and it did: it fell to 1/3.")
+    assert shapes[4:6] == [20, None], "strokes of modes that did not run count for nothing"
+    assert shapes[6:] == [True, False]
+    expect(live(page)).to_be_visible()

@@ -1,0 +1,112 @@
+"""The questions on their pages, as Streamlit runs them: closed, and answered with what the page has at hand."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz import keeping
+from kvviz.questions import on_page
+from kvviz.records import ComparisonSpec
+from kvviz.report import HEADLINE
+from kvviz.runs import Store
+from kvviz.sweeps import SweepSpec
+from kvviz.ui import MAIN, PAGES
+
+
+@pytest.fixture
+def visit(hub_without_worker, tmp_path):
+    store = Store(tmp_path / "runs.sqlite")
+    keeping.use(store)
+
+    def open_page(name, **params):
+        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for key, value in params.items():
+            app.query_params[key] = value
+        app.switch_page(str(PAGES / f"{name}.py")).run()
+        assert not app.exception
+        return app
+
+    open_page.hub, open_page.store = hub_without_worker, store
+    yield open_page
+    keeping.use(None)
+    store.close()
+
+
+def answers(app, page):
+    """The page's answers by question's id."""
+    boxes = {box.label: box for box in app.expander}
+    found = {question.id: boxes[question.question] for question in on_page(page)}
+    assert not any(box.proto.expanded for box in found.values())
+    return {name: box.markdown[0].value for name, box in found.items()}
+
+
+def document(uncached, cached, model="tiny-gpt2"):
+    runs = [("uncached", uncached), ("cached", cached)]
+    return {
+        "model": model,
+        "prompt_tokens": 5,
+        "runs": [
+            dict.fromkeys(HEADLINE) | {"mode": mode, "step_s": steps, "ttft_s": steps[0], "itl_s": steps[2]}
+            for mode, steps in runs
+        ],
+    }
+
+
+def done(hub, found):
+    own = hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    hub.record(own, {"t": "done", "document": found})
+    return own
+
+
+def test_the_live_page_answers_with_the_run_that_it_shows(visit):
+    app = visit("live")
+    assert "press Run above" in answers(app, "live")["square"]
+    watched = done(visit.hub, document([0.011, 0.012, 0.02, 0.0345], [0.011, 0.003, 0.003, 0.00321]))
+    done(visit.hub, document([0.1, 0.2, 0.3, 0.777], [0.1, 0.1, 0.1, 0.1]))
+    app.run()
+    assert "777 ms" in answers(app, "live")["square"], "without a link it follows the device"
+    app = visit("live", comparison=watched)
+    found = answers(app, "live")["square"]
+    assert "12 ms" in found and "34.5 ms" in found and "3.21 ms" in found and "777" not in found
+
+
+def test_a_name_from_elsewhere_is_text(visit):
+    done(visit.hub, document([0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], model="![x](https://example.org/x.png)"))
+    found = answers(visit("live"), "live")["square"]
+    assert "example.org" in found and "![x](" not in found
+
+
+def test_the_compare_page_answers_with_the_picked_runs(visit):
+    app = visit("compare")
+    assert "pick the runs" in answers(app, "compare")["total"]
+
+
+def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
+    spec = SweepSpec(models=("tiny-gpt2",), prompt_tokens=(8, 16), new_tokens=(2,))
+    own = visit.hub.submit_sweep(spec)
+    for cell, seconds in ((0, [0.4, 0.01]), (1, [0.4, 0.03])):
+        visit.hub.record(
+            own, {"t": "cell_pass", "cell": cell, "mode": "uncached", "round": 0, "s": seconds, "same": True}
+        )
+    app = visit("sweep", sweep=own)
+    assert "press Run above" in answers(app, "sweep")["metrics"]
+    visit.hub.record(own, {"t": "done", "document": {}})
+    app.run()
+    found = answers(app, "sweep")["metrics"]
+    assert "prompt 8 → 16" in found and "climbs ×3 (10 ms → 30 ms)" in found
+
+
+def test_the_memory_page_answers_with_the_chosen_model(visit):
+    app = visit("memory", models="llama-3.1-8b", tokens="8192")
+    found = answers(app, "memory")["quantisation"]
+    assert "LLaMA 3.1-8B" in found and found.count("cache 1.0 GiB (1,073,741,824 B)") == 2
+    assert "weights in bfloat16: 15.0 GiB" in found and "weights in int4: 3.7 GiB" in found
+
+
+def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
+    app = visit("live")
+    app.slider(key="new_tokens").set_value(64).run()
+    sent = [json.loads(part.proto.json) for part in app.get("bidi_component") if part.proto.json]
+    (guess,) = [data["guess"] for data in sent if "guess" in data]
+    assert guess == {"new_tokens": 64, "modes": [["uncached", "No cache"], ["cached", "KV cache"]]}
