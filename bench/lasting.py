@@ -1,0 +1,70 @@
+"""Whether the server's memory stays flat: over many sessions that are opened and closed, and over many runs."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from bench.classroom import Classroom, some_at_once
+from bench.screens import Screen
+from bench.served import Server
+from bench.visitors import Session
+from kvviz.records import ComparisonSpec
+
+LOOKS = 20  # times that the memory is looked at
+TINY = ComparisonSpec(model="tiny-gpt2", modes=("cached",), prompt="Once upon a time", new_tokens=8, repeats=1)
+
+
+async def lasting(server: Server, openings: int, runs: int) -> dict[str, Any]:
+    """Open and close so many sessions, then measure so many runs; the server's resident bytes on the way."""
+    classroom = Classroom(server, TINY, viewers=0, calculators=0)
+    troubles: list[str] = []
+    numbers = count()
+
+    async def visit() -> None:
+        number = next(numbers)
+        page: Screen | Session = Session(server.url, "memory") if number % 4 == 3 else Screen(server.url)
+        await page.open()
+        await page.close()
+        troubles.extend(page.troubles)
+
+    async def visits(number: int) -> None:
+        await some_at_once([visit] * number)
+
+    async def measured(number: int) -> None:
+        for _ in range(number):
+            troubles.extend((await classroom.alone()).troubles)
+
+    await measured(1)
+    by_session = await _watched(server, visits, openings)
+    by_run = await _watched(server, measured, runs)
+    return {
+        "environment": (await classroom.alone()).document["environment"],
+        "errors": len(troubles) + len(server.complaints()),
+        "troubles": [*troubles, *server.complaints()][:5],
+        "openings": openings,
+        "sessions": by_session,
+        "runs_measured": runs,
+        "runs": by_run,
+    }
+
+
+async def _watched(server: Server, work: Any, total: int) -> dict[str, Any]:
+    sizes = [server.resident_bytes()]
+    for part in range(LOOKS):
+        await work(total * (part + 1) // LOOKS - total * part // LOOKS)
+        await asyncio.sleep(0.5)
+        sizes.append(server.resident_bytes())
+    each = total / LOOKS
+    return {
+        "resident_bytes": sizes,
+        "bytes_each_first_half": slope(sizes[: LOOKS // 2 + 1]) / each,
+        "bytes_each_last_half": slope(sizes[LOOKS // 2 :]) / each,
+    }
+
+
+def slope(values: Sequence[float]) -> float:
+    """Of the straight line that fits best: what each further value adds."""
+    middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
+    rise = sum((place - middle) * (value - mean) for place, value in enumerate(values))
+    return rise / sum((place - middle) ** 2 for place in range(len(values)))

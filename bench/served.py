@@ -1,0 +1,81 @@
+"""A real server in a process of its own, with a fresh home, and what the system says of that process."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """`python app.py` on a free port. Use as a context manager: it comes up ready and goes with its home."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory() if home is None else None
+        self.home = home or Path(self._folder.name)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = self.home / "server.log"
+        env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(self.home)}
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=log, stderr=log)
+
+    def __enter__(self) -> "Server":
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + 90
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/kv/health", timeout=5) as answer:
+                    if b'"ready"' in answer.read():
+                        return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        raise SystemExit(f"the server did not come up:\n{self._log.read_text()[-2000:]}")
+
+    def complaints(self) -> list[str]:
+        """Lines of the server's log that speak of an error."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [line for line in lines if "Error" in line or "Traceback" in line]
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the server process so far, its worker's not included."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def resident_bytes(self) -> int:
+        """Memory of the server process, its worker's not included."""
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise ProcessLookupError("the server has ended")

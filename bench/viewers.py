@@ -1,0 +1,165 @@
+"""A class on one server: so many browsers follow one live run while others use the calculator.
+
+Real Streamlit sessions over real sockets, from the server's own core, so that the measuring process keeps its own. Runs
+without and with the class alternate (A B B A), so that drift hits both; the ratio of their inter-token latencies is
+what the class costs the measurement, and that of the runs without it is the noise. At the end the whole class loses
+its network in the middle of a run and comes back at once.
+
+    python bench/viewers.py --viewers 30 --json
+    python bench/viewers.py --memory --json
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.checking import share
+from bench.classroom import Classroom, Seen
+from bench.lasting import lasting
+from bench.served import Server
+from kvviz.measure import pin, share_of_cores
+from kvviz.records import ComparisonSpec
+
+PROMPT = "Once upon a time there was a little"
+
+
+def ratios(watched: list[Seen], alone: list[Seen], figure: str) -> dict[str, float]:
+    """Of each mode: the median over the runs with a class against the median over the runs without."""
+    return {mode: _median(watched, mode, figure) / _median(alone, mode, figure) for mode in _modes(alone)}
+
+
+def noise(alone: list[Seen], figure: str) -> dict[str, float]:
+    """Of each mode: how far apart the runs without a class lie, the largest over the smallest."""
+    found = {mode: [_figure(seen, mode, figure) for seen in alone] for mode in _modes(alone)}
+    return {mode: max(values) / min(values) for mode, values in found.items()}
+
+
+def _modes(seen: list[Seen]) -> list[str]:
+    return [run["mode"] for run in seen[0].document["runs"]]
+
+
+def _figure(seen: Seen, mode: str, figure: str) -> float:
+    return next(run[figure] for run in seen.document["runs"] if run["mode"] == mode)
+
+
+def _median(all_seen: list[Seen], mode: str, figure: str) -> float:
+    return statistics.median(_figure(seen, mode, figure) for seen in all_seen)
+
+
+def furthest(found: dict[str, float]) -> float:
+    """The ratio that is furthest above 1."""
+    return max(found.values())
+
+
+async def measure(server: Server, work: ComparisonSpec, viewers: int, calculators: int, rounds: int) -> dict[str, Any]:
+    """Warm up, alternate, lose the network; the document."""
+    bench = Classroom(server, work, viewers, calculators)
+    await bench.alone()
+    alone: list[Seen] = []
+    watched: list[Seen] = []
+    for _ in range(rounds):
+        alone.append(await bench.alone())
+        watched += [await bench.watched(), await bench.watched()]
+        alone.append(await bench.alone())
+    return document(alone, watched, await bench.watched(cut=True), server)
+
+
+def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) -> dict[str, Any]:
+    """All that was found, as JSON values."""
+    verdicts = [verdict for seen in watched for verdict in seen.verdicts]
+    every = [*watched, cut]
+    troubles = [trouble for seen in (*alone, *every) for trouble in seen.troubles] + server.complaints()
+    reruns = [seconds for seen in watched for seconds in seen.reruns]
+    median, p99 = ratios(watched, alone, "itl_s"), ratios(watched, alone, "itl_p99_s")
+    return {
+        "environment": environment(cut),
+        "viewers": len(cut.verdicts),
+        "errors": len(troubles),
+        "troubles": troubles[:5],
+        "lost": sum(verdict.lost for seen in every for verdict in seen.verdicts),
+        "doubled": sum(verdict.doubled for seen in every for verdict in seen.verdicts),
+        "screens_unlike_the_store": sum(verdict.differs for seen in every for verdict in seen.verdicts),
+        "updates_per_s_min": min(verdict.updates_per_s for verdict in verdicts),
+        "updates_per_s_median": statistics.median(verdict.updates_per_s for verdict in verdicts),
+        "longest_gap_s": max(verdict.longest_gap_s for verdict in verdicts),
+        "behind_s_p50": share([delay for verdict in verdicts for delay in verdict.behind_s], 0.5),
+        "behind_s_p99": share([delay for verdict in verdicts for delay in verdict.behind_s], 0.99),
+        "bytes_per_token_per_viewer": statistics.median(verdict.bytes_per_token for verdict in verdicts),
+        "bytes_per_step_per_viewer": statistics.median(verdict.bytes_per_step for verdict in verdicts),
+        "server_cpu_share": statistics.median(seen.cpu_share for seen in watched),
+        "driver_cpu_share": statistics.median(seen.driver_share for seen in watched),
+        "itl_ratio_vs_no_viewers": furthest(median),
+        "itl_ratio_by_mode": median,
+        "itl_p99_ratio_vs_no_viewers": furthest(p99),
+        "itl_p99_ratio_by_mode": p99,
+        "itl_noise_without_viewers": noise(alone, "itl_s"),
+        "itl_p99_noise_without_viewers": noise(alone, "itl_p99_s"),
+        "itl_s": {
+            mode: {
+                "without": [_figure(seen, mode, "itl_s") for seen in alone],
+                "with": [_figure(seen, mode, "itl_s") for seen in watched],
+            }
+            for mode in _modes(alone)
+        },
+        "calculator": {
+            "reruns": len(reruns),
+            "wrong": sum(seen.wrong for seen in every),
+            "rerun_s_median": share(reruns, 0.5),
+            "rerun_s_p95": share(reruns, 0.95),
+        },
+        "network_lost": {
+            "links_lost": cut.lost_links,
+            "lost": sum(verdict.lost for verdict in cut.verdicts),
+            "doubled": sum(verdict.doubled for verdict in cut.verdicts),
+            "longest_gap_s": max(verdict.longest_gap_s for verdict in cut.verdicts),
+        },
+    }
+
+
+def environment(seen: Seen) -> dict[str, Any]:
+    """Where it was measured: the comparison's own surroundings, and what serves."""
+    libraries = {name: version(name) for name in ("streamlit", "uvicorn", "starlette", "websockets")}
+    names = ("model", "prompt_tokens", "new_tokens", "repeats")
+    work = {name: seen.document[name] for name in names} | {"modes": _modes([seen])}
+    return {**seen.document["environment"], **libraries, "work": work}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
+    parser.add_argument("--viewers", type=int, default=30, help="browsers that follow the run")
+    parser.add_argument("--calculators", type=int, default=6, help="further browsers that use the calculator")
+    parser.add_argument("--rounds", type=int, default=2, help="of four runs each: without, with, with, without")
+    parser.add_argument("--model", default="mini-gpt2")
+    parser.add_argument("--modes", default="uncached,cached")
+    parser.add_argument("--new-tokens", type=int, default=384, help="a multiple of 8, as the page's slider has it")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", action="store_true", help="the server's memory over many sessions and runs instead")
+    parser.add_argument("--openings", type=int, default=1000, help="with --memory: sessions opened and closed")
+    parser.add_argument("--runs", type=int, default=200, help="with --memory: comparisons measured")
+    asked = parser.parse_args()
+    with Server() as server:
+        pin(share_of_cores()[1])  # not before: the server would take this one core for all there are
+        if asked.memory:
+            found = asyncio.run(lasting(server, asked.openings, asked.runs))
+        else:
+            work = ComparisonSpec(
+                model=asked.model,
+                modes=tuple(asked.modes.split(",")),
+                prompt=PROMPT,
+                new_tokens=asked.new_tokens,
+                repeats=asked.repeats,
+            )
+            found = asyncio.run(measure(server, work, asked.viewers, asked.calculators, asked.rounds))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
