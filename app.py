@@ -25,6 +25,7 @@ from kvviz.roomfeed import routes as room_routes
 from kvviz.rooms import Rooms
 from kvviz.settings import settings
 from kvviz.sources import restrict
+from kvviz.turns import share_the_lock
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 from kvviz.ui.signin import may_follow
 
@@ -73,6 +74,7 @@ async def lifespan(_app: st.App):
     warn_if_open()
     measuring, serving = share_of_cores()
     pin(serving)
+    share_the_lock()
     KEEPER.start()
     async with running(hub(), FEED, measuring):
         finish_first(finish)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from bench.visitors import Press, Session, Trouble
+from bench.visitors import AS_A_BROWSER, Press, Session, Trouble
 from kvviz.calculator import Asked, answer
 from kvviz.catalog import models
 from kvviz.memory import human
@@ -76,7 +76,7 @@ class Book:
 
 
 class Screen:
-    """A browser on the live page: its session, its feed, its books. It tells the page of the end, as the component does."""
+    """A browser on the live page: its session, feed and books. It tells the page of the end, as the component does."""
 
     def __init__(self, url: str, query: str = "") -> None:
         self.session = Session(url, "live", query)
@@ -149,9 +149,8 @@ class Screen:
         failures = 0
         while True:
             try:
-                async with connect(
-                    self._address(comparison), origin=self.session.url, max_size=None, proxy=None
-                ) as socket:
+                address = self._address(comparison)
+                async with connect(address, origin=self.session.url, **AS_A_BROWSER) as socket:
                     self._socket, failures = socket, 0
                     self._up.set()
                     async for text in socket:

@@ -17,6 +17,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+AS_A_BROWSER: dict[str, Any] = {"max_size": None, "ping_interval": None, "proxy": None}  # it only answers pings
 PATIENCE = 60.0  # seconds that a script run may take before it counts as an error
 
 
@@ -55,8 +56,7 @@ class Session:
             subprotocols=tokens,  # type: ignore[arg-type]
             origin=self.url,  # type: ignore[arg-type]
             additional_headers={"Cookie": self._cookie} if self._cookie else {},
-            max_size=None,
-            proxy=None,
+            **AS_A_BROWSER,
         )
         self._reader = asyncio.create_task(self._read(self._socket))
         while not self._finished.empty():
@@ -76,7 +76,6 @@ class Session:
             self._reader.cancel()
         if self._socket is not None:
             self._socket.transport.abort()
-        self._finished.put_nowait("cut")
 
     async def rerun(self, **values: Any) -> float:
         """Set widgets by their keys, run the script, wait for its end. Returns the seconds that took."""
@@ -95,9 +94,11 @@ class Session:
         self.metrics.clear()
         self.alerts.clear()
         began = time.perf_counter()
-        await self._socket.send(message.SerializeToString())
         try:
+            await self._socket.send(message.SerializeToString())
             await asyncio.wait_for(self._finished.get(), PATIENCE)
+        except ConnectionClosed:
+            pass  # who reads the socket has noted it
         except TimeoutError:
             self.troubles.append(f"{self.page}: no answer within {PATIENCE:.0f} s")
         spent = time.perf_counter() - began
@@ -119,13 +120,17 @@ class Session:
                 self._take(message)
         except ConnectionClosed as error:
             self.troubles.append(f"{self.page}: Streamlit's socket was closed: {error}")
+        finally:
+            self._finished.put_nowait("closed")
 
     def _take(self, message: ForwardMsg) -> None:
         kind = message.WhichOneof("type")
         if message.metadata.cacheable:
             self._known.add(message.hash)
         if kind == "new_session":
-            self._id, self._hash = message.new_session.initialize.session_id, message.new_session.page_script_hash
+            self._id = message.new_session.initialize.session_id
+        elif kind == "navigation":
+            self._hash = message.navigation.page_script_hash
         elif kind == "page_info_changed":
             self.query = message.page_info_changed.query_string
         elif kind == "page_not_found":

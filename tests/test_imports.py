@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up; rooms on one line do not see each other.
 FLOORS = [
-    {"errors", "palette", "frontdoor", "letters", "queueing", "ownership"},
+    {"errors", "palette", "frontdoor", "letters", "queueing", "ownership", "turns"},
     {"logs"},
     {"catalog", "records", "precision", "checks", "hashing", "home", "leaving", "workerlink", "blocks"},
     {"fields", "settings", "joining", "devicelock"},

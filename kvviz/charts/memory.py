@@ -1,6 +1,7 @@
 """Figures of the memory calculator: plain numbers in, Plotly figures out. Bytes in powers of 1024."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -22,18 +23,19 @@ def unit_for(most: float) -> tuple[str, int]:
 def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
     """Bytes against tokens: (name, tokens, bytes) for each model, and a mark at the chosen number of tokens."""
     unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
-    figure = go.Figure()
-    for i, (name, xs, ys) in enumerate(lines):
-        figure.add_trace(_line(name, xs, ys, size, i))
-    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"})
     axis = "log" if log else "linear"
-    figure.update_layout(
-        **_layout(f"KV cache, {unit}", "tokens in the cache"),
-        xaxis_type=axis,
-        yaxis_type=axis,
-        hovermode="x unified",
+    layout = _layout(f"KV cache, {unit}", "tokens in the cache")
+    layout["xaxis"]["type"] = layout["yaxis"]["type"] = axis
+    chosen = _upright(at, {"dash": "dot", "width": 1.5, "color": "#888888"})
+    return go.Figure(
+        [_line(name, xs, ys, size, i) for i, (name, xs, ys) in enumerate(lines)],
+        {**layout, "hovermode": "x unified", "shapes": [chosen]},
     )
-    return figure
+
+
+def _upright(x: float, line: Mapping[str, Any]) -> dict:
+    """A line from the bottom to the top."""
+    return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
 def _line(name: str, xs: Sequence[int], ys: Sequence[int], size: int, number: int) -> go.Scatter:
@@ -52,17 +54,16 @@ def _line(name: str, xs: Sequence[int], ys: Sequence[int], size: int, number: in
 def layer_figure(memory: Memory) -> go.Figure:
     """Bytes by layer, coloured by kind; states stacked on keys and values."""
     unit, size = unit_for(max((row.nbytes for row in memory.layers), default=1))
-    figure = go.Figure()
+    bars = []
     for kind in dict.fromkeys(row.kind for row in memory.layers):
         rows = [row for row in memory.layers if row.kind == kind]
         plain = [row.nbytes - row.state_bytes for row in rows]
         if any(plain) or not any(row.state_bytes for row in rows):
-            figure.add_trace(_bars([r.index for r in rows], plain, size, f"K and V: {KIND_WORDS[kind]}", kind))
+            bars.append(_bars([r.index for r in rows], plain, size, f"K and V: {KIND_WORDS[kind]}", kind))
         if any(row.state_bytes for row in rows):
             states = [row.state_bytes for row in rows]
-            figure.add_trace(_bars([r.index for r in rows], states, size, f"state: {KIND_WORDS[kind]}", "state"))
-    figure.update_layout(**_layout(unit, "layer"), barmode="stack", bargap=0.15)
-    return figure
+            bars.append(_bars([r.index for r in rows], states, size, f"state: {KIND_WORDS[kind]}", "state"))
+    return go.Figure(bars, {**_layout(unit, "layer"), "barmode": "stack", "bargap": 0.15})
 
 
 def _bars(x: Sequence[int], values: Sequence[int], size: int, name: str, colour: str) -> go.Bar:
@@ -80,12 +81,12 @@ def _bars(x: Sequence[int], values: Sequence[int], size: int, name: str, colour:
 def batch_figure(cache: Mapping[int, int], weights: int | None) -> go.Figure:
     """Bytes against sequences: the cache (bytes by number of sequences) on top of the weights, which are there once."""
     unit, size = unit_for(max(cache.values(), default=1) + (weights or 0))
-    figure, x = go.Figure(), [str(count) for count in cache]
-    if weights:
-        figure.add_trace(_stack(x, [weights] * len(x), size, "weights", "weights"))
-    figure.add_trace(_stack(x, list(cache.values()), size, "KV cache", "full"))
-    figure.update_layout(**_layout(unit, "sequences at once"), barmode="stack", xaxis_type="category")
-    return figure
+    x = [str(count) for count in cache]
+    bars = [_stack(x, [weights] * len(x), size, "weights", "weights")] if weights else []
+    bars.append(_stack(x, list(cache.values()), size, "KV cache", "full"))
+    layout = _layout(unit, "sequences at once")
+    layout["xaxis"]["type"] = "category"
+    return go.Figure(bars, {**layout, "barmode": "stack"})
 
 
 def _stack(x: Sequence[str], values: Sequence[int], size: int, name: str, colour: str) -> go.Bar:
@@ -102,24 +103,23 @@ def _stack(x: Sequence[str], values: Sequence[int], size: int, name: str, colour
 def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure:
     """One bar: what has to lie in an accelerator's memory, against how much there is (bytes)."""
     unit, size = unit_for(max(capacity, sum(parts.values())))
-    figure = go.Figure()
-    for name, value in parts.items():
-        figure.add_trace(
-            go.Bar(
-                y=[""],
-                x=[value / size],
-                name=name,
-                orientation="h",
-                marker_color=palette.KINDS[_PART_COLOUR[name]],
-                hovertext=f"{name}: {human(value)} ({value:,} B)",
-                hoverinfo="text",
-            )
+    bars = [
+        go.Bar(
+            y=[""],
+            x=[value / size],
+            name=name,
+            orientation="h",
+            marker_color=palette.KINDS[_PART_COLOUR[name]],
+            hovertext=f"{name}: {human(value)} ({value:,} B)",
+            hoverinfo="text",
         )
-    line = {"width": 3, "color": "#777777"}
-    label = {"text": title, "xanchor": "right", "yref": "paper", "y": 1, "yanchor": "bottom"}
-    figure.add_vline(x=capacity / size, line=line, annotation=label)
-    figure.update_layout(**{**_layout("", unit), "height": 210}, barmode="stack")
-    return figure
+        for name, value in parts.items()
+    ]
+    there_is = _upright(capacity / size, {"width": 3, "color": "#777777"})
+    label = {"text": title, "showarrow": False, "x": capacity / size, "xref": "x", "xanchor": "right"}
+    label |= {"y": 1, "yref": "paper", "yanchor": "bottom"}
+    layout = {**_layout("", unit), "height": 210, "barmode": "stack", "shapes": [there_is], "annotations": [label]}
+    return go.Figure(bars, layout)
 
 
 _PART_COLOUR = {"weights": "weights", "KV cache": "full", "prefill activations (estimate)": "activations"}
@@ -127,10 +127,10 @@ _PART_COLOUR = {"weights": "weights", "KV cache": "full", "prefill activations (
 
 def _layout(y: str, x: str) -> dict:
     return {
-        "font_size": 14,
+        "font": {"size": 14},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis_title": x,
-        "yaxis": {"title": y, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": x}},
+        "yaxis": {"title": {"text": y}, "rangemode": "tozero"},
         "margin": {"t": 30, "r": 20, "l": 10, "b": 10},
         "height": 400,
     }

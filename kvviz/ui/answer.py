@@ -20,6 +20,7 @@ from kvviz.memory import human, kv_memory
 from kvviz.precision import precision, weight_bytes
 from kvviz.probing import probe_apart
 from kvviz.spec import ModelSpec
+from kvviz.turns import aside
 from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
 from kvviz.whatif import Idea, as_gqa, ideas
@@ -121,9 +122,9 @@ def _exact(count: int) -> int | None:
 def curves(found: Sequence[Answer], asked: Asked) -> None:
     """Bytes against context, all models: windows flatten, states stay."""
     log = st.toggle("Logarithmic axes", key="m_log")
-    last = max(2 * asked.tokens, 4096)
-    xs = _ticks(last)
-    lines = [(a.title, xs, [_at(a.spec, asked, x) for x in xs]) for a in found if a.memory and a.spec]
+    last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
+    alike = replace(asked, models=(), tokens=1, gpu="")
+    lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
     st.plotly_chart(context_figure(lines, asked.tokens, log=log), config=_CHART, key="m_curves")
     st.caption(
         "Full attention climbs in a straight line; layers with a window climb until it is full and then stay flat; "
@@ -137,10 +138,14 @@ def _ticks(last: int) -> list[int]:
     return sorted({1, *(n for n in steep if n)})
 
 
-@lru_cache(maxsize=4096)
-def _at(spec: ModelSpec, asked: Asked, tokens: int) -> int:
-    """Bytes that are held at a number of tokens; for views that reserve, what they reserve."""
-    return memory_of(spec, asked, tokens=tokens).reserved_bytes
+@lru_cache(maxsize=512)
+def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[int]]:
+    """Tokens up to `last`, and the bytes held at each; for views that reserve, what they reserve.
+
+    `last` is a power of two, so that one curve serves all who ask for like lengths.
+    """
+    xs = _ticks(last)
+    return xs, [memory_of(spec, asked, tokens=x).reserved_bytes for x in xs]
 
 
 def layers(main: Answer) -> None:
@@ -314,7 +319,8 @@ def inside(main: Answer, asked: Asked) -> None:
 def _probed(main: Answer, asked: Asked) -> dict[str, Any] | str:
     dtype = asked.dtype if asked.dtype in VIEWS["hf-dynamic"].dtypes else "bfloat16"
     try:
-        with st.spinner(f"Building {plain(main.title)} without weights and reading its cache", show_time=True):
+        building = st.spinner(f"Building {plain(main.title)} without weights and reading its cache", show_time=True)
+        with building, aside():
             return probe_apart(
                 main.config, tokens=asked.tokens, batch=asked.batch, dtype=dtype, source_tokens=asked.source_tokens
             )

@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
+from kvviz.turns import turn
 from kvviz.ui import PAGES
 from kvviz.ui.rooms import follow
 from kvviz.ui.signin import signed_in
@@ -24,6 +25,7 @@ if hub().trouble:
     st.warning(f"Runs go on but are not being kept: {hub().trouble}. What is missing is written when that is over.")
 try:
     if signed_in():
-        page.run()
+        with turn():
+            page.run()
 except KvvizError as error:  # a store that fails, say: a sentence, never a traceback
     st.error(str(error))

@@ -24,6 +24,7 @@ from kvviz.errors import KvvizError
 from kvviz.hubconfig import fetch_config
 from kvviz.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.settings import settings
+from kvviz.turns import aside
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
@@ -161,7 +162,7 @@ def _fetched(name: str) -> str:
     """The config of a Hugging Face id, asked for once per session."""
     kept = st.session_state.setdefault("m_fetched", {})
     if name not in kept:
-        with st.spinner(f"Asking the Hub for the config of {plain(name)}"):
+        with st.spinner(f"Asking the Hub for the config of {plain(name)}"), aside():
             kept[name] = json.dumps(fetch_config(name))
     return kept[name]
 

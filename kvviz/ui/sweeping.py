@@ -17,6 +17,7 @@ from kvviz.modes import MODES
 from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, check_sweep, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
+from kvviz.turns import turn
 from kvviz.ui.comparing import picture
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
@@ -139,7 +140,12 @@ def shown(hub: Hub) -> None:
     if work is None or work.kind != "sweep":
         st.warning("There is no such sweep here; it may have been deleted.")
         return
-    st.fragment(lambda: _results(hub, watched), run_every=1.0 if work.active else None)()
+    st.fragment(lambda: _in_turn(hub, watched), run_every=1.0 if work.active else None)()
+
+
+def _in_turn(hub: Hub, sweep_id: str) -> None:
+    with turn():
+        _results(hub, sweep_id)
 
 
 def _results(hub: Hub, sweep_id: str) -> None:
