@@ -28,6 +28,7 @@ from kvviz.sources import restrict
 from kvviz.turns import share_the_lock
 from kvviz.ui import ASSETS, ASSETS_URL, MAIN
 from kvviz.ui.signin import may_follow
+from kvviz.ui.watching import watch_no_files
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(hub())
@@ -75,6 +76,7 @@ async def lifespan(_app: st.App):
     measuring, serving = share_of_cores()
     pin(serving)
     share_the_lock()
+    watch_no_files()
     KEEPER.start()
     async with running(hub(), FEED, measuring):
         finish_first(finish)
