@@ -35,8 +35,11 @@ class Seen:
 class Classroom:
     """A server, its store, and the runs on it."""
 
-    def __init__(self, server: Server, work: ComparisonSpec, viewers: int, calculators: int) -> None:
+    def __init__(
+        self, server: Server, work: ComparisonSpec, viewers: int, calculators: int, every: float = EVERY
+    ) -> None:
         self.server, self.work, self.viewers, self.calculators = server, work, viewers, calculators
+        self._every = every
         self.store = Store(server.home / "kvviz.sqlite")
 
     async def alone(self) -> Seen:
@@ -50,11 +53,11 @@ class Classroom:
     async def watched(self, *, cut: bool = False) -> Seen:
         """A run that the class follows, while others use the calculator. `cut`: all lose their network and return."""
         async with self._class() as (screens, calculators):
-            busy = [asyncio.create_task(each.use(EVERY)) for each in calculators]
+            busy = [asyncio.create_task(each.use(self._every)) for each in calculators]
             before, began, spent = self.server.cpu_seconds(), time.monotonic(), time.process_time()
             comparison = await screens[0].press_run(self.work)
             if cut:
-                await _lose_network(screens, comparison)
+                await _lose_network(screens, comparison, self.work.new_tokens // 4)
             await asyncio.wait_for(asyncio.gather(*(each.book(comparison).over.wait() for each in screens)), LONGEST)
             took = time.monotonic() - began
             cpu, driver = self.server.cpu_seconds() - before, time.process_time() - spent
@@ -95,10 +98,10 @@ class Classroom:
         return document
 
 
-async def _lose_network(screens: list[Screen], comparison: str) -> None:
-    """In the middle of the proof all sockets break; within a second all are back, Streamlit's too."""
-    book, middle = screens[-1].book(comparison), 50
-    while len(book.records) < middle and not book.over.is_set():
+async def _lose_network(screens: list[Screen], comparison: str, after: int) -> None:
+    """After so many records, in the proof, all sockets break; within a second all are back, Streamlit's too."""
+    book = screens[-1].book(comparison)
+    while len(book.records) < after and not book.over.is_set():
         await asyncio.sleep(0.05)
     for each in screens:
         each.cut()

@@ -77,11 +77,15 @@ class Keeper:
 
     def flush(self) -> None:
         """Write what is new of every comparison and sweep; a look is taken again in no time."""
-        for work in self._hub.works():
+        works = self._hub.works()
+        for work in works:
             if work.kind == "look":
                 continue
             if work.id not in self._done and not self._guarded(partial(self._write, work)):
                 return
+        here = {work.id for work in works}  # what the hub has forgotten need not be remembered here
+        self._written = {name: count for name, count in self._written.items() if name in here}
+        self._done &= here
 
     def _write(self, work: Work) -> None:
         ended, count = not work.active, len(work.records)  # in this order: a work that ended has all its records
@@ -111,7 +115,6 @@ class Keeper:
         if stored.state == "interrupted":
             work.cut_off = True
             work.records.append(json.dumps({"t": "stopped", "message": "the server ended in the middle of this run"}))
-        self._done.add(work_id)
         return work
 
 

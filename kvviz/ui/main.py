@@ -1,5 +1,6 @@
 """The script behind every page: the frame and the navigation."""
 
+import pandas  # noqa: F401, whole before any page draws: plotly trips over one that another page's script is importing
 import streamlit as st
 
 from kvviz.errors import KvvizError

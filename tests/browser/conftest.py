@@ -35,6 +35,7 @@ class Server:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             self.port = probe.getsockname()[1]
+        self.home = home
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / "server.log"
         env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(home)}
