@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from bench.classroom import Classroom, some_at_once
+from bench.classroom import LONGEST, Classroom, some_at_once
 from bench.screens import Screen
 from bench.served import Server
 from bench.visitors import Session
@@ -31,15 +31,22 @@ async def lasting(server: Server, openings: int, runs: int) -> dict[str, Any]:
     async def visits(number: int) -> None:
         await some_at_once([visit] * number)
 
+    seen = await classroom.alone()
+    by_session = await _watched(server, visits, openings)
+    screen = Screen(server.url)
+    await screen.open()
+
     async def measured(number: int) -> None:
         for _ in range(number):
-            troubles.extend((await classroom.alone()).troubles)
+            comparison = await screen.press_run(TINY)
+            await asyncio.wait_for(screen.book(comparison).over.wait(), LONGEST)
+            del screen.books[comparison]
 
-    await measured(1)
-    by_session = await _watched(server, visits, openings)
     by_run = await _watched(server, measured, runs)
+    await screen.close()
+    troubles += [*seen.troubles, *screen.troubles]
     return {
-        "environment": (await classroom.alone()).document["environment"],
+        "environment": seen.document["environment"],
         "errors": len(troubles) + len(server.complaints()),
         "troubles": [*troubles, *server.complaints()][:5],
         "openings": openings,

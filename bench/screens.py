@@ -173,6 +173,8 @@ class Screen:
         if "records" not in message:
             return True
         self._shown = message["comparison"]
+        if message.get("whole"):  # in place of all that was there
+            self.books.pop(self._shown, None)
         book = self.book(self._shown)
         was_over = book.over.is_set()
         whole = book.take(message["from"], message["records"], nbytes, time.perf_counter())

@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
     parser.add_argument("--viewers", type=int, default=30, help="browsers that follow the run")
-    parser.add_argument("--calculators", type=int, default=6, help="further browsers that use the calculator")
+    parser.add_argument("--calculators", type=int, help="further browsers that use the calculator; a fifth as many")
     parser.add_argument("--rounds", type=int, default=2, help="of four runs each: without, with, with, without")
     parser.add_argument("--model", default="mini-gpt2")
     parser.add_argument("--modes", default="uncached,cached")
@@ -145,6 +145,7 @@ def main() -> None:
     parser.add_argument("--openings", type=int, default=1000, help="with --memory: sessions opened and closed")
     parser.add_argument("--runs", type=int, default=200, help="with --memory: comparisons measured")
     asked = parser.parse_args()
+    calculators = -(-asked.viewers // 5) if asked.calculators is None else asked.calculators
     with Server() as server:
         pin(share_of_cores()[1])  # not before: the server would take this one core for all there are
         if asked.memory:
@@ -157,7 +158,7 @@ def main() -> None:
                 new_tokens=asked.new_tokens,
                 repeats=asked.repeats,
             )
-            found = asyncio.run(measure(server, work, asked.viewers, asked.calculators, asked.rounds))
+            found = asyncio.run(measure(server, work, asked.viewers, calculators, asked.rounds))
     print(json.dumps(found))
 
 

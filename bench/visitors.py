@@ -157,7 +157,7 @@ class Session:
             self.alerts.append(drawn.body)
         elif kind == "metric":
             self.metrics.append(drawn.body)
-        if kind == "bidi_component":
+        if kind == "bidi_component" and drawn.component_name.endswith("kvviz_live"):
             self.component, self.component_id = json.loads(drawn.json), name
         elif isinstance(name, str) and name.startswith("$$ID-"):
             key = name.split("-", 2)[2]

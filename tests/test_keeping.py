@@ -123,3 +123,12 @@ def test_a_sweep_is_kept_under_its_name(hub_without_worker, keeper, store):
     assert store.find() == [] and store.find(kind="sweep")[0].id == own
     assert "tiny-gpt2" in store.get(own).title
     assert hub_without_worker.latest() is None, "the live page shows comparisons"
+
+
+def test_what_the_hub_has_forgotten_is_not_remembered(hub_without_worker, keeper, store, monkeypatch):
+    monkeypatch.setattr("kvviz.hub.KEEP", 3)
+    for _ in range(8):
+        hub_without_worker.record(submit(hub_without_worker), {"t": "stopped"})
+        keeper.flush()
+    assert store.count() == 8
+    assert len(keeper._written) <= 4 and len(keeper._done) <= 4
