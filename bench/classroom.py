@@ -29,7 +29,7 @@ class Seen:
     wrong: int = 0
     cpu_share: float = 0.0
     driver_share: float = 0.0
-    lost_links: int = 0
+    link_ends: tuple[str, ...] = ()  # why sockets of the feed ended before the class left
 
 
 class Classroom:
@@ -72,7 +72,7 @@ class Classroom:
             wrong=sum(each.wrong for each in calculators),
             cpu_share=cpu / took,
             driver_share=driver / took,
-            lost_links=sum(each.lost_links for each in screens),
+            link_ends=tuple(end for each in screens for end in each.link_ends),
         )
 
     @asynccontextmanager

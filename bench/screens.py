@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from bench.visitors import AS_A_BROWSER, Press, Session, Trouble
+from bench.visitors import Press, Session, Trouble
 from kvviz.calculator import Asked, answer
 from kvviz.catalog import models
 from kvviz.memory import human
@@ -81,7 +81,8 @@ class Screen:
     def __init__(self, url: str, query: str = "") -> None:
         self.session = Session(url, "live", query)
         self.books: dict[str, Book] = {}
-        self.holes = self.lost_links = 0
+        self.holes = 0
+        self.link_ends: list[str] = []  # why the feed's socket ended, each time that it did
         self._shown: str | None = None
         self._socket: ClientConnection | None = None
         self._feed: asyncio.Task | None = None
@@ -150,16 +151,16 @@ class Screen:
         while True:
             try:
                 address = self._address(comparison)
-                async with connect(address, origin=self.session.url, **AS_A_BROWSER) as socket:
+                async with connect(address, **self.session.browser()) as socket:
                     self._socket, failures = socket, 0
                     self._up.set()
                     async for text in socket:
                         if not self._take(parsed(text), len(text)):
                             self.holes += 1
                             await socket.close()
-            except (OSError, InvalidHandshake, ConnectionClosed):
-                pass
-            self.lost_links += 1
+                    self.link_ends.append(f"closed with {socket.close_code}")
+            except (OSError, InvalidHandshake, ConnectionClosed) as error:
+                self.link_ends.append(f"{type(error).__name__}: {error}")
             await asyncio.sleep(RETRY[min(failures, len(RETRY) - 1)])
             failures += 1
 

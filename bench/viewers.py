@@ -12,8 +12,10 @@ its network in the middle of a run and comes back at once.
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import sys
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,7 @@ def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) 
             }
             for mode in _modes(alone)
         },
+        "links_lost": Counter(end for seen in watched for end in seen.link_ends),
         "calculator": {
             "reruns": len(reruns),
             "wrong": sum(seen.wrong for seen in every),
@@ -115,7 +118,7 @@ def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) 
             "rerun_s_p95": share(reruns, 0.95),
         },
         "network_lost": {
-            "links_lost": cut.lost_links,
+            "links_lost": len(cut.link_ends),
             "lost": sum(verdict.lost for verdict in cut.verdicts),
             "doubled": sum(verdict.doubled for verdict in cut.verdicts),
             "longest_gap_s": max(verdict.longest_gap_s for verdict in cut.verdicts),
@@ -146,6 +149,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="with --memory: comparisons measured")
     asked = parser.parse_args()
     calculators = -(-asked.viewers // 5) if asked.calculators is None else asked.calculators
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server goes with it
     with Server() as server:
         pin(share_of_cores()[1])  # not before: the server would take this one core for all there are
         if asked.memory:

@@ -54,14 +54,17 @@ class Session:
         self._socket = await connect(
             self.url.replace("http", "ws", 1) + "/_stcore/stream",
             subprotocols=tokens,  # type: ignore[arg-type]
-            origin=self.url,  # type: ignore[arg-type]
-            additional_headers={"Cookie": self._cookie} if self._cookie else {},
-            **AS_A_BROWSER,
+            **self.browser(),
         )
         self._reader = asyncio.create_task(self._read(self._socket))
         while not self._finished.empty():
             self._finished.get_nowait()
         await self.rerun()
+
+    def browser(self) -> dict[str, Any]:
+        """What this browser sends with each socket that it opens."""
+        headers = {"Cookie": self._cookie} if self._cookie else {}
+        return {"origin": self.url, "additional_headers": headers, **AS_A_BROWSER}
 
     async def close(self) -> None:
         """Close the tab."""

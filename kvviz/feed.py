@@ -90,7 +90,7 @@ class Feed:
             await asyncio.sleep(TICK)
 
     def _serve(self, viewers: list[Viewer], force_status: bool = False) -> None:
-        encoded: dict[tuple[str, int], str] = {}
+        encoded: dict[tuple[str, int, int], str] = {}
         for viewer in viewers:
             work = self._hub.get(viewer.follows) if viewer.follows else self._hub.latest() or self._had(viewer)
             if work is None:
@@ -112,14 +112,14 @@ class Feed:
         """What a viewer that comes back was shown, where a new server has nothing else to show."""
         return self._hub.get(viewer.comparison) if viewer.comparison else None
 
-    def _send(self, viewer: Viewer, work: Work, count: int, encoded: dict[tuple[str, int], str]) -> None:
-        key = (work.id, viewer.have)
+    def _send(self, viewer: Viewer, work: Work, count: int, encoded: dict[tuple[str, int, int], str]) -> None:
+        key = (work.id, viewer.have, count)  # a record may come between two viewers
         if key not in encoded:
             encoded[key] = encode(work, viewer.have, count)
         self._put(viewer, encoded[key])
         viewer.have = count
 
-    def _send_rest(self, viewer: Viewer, encoded: dict[tuple[str, int], str]) -> None:
+    def _send_rest(self, viewer: Viewer, encoded: dict[tuple[str, int, int], str]) -> None:
         """Who follows the device sees the end of one comparison before the next begins."""
         old = self._hub.get(viewer.comparison or "")
         if old is not None and len(old.records) > viewer.have:

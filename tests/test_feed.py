@@ -152,6 +152,26 @@ def test_one_encoding_for_all_viewers(hub_without_worker, monkeypatch):
     in_a_loop(scene())
 
 
+def test_a_record_that_comes_while_viewers_are_served_is_lost_for_none(hub_without_worker, monkeypatch):
+    """The second viewer has one more to be sent than the first: not the first one's message, and nothing left out."""
+    feed, comparison_id = Feed(hub_without_worker), running(hub_without_worker, 2)
+    viewers = [Viewer(comparison_id, comparison_id) for _ in range(3)]
+
+    def encode_as_another_comes(work, start, end, **more):
+        text = encode(work, start, end, **more)
+        if len(work.records) < 4:
+            hub_without_worker.record(comparison_id, {"t": "proof", "i": len(work.records)})
+        return text
+
+    monkeypatch.setattr("kvviz.feed.encode", encode_as_another_comes)
+    for _ in range(3):
+        feed._serve(viewers)
+    for viewer in viewers:
+        messages = [json.loads(viewer.outbox.get_nowait()) for _ in range(viewer.outbox.qsize())]
+        told = [record["i"] for message in messages for record in message.get("records", [])]
+        assert told == [0, 1, 2, 3]
+
+
 def test_what_a_step_costs_on_the_wire_does_not_grow(hub_without_worker):
     comparison_id = running(hub_without_worker, 1000)
     work = hub_without_worker.get(comparison_id)
