@@ -249,7 +249,7 @@ class Anatomy {
   drawNext(now, key) {
     this.guess.dataset.there = String(key === "next")
     this.guess.replaceChildren(...now.next.map(([text, share], i) => element("span", { class: "kv-candidate", "data-first": String(i === 0) },
-      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`)))
+      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`)))
   }
 
   drawCode(now) {
