@@ -80,7 +80,7 @@ def _marked(source: str, wrong: str) -> str:
 _STYLE = """
 .kv-source { overflow-x: auto; font-size: 0.82rem; line-height: 1.5; padding: 0.8rem 0; border-radius: 0.5rem;
   background: rgba(128, 128, 128, 0.12); color: inherit; margin: 0; }
-.kv-source span { display: block; padding: 0 1rem; min-width: max-content; }
+.kv-source span { display: block; padding: 0 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .kv-source .kv-fault { background: rgba(213, 94, 0, 0.22); box-shadow: inset 4px 0 0 #D55E00; font-weight: 600; }
 """
 
@@ -182,8 +182,16 @@ def _forwards(found: dict[str, Any]) -> None:
             ],
             hide_index=True,
             width="stretch",
+            column_config=COUNTS,
             key="b_forwards",
         )
+
+
+COUNTS = {
+    f"{what}, {which}": st.column_config.NumberColumn(format="localized")
+    for what in ("multiply-adds", "bytes alive")
+    for which in ("right", "wrong")
+}
 
 
 def _at(values: Sequence[Any], i: int) -> Any:
