@@ -34,7 +34,6 @@ from kvviz.probe import position_limit, probe
 from kvviz.spec import ModelSpec
 
 Case = dict[str, Any]
-OUTCOMES = ("exact", "wrong", "refused by spec", "refused by probe")
 LONG = 5000  # tokens
 ENDS = {"mpt": 2048, "reformer": 4096}  # contexts that end without a table of positions
 SECONDS = 60  # for one type

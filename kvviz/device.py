@@ -12,6 +12,7 @@ import torch
 from kvviz.cost import Rates
 from kvviz.errors import KvvizError
 from kvviz.measure import synchroniser
+from kvviz.memory import human
 from kvviz.records import Environment
 
 
@@ -61,6 +62,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator said no: Python's, CUDA's, the CPU's (a plain RuntimeError), or the system's (ENOMEM)."""
     words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
+def ran_out(error: Exception, device: str, doing: str) -> str:
+    """The sentence for an allocator's no: what it was about, by the error's note or else `doing`, and what is free."""
+    where = next(iter(getattr(error, "__notes__", ())), doing)
+    return f"the device ran out of memory during {where} ({human(device_memory(device)[0])} are free now)"
+
+
+def unforeseen(error: Exception) -> str:
+    """The sentence for an error that nobody foresaw: its kind and its first line."""
+    first = str(error).strip().splitlines()[:1]
+    return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
 
 
 def device_name(device: str) -> str:

@@ -112,11 +112,16 @@ class Experience:
         return sum(took for _, took in self._seen) / len(self._seen) if self._seen else None
 
 
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th."""
+    last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{last}"
+
+
 def in_line(ahead: int, wait_s: float | None, held_by: str = "") -> str:
     """A place in the line, in words; the same as the live page says."""
     if held_by:
         return f"Waiting: {held_by}"
     if not ahead:
         return "Waiting for the device"
-    last = "th" if ahead % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(ahead % 10, "th")
-    return f"{ahead}{last} in line, " + ("how long is not known" if wait_s is None else f"about {lasting(wait_s)}")
+    return f"{ordinal(ahead)} in line, " + ("how long is not known" if wait_s is None else f"about {lasting(wait_s)}")

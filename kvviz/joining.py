@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import segno
 
+from kvviz.frontdoor import is_loopback
+
 OUTSIDE = ("203.0.113.1", 9)  # an address for documentation: asked for a route, never sent anything
 
 
@@ -24,13 +26,7 @@ def qr(link: str) -> str:
 
 def only_here(origin: str) -> bool:
     """Whether an origin (http://127.0.0.1:8501) means something on this machine alone."""
-    host = urlsplit(origin).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(origin).hostname or "")
 
 
 def network_address() -> str | None:

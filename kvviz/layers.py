@@ -62,11 +62,6 @@ class LayerSpec:
             checked("window", self.window, least=1)
 
     @property
-    def elements_per_token(self) -> int:
-        """Elements (not bytes) of one held token's keys and values."""
-        return self.kv_heads * (self.key_dim + self.value_dim)
-
-    @property
     def as_stored(self) -> "LayerSpec":
         """The layer as transformers keeps it."""
         return self.stored or self

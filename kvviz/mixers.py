@@ -6,7 +6,6 @@ the queries, keys expanded again from a latent), a row below says so.
 
 from collections.abc import Sequence
 
-from kvviz import patterns
 from kvviz.blocks import Attention, Block, Convolution, Matrix, Scan
 from kvviz.errors import ConfigError
 from kvviz.fields import Fields
@@ -208,4 +207,3 @@ _LINEAR: Sequence = (
     (("lfm2", "lfm2_moe", "lfm3"), _short_conv),
     (("rwkv",), _receptance),
 )
-ATTENDING = (patterns.FULL, patterns.SLIDING, patterns.CHUNKED, patterns.INDEXED)

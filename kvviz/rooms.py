@@ -90,11 +90,6 @@ def read_code(text: str) -> str:
     return code
 
 
-def spaced(code: str) -> str:
-    """A code as it is shown: K7M-4QX."""
-    return f"{code[:3]}-{code[3:]}"
-
-
 @dataclass(eq=False)
 class Seat:
     """One open page in a room. `wake` is called when there may be news; `told` is what it knows."""

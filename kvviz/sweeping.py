@@ -14,12 +14,19 @@ from typing import Any
 import torch
 
 from kvviz.decode import check_context
-from kvviz.device import device_memory, is_out_of_memory, measure_rates, pick_device, surroundings
+from kvviz.device import (
+    device_memory,
+    is_out_of_memory,
+    measure_rates,
+    pick_device,
+    ran_out,
+    surroundings,
+    unforeseen,
+)
 from kvviz.engine import Engine, tidy
 from kvviz.errors import KvvizError
 from kvviz.journal import usable
 from kvviz.measure import no_collection, synchroniser, timed
-from kvviz.memory import human
 from kvviz.models import Loaded
 from kvviz.pace import Key, Pace, groups, tokens_fed, visits
 from kvviz.perform import encode_prompt
@@ -287,8 +294,6 @@ def failure(error: Exception, device: str) -> str:
     if isinstance(error, KvvizError):
         return str(error)
     if is_out_of_memory(error):
-        where = next(iter(getattr(error, "__notes__", ())), "this cell")
         tidy(device)
-        return f"the device ran out of memory during {where} ({human(device_memory(device)[0])} are free now)"
-    first = str(error).strip().splitlines()[:1]
-    return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
+        return ran_out(error, device, "this cell")
+    return unforeseen(error)

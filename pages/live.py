@@ -42,5 +42,5 @@ if halted and may_stop:
     hub().stop(watched, owner())
 
 live_view(watched, new_tokens=choice.work.new_tokens if choice.work else None)
-think("live", of_live(hub(), watched))
 open_recording()
+think("live", of_live(hub(), watched))

@@ -34,7 +34,6 @@ class Curve:
         return [start + i + 1 for i in range(len(self.step_s))]
 
 
-PANELS = ("time per token", "time so far", "cache", "speed-up")
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 
 

@@ -5,8 +5,6 @@ import plotly.graph_objects as go
 from kvviz.layers import LayerSpec
 from kvviz.palette import SERIES
 
-GREY = "#888888"
-
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
     """Query heads above, what they look at below, a line for each. A latent layer has one row that serves all."""

@@ -94,7 +94,7 @@ _ROWS = (
         "position 0, and nothing of what came before.",
         "cache_made_anew",
         wrong="caches = model.new_caches()",
-        mend="make the caches once, before the loop",
+        mend="caches = model.new_caches()  # once, before the loop",
     ),
     Pitfall(
         "not-passed-on",
@@ -103,7 +103,7 @@ _ROWS = (
         "at the multiply-adds: all the work of no cache at all.",
         "cache_not_passed_on",
         wrong="logits = model(ids, caches)",
-        mend="feed `new` alone, into caches that were made before the loop",
+        mend="logits = model(new, caches)  # the newest token alone, into caches made before the loop",
         shows="work",
     ),
     Pitfall(

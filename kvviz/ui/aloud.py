@@ -81,5 +81,5 @@ def say_aloud(page: str) -> None:
     st.divider()
     st.subheader("How to say it out loud", anchor=False)
     parts = {"The state that changes": said.state, "The axis it changes on": said.axis, "The trade-off": said.trade_off}
-    for column, (title, sentence) in zip(st.columns(3, gap="large"), parts.items(), strict=True):
+    for column, (title, sentence) in zip(st.columns(3, gap="medium"), parts.items(), strict=True):
         column.markdown(f"**{title}**  \n{sentence}")

@@ -31,6 +31,9 @@ _CHART = {
     "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"},
 }
 
+COUNTS = {  # the columns that count bytes one by one
+    name: st.column_config.NumberColumn(format="localized") for name in ("state bytes", "bytes", "allocated")
+}
 
 # On a narrow screen a long formula scrolls by itself, not the page.
 _STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
@@ -86,7 +89,7 @@ def compared(found: Sequence[Answer]) -> None:
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    st.dataframe(rows, hide_index=True, width="stretch", key="m_compared")
+    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_compared")
     with st.container(horizontal=True):
         st.download_button(
             "JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json", on_click="ignore"
@@ -110,7 +113,7 @@ def _row(found: Answer, first: Answer) -> dict[str, Any]:
         "full windows": human(memory.plateau_bytes),
         "reserved": human(memory.reserved_bytes),
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
-        "against the first": f"{memory.total_bytes / base:.3g}x" if base else "",
+        "against the first": f"{memory.total_bytes / base:.3g}×" if base else "",
     }
 
 
@@ -153,7 +156,8 @@ def layers(main: Answer) -> None:
     if main.memory is None:
         return
     st.plotly_chart(layer_figure(main.memory), config=_CHART, key="m_layers")
-    st.dataframe([_layer_row(row) for row in main.memory.layers], hide_index=True, width="stretch", height=260)
+    rows = [_layer_row(row) for row in main.memory.layers]
+    st.dataframe(rows, hide_index=True, width="stretch", height=260, column_config=COUNTS)
 
 
 def _layer_row(row: Any) -> dict[str, Any]:
@@ -258,7 +262,7 @@ def what_if(main: Answer, asked: Asked) -> None:
     if main.memory is None or main.spec is None:
         return
     rows = [_idea_row(idea) for idea in ideas(main.spec, main.memory)]
-    st.dataframe(rows, hide_index=True, width="stretch", key="m_ideas")
+    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_ideas")
     st.caption(
         "The same layers, tokens and sequences, on one device; only the one thing named changes. Other heads, latents "
         "and windows need a model that was trained with them; another precision does not."
@@ -284,7 +288,7 @@ def _grouped(main: Answer, asked: Asked) -> None:
     kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
     st.markdown(
         f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
-        f"{other.reserved_bytes / memory.reserved_bytes:.3g}x of what the model keeps as it is."
+        f"{other.reserved_bytes / memory.reserved_bytes:.3g}× of what the model keeps as it is."
     )
 
 
@@ -295,7 +299,7 @@ def _idea_row(idea: Idea) -> dict[str, Any]:
         "total": human(idea.memory.reserved_bytes),
         "bytes": _exact(idea.memory.reserved_bytes),
         "saved": human(idea.saved),
-        "as a factor": f"{idea.factor:.3g}x",
+        "as a factor": f"{idea.factor:.3g}×",
     }
 
 
@@ -346,6 +350,7 @@ def _probe_answer(main: Answer, asked: Asked, document: dict[str, Any]) -> None:
         ],
         hide_index=True,
         width="stretch",
+        column_config=COUNTS,
         height=300,
         key="m_inside",
     )

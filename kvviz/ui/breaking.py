@@ -8,6 +8,7 @@ import streamlit as st
 
 from kvviz.charts.mistakes import kept_alive, off_by, timed, work_done
 from kvviz.errors import KvvizError
+from kvviz.foresight import ordinal
 from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.scratch.listing import SOURCE, listing
@@ -79,7 +80,7 @@ def _marked(source: str, wrong: str) -> str:
 _STYLE = """
 .kv-source { overflow-x: auto; font-size: 0.82rem; line-height: 1.5; padding: 0.8rem 0; border-radius: 0.5rem;
   background: rgba(128, 128, 128, 0.12); color: inherit; margin: 0; }
-.kv-source span { display: block; padding: 0 1rem; min-width: max-content; }
+.kv-source span { display: block; padding: 0 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .kv-source .kv-fault { background: rgba(213, 94, 0, 0.22); box-shadow: inset 4px 0 0 #D55E00; font-weight: 600; }
 """
 
@@ -109,7 +110,7 @@ def _verdict(found: dict[str, Any]) -> None:
     if wrong["crash"]:
         return
     if first is not None:
-        st.markdown(f"The **{_ordinal(first + 1)}** new token is the first that differs.")
+        st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.")
     elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
         st.markdown(
             f"Every token is right. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive "
@@ -125,11 +126,6 @@ def _verdict(found: dict[str, Any]) -> None:
 
 def _more_work(found: dict[str, Any]) -> bool:
     return sum(found["wrong"]["multiply_adds"]) > 1.5 * sum(found["right"]["multiply_adds"])
-
-
-def _ordinal(number: int) -> str:
-    last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{last}"
 
 
 def _texts(found: dict[str, Any]) -> str:
@@ -148,7 +144,7 @@ def _texts(found: dict[str, Any]) -> str:
 
 
 def _crash(crash: dict[str, Any], forwards: int) -> None:
-    where = f" It comes in the {_ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
+    where = f" It comes in the {ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
     st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
     st.markdown(f"It doesn't run to its end.{where}")
     if crash["line"] is not None:
@@ -186,8 +182,16 @@ def _forwards(found: dict[str, Any]) -> None:
             ],
             hide_index=True,
             width="stretch",
+            column_config=COUNTS,
             key="b_forwards",
         )
+
+
+COUNTS = {
+    f"{what}, {which}": st.column_config.NumberColumn(format="localized")
+    for what in ("multiply-adds", "bytes alive")
+    for which in ("right", "wrong")
+}
 
 
 def _at(values: Sequence[Any], i: int) -> Any:

@@ -183,8 +183,8 @@ def _figures(row: Row) -> dict[str, Any]:
         "total": f"{row.total_s:.3g} s" if row.total_s else "none",
         "tokens/s": f"{row.tokens_per_s:.3g}" if row.tokens_per_s else "none",
         "cache at the end": human(row.cache_bytes) if row.cache_bytes is not None else "unknown",
-        "total, ratio": f"{row.total_ratio:.3g}x" if row.total_ratio else "",
-        "ITL, ratio": f"{row.itl_ratio:.3g}x" if row.itl_ratio else "",
+        "total, ratio": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
+        "ITL, ratio": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
         "beyond the spread": {True: "yes", False: "no", None: ""}[row.beyond],
     }
 

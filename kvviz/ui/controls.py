@@ -56,6 +56,7 @@ def choose(hub: Hub) -> Choice:
             default=["uncached", "cached"],
             format_func=lambda name: MODES[name].title,
             key="modes",
+            wrap=True,
             help="  \n".join(f"**{mode.title}**: {mode.summary}" for mode in MODES.values()),
         )
     with st.expander("Settings"):
@@ -118,7 +119,7 @@ def _prompt() -> str:
 
     st.session_state.setdefault("prompt", PROMPTS["A story"])
     text = st.text_area("Prompt", key="prompt", height=92)
-    st.pills("Prompts", list(PROMPTS), key="preset", on_change=take_preset, label_visibility="collapsed")
+    st.pills("Prompts", list(PROMPTS), key="preset", on_change=take_preset, label_visibility="collapsed", wrap=True)
     return text
 
 

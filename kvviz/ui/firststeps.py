@@ -42,7 +42,7 @@ def _show(about: dict[str, Any], found: dict[str, Any]) -> None:
     one, two, three = st.columns(3)
     one.metric("No cache", f"{measured['no_cache_ms']:.1f} ms")
     two.metric("KV cache", f"{measured['cache_ms']:.1f} ms")
-    three.metric("Speed-up", f"{measured['speedup']:.2f}x")
+    three.metric("Speed-up", f"{measured['speedup']:.2f}×")
     st.caption(
         f"{measured['new_tokens']} tokens after a prompt of {measured['prompt_tokens']}: 4 layers, width 128, 4 heads, "
         f"vocabulary 128; the mean of {measured['runs']} runs after one that isn't counted, on {about['device']}. The "

@@ -24,7 +24,9 @@ from kvviz.device import (
     is_out_of_memory,
     measure_rates,
     pick_device,
+    ran_out,
     set_threads,
+    unforeseen,
 )
 from kvviz.devicelock import measuring
 from kvviz.engine import Engine
@@ -33,7 +35,6 @@ from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
 from kvviz.looks import LookSpec
-from kvviz.memory import human
 from kvviz.models import Loaded
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
@@ -200,14 +201,9 @@ def explained(error: Exception) -> str:
     """
     if not is_out_of_memory(error):
         log.error("work_failed", exc_info=error)
-        first = str(error).strip().splitlines()[:1]
-        return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
-    where = next((note for note in getattr(error, "__notes__", ())), "this comparison")
-    free, _ = device_memory(pick_device())
-    return (
-        f"the device ran out of memory during {where} ({human(free)} are free now): take a smaller model, a shorter "
-        "run, a smaller batch or fewer modes"
-    )
+        return unforeseen(error)
+    said = ran_out(error, pick_device(), "this comparison")
+    return f"{said}: take a smaller model, a shorter run, a smaller batch or fewer modes"
 
 
 def hello() -> dict[str, Any]:

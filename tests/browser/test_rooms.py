@@ -73,6 +73,20 @@ def test_a_class_follows_its_teacher(open_page):
     act(one, "Follow again")
     expect(live(one)).to_have_attribute("data-step", "7")
 
+    # the walk through a layer: who follows sees its scenes, whether they come before or after the page
+    teacher.get_by_role("link", name="Anatomy").click()
+    scenes = [page.get_by_test_id("kv-scene") for page in (teacher, one, two)]
+    expect(scenes[0]).to_contain_text("Prefill")
+    teacher.get_by_test_id("kv-next").click()
+    for scene in scenes:
+        expect(scene).to_contain_text("queries, keys and values per head")
+    follows(one, 2), follows(two, 2)
+    one.get_by_test_id("kv-back").click()
+    expect(words(one)).to_contain_text("You go your own way")
+    act(one, "Follow again")
+    expect(scenes[1]).to_contain_text("queries, keys and values per head")
+    follows(one, 2)
+
     # another page, and what is asked on it
     teacher.get_by_role("link", name="Memory").click()
     for page in (one, two):

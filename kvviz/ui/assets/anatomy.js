@@ -55,7 +55,7 @@ class Anatomy {
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps" })
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
-    this.without.onchange = () => { this.again = this.without.checked; this.moved() }
+    this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
     this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
     this.title = element("h3", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
@@ -133,7 +133,7 @@ class Anatomy {
       chip.onclick = () => this.go(i * SCENES.length)
       return chip
     }))
-    this.moved()
+    this.moved({ fresh: true })
   }
 
   // --- the walk --------------------------------------------------------------------------------------------------
@@ -145,21 +145,22 @@ class Anatomy {
   go(at) {
     this.at = Math.max(0, Math.min(this.last, at))
     if (this.at === this.last) this.halt()
-    this.moved()
+    this.moved({ own: true })
   }
 
-  // A hand has moved something: who leads a room tells it, who follows stops following.
-  moved(own = true) {
+  // Who leads a room tells it. Who follows stops where a hand has moved something (`own`), and where a walk has just
+  // come (`fresh`) goes to the room's scene; a scene that the room asked for is neither.
+  moved({ own = false, fresh = false } = {}) {
     Object.assign(this.root.dataset, { comparison: this.follows ?? "", step: String(this.at + 1), mode: this.again ? "uncached" : "cached" })
     this.draw()
-    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh: !own } }))
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
   }
 
   wish({ comparison, step, mode }) {
     if (!this.look || comparison !== this.follows || step === null) return
     this.again = this.without.checked = mode === "uncached"
     this.at = Math.max(0, Math.min(this.last, step - 1))
-    this.moved(false)
+    this.moved()
   }
 
   toggle() {
@@ -249,7 +250,7 @@ class Anatomy {
   drawNext(now, key) {
     this.guess.dataset.there = String(key === "next")
     this.guess.replaceChildren(...now.next.map(([text, share], i) => element("span", { class: "kv-candidate", "data-first": String(i === 0) },
-      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`)))
+      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`)))
   }
 
   drawCode(now) {

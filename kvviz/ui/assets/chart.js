@@ -65,7 +65,7 @@ export class CurveChart {
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [PREFILL] : [{ text: hint(state), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [PREFILL] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -87,6 +87,11 @@ const CONFIG = {
   responsive: true,
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], // and none that sends the chart elsewhere
   toImageButtonOptions: { format: "svg", filename: "kvviz" },
+}
+
+// Plotly does not break lines: on a narrow screen a hint is broken where its sentence turns, and at half its length.
+function folded(text, width) {
+  return width && width < 600 ? text.replace(/(.{16,26}) /g, "$1<br>") : text
 }
 
 function hint(state) {
