@@ -19,6 +19,7 @@ from kvviz.seen import NAMES, counted, ms
 PAYS = 1.2  # a whole run that is less than this many times as fast with the cache: the cache brings nothing to speak of
 OFF = 2.0  # an estimate further than this factor from the measured time does not explain it
 POINTS = 512  # of a longer curve, medians of neighbouring steps are fitted
+STRANGE = "this kvviz does not know the mode"
 COEFFICIENTS = ("a_s", "b_s_per_token", "c_s_per_token2")
 UNITS = (("ms", 1e3), ("µs per token", 1e6), ("ns per token²", 1e9))
 
@@ -33,10 +34,11 @@ def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
 def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
     """The same of runs of one comparison, all of them or some."""
     known = {run["mode"]: run for run in runs if run["mode"] in MODES}
-    fits = {mode: _fitted(mode, prompt_tokens, run) for mode, run in known.items()}
+    fits = {mode: _fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
+    lines = {mode: _fitted(1, prompt_tokens, known[mode]) for mode, found in fits.items() if _squareless(found)}
     again, once = _first(known, caches=False), _first(known, caches=True)
     return {
-        "modes": [_entry(run, fits.get(run["mode"], "this kvviz does not know the mode")) for run in runs],
+        "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
         "crossover": _crossover(once, again, fits),
         "sentence": _bounded([run for run in (once, again) if run is not None]),
         "advice": _advice(once, again),
@@ -52,7 +54,7 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 # --- the curves ---------------------------------------------------------------------------------------------------
 
 
-def _fitted(mode: str, prompt_tokens: int | None, run: Run) -> Fit | str:
+def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
     """The decode steps' fit, or why there is none."""
     steps = run.get("step_s") or ()
     if prompt_tokens is None:
@@ -61,9 +63,14 @@ def _fitted(mode: str, prompt_tokens: int | None, run: Run) -> Fit | str:
         return f"more than {LIMITS['new_tokens']:,} steps are not fitted"
     tokens, seconds = _thinned([prompt_tokens + i for i in range(1, len(steps))], steps[1:])
     try:
-        return fit(tokens, seconds, 1 if MODES[mode].caches else 2)
+        return fit(tokens, seconds, degree)
     except KvvizError as error:
         return str(error)
+
+
+def _squareless(found: Fit | str) -> bool:
+    """Whether a parabola was fitted whose square can't be told from 0: then a line says what can be told."""
+    return isinstance(found, Fit) and len(found.coefficients) == len(COEFFICIENTS) and not found.coefficients[-1].told
 
 
 def _thinned(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -73,11 +80,12 @@ def _thinned(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[list[fl
     return [statistics.fmean(tokens[g]) for g in groups], [statistics.median(seconds[g]) for g in groups]
 
 
-def _entry(run: Run, found: Fit | str) -> dict[str, Any]:
+def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]:
     estimate, measured = StepEstimate.of_run(run), _typical(run)
     return {
         "mode": run["mode"],
         "fit": _coefficients(found) if isinstance(found, Fit) else None,
+        "line": _coefficients(line) if isinstance(line, Fit) else None,
         "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
         "bound": WORDS[estimate.largest] if estimate else None,
         "estimate_s": estimate.total if estimate else None,
@@ -204,17 +212,15 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
 # --- as words and as a formula ------------------------------------------------------------------------------------
 
 
-def equation(entry: Mapping[str, Any]) -> str | None:
-    """A mode's fit as LaTeX, with its numbers and half the width of their 95 % intervals; None where there is none."""
-    if entry["fit"] is None:
+def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
+    """A mode's fit (or its `line`) as LaTeX: its numbers and half the width of their 95 % intervals; None without."""
+    found = entry[which]
+    if found is None:
         return None
-    rows = [Estimate(*(entry["fit"][name][key] for key in ("value", "low", "high"))) for name in _there(entry)]
+    there = [name for name in COEFFICIENTS if name in found]
+    rows = [Estimate(*(found[name][key] for key in ("value", "low", "high"))) for name in there]
     terms = [_term(row, place) for place, row in enumerate(rows)]
     return rf"t_{{\text{{{NAMES.get(entry['mode'], entry['mode'])}}}}}(T) = {' + '.join(terms)}"
-
-
-def _there(entry: Mapping[str, Any]) -> list[str]:
-    return [name for name in COEFFICIENTS if name in entry["fit"]]
 
 
 _TEX = (r"\text{ms}", r"\tfrac{\text{µs}}{\text{token}}\,T", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2")

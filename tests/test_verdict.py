@@ -161,6 +161,14 @@ def test_unknown_lengths_and_modes_are_said():
     assert alone["modes"][0]["untold"] == ["can't tell: the prompt's length is not known"]
 
 
+def test_a_square_that_can_not_be_told_leaves_the_line_that_can():
+    found = entry(verdict(made(uncached=curve((2e-3, 3e-5), seed=2))), "uncached")
+    assert not found["fit"]["c_s_per_token2"]["told"]
+    assert found["line"]["b_s_per_token"]["value"] == pytest.approx(3e-5, rel=0.02)
+    assert "T^2" in equation(found) and "T^2" not in equation(found, "line")
+    assert all(row["line"] is None for row in verdict(made())["modes"])
+
+
 def test_the_formula_is_typeset_with_the_numbers_and_their_intervals():
     found = verdict(made())
     line, parabola = equation(entry(found, "cached")), equation(entry(found, "uncached"))

@@ -55,6 +55,10 @@ def show(found: dict[str, Any]) -> None:
             st.latex(formula)
         if entry["untold"] and entry["mode"] in MODES:
             st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
+        line = equation(entry, "line")
+        if line is not None:
+            st.caption("The square can't be told from these points. A straight line through them:")
+            st.latex(line)
     if found["crossover"] is not None:
         st.markdown(_sentence(found["crossover"]["sentence"]))
     if any(entry["fit"] for entry in found["modes"]):
