@@ -154,18 +154,18 @@ def _bounded(runs: Sequence[Run]) -> str:
     if not known:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
     each = [
-        f"{_name(run)} mostly {WORDS[e.largest]}, {ms(getattr(e, e.largest))} of {ms(e.total)}{_measured(run)}"
+        f"{_name(run)}, mostly into {WORDS[e.largest]} ({ms(getattr(e, e.largest))} of {ms(e.total)}{_measured(run)})"
         for run, e in known
     ]
-    words = f"By estimate from this device's measured rates, a step at {counted(known[0][1].tokens)} is"
+    words = f"By estimate from this device's measured rates, a step at {counted(known[0][1].tokens)} goes,"
     apart = [f"{factor:.3g} times {_name(run)}" for run, e in known if (factor := _factor(run, e)) > OFF]
     caution = f" Estimate and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
-    return f"{words} {' and '.join(each)}.{caution if apart else ''}"
+    return f"{words} {' and, '.join(each)}.{caution if apart else ''}"
 
 
 def _measured(run: Run) -> str:
     seconds = _typical(run)
-    return f" (measured: {ms(seconds)})" if seconds else ""
+    return f"; measured: {ms(seconds)}" if seconds else ""
 
 
 def _factor(run: Run, estimate: StepEstimate) -> float:
@@ -234,7 +234,15 @@ def _term(row: Estimate, place: int) -> str:
 
 def _plus_minus(value: float, half: float) -> str:
     """Both to the second digit of the interval that counts; of a curve without noise four digits."""
-    if not half or not 1e-6 < half < 1e9:
-        return f"{value:.4g}"
+    if not half:
+        return _power(f"{value:.4g}")
+    if not 1e-6 < half < 1e6:
+        return rf"{_power(f'{value:.3g}')} \pm {_power(f'{half:.2g}')}"
     digits = max(0, 1 - math.floor(math.log10(half)))
     return rf"{value:.{digits}f} \pm {half:.{digits}f}"
+
+
+def _power(number: str) -> str:
+    """A power of ten as LaTeX writes it."""
+    digits, _, power = number.partition("e")
+    return rf"{digits} \cdot 10^{{{int(power)}}}" if power else digits

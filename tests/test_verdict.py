@@ -99,7 +99,7 @@ def test_too_much_noise_and_too_few_steps_are_said():
 @pytest.mark.parametrize("part", WORDS)
 def test_the_sentence_names_the_largest_part_beside_the_measured_time(part):
     found = verdict(made(bounds=(part, "computing_s")))
-    assert f"with the cache mostly {WORDS[part]}" in found["sentence"]
+    assert f"goes, with the cache, mostly into {WORDS[part]} (" in found["sentence"]
     assert found["sentence"].startswith("By estimate") and "measured: " in found["sentence"]
     assert entry(found, "cached")["bound"] == WORDS[part]
     assert "far apart" not in found["sentence"] and found["advice"] is None
@@ -175,6 +175,13 @@ def test_the_formula_is_typeset_with_the_numbers_and_their_intervals():
     assert line.startswith(r"t_{\text{with the cache}}(T) = (4.0") and r"\pm" in line and "T^2" not in line
     assert r"\tfrac{\text{ns}}{\text{token}^2}\,T^2" in parabola
     assert r"\text{ms}" in line and "nan" not in line + parabola
+
+
+def test_no_number_is_too_large_or_too_small_to_keep_its_interval():
+    fitted = {name: {"value": 4e25, "low": -1e25, "high": 9e25, "told": False} for name in module.COEFFICIENTS[:1]}
+    fitted["b_s_per_token"] = {"value": 3e-14, "low": 1e-14, "high": 5e-14, "told": True}
+    found = equation({"mode": "cached", "fit": fitted})
+    assert r"4 \cdot 10^{28} \pm 5 \cdot 10^{28}" in found and r"3 \cdot 10^{-8} \pm 2 \cdot 10^{-8}" in found
 
 
 # --- the estimate behind it ---------------------------------------------------------------------------------------
