@@ -53,11 +53,11 @@ def show(found: dict[str, Any]) -> None:
         formula = equation(entry)
         if formula is not None:
             st.latex(formula)
-        if entry["untold"] and entry["mode"] in MODES:
+        elif entry["mode"] in MODES:
             st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
         line = equation(entry, "line")
         if line is not None:
-            st.caption("The square can't be told from these points. A straight line through them:")
+            st.caption("These points can't tell the square. What a straight line through them tells:")
             st.latex(line)
     if found["crossover"] is not None:
         st.markdown(_sentence(found["crossover"]["sentence"]))
