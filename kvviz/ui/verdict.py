@@ -27,9 +27,9 @@ def of_runs(runs: Sequence[Run]) -> None:
         return
     first = runs[0].comparison
     alike = [run for run in runs if run.comparison.id == first.id]
-    if len(alike) < len(runs):
-        st.caption(f"The verdict below is on the {len(alike)} picked of {plain(first.title or first.model)}.")
     _judge_and_show(first.prompt_tokens, [run.figures for run in alike])
+    if len(alike) < len(runs):
+        st.caption(f"This is of {len(alike)} of the {len(runs)} picked runs: those of the first one's comparison.")
 
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[dict[str, Any]]) -> None:

@@ -86,7 +86,7 @@ def test_the_compare_page_judges_the_picked_runs_of_one_comparison(visit):
     one, other = keep(visit.store, "one"), keep(visit.store, "other", estimates=False)
     app = visit("compare", runs=",".join([*one, other[1]]))
     assert len(formulas(app)) == 2
-    assert "on the 2 picked of tiny-gpt2" in said(app)
+    assert "of 2 of the 3 picked runs" in said(app)
     app = visit("compare", runs=",".join(other))
     assert len(formulas(app)) == 2 and "What bounds this run is unknown" in said(app), "kept before there were rates"
     app = visit("compare", runs=one[1])
