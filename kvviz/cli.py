@@ -28,6 +28,7 @@ from kvviz.spec import ModelSpec
 from kvviz.sweeps import PRESETS
 from kvviz.sweeptext import sweep_text
 from kvviz.text import STORY
+from kvviz.verdict import verdict
 from kvviz.views import VIEWS
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -249,7 +250,7 @@ def run(
         _check_writable(output)
         expected = _expected(work, pin, check)
         done = _perform(work, patient=not no_wait)
-        _print_json(done.document)
+        _print_json({**done.document, "verdict": verdict(done.document)})
         _hand_on(done, output)
         _pin_or_check(done.document, pin, expected)
 

@@ -10,6 +10,7 @@ from kvviz import recording
 from kvviz.devicelock import measuring
 from kvviz.records import ComparisonSpec, Sampling
 from kvviz.report import headline
+from kvviz.verdict import verdict
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Comparison:
 
         rows = [_rows(run) for run in self.document["runs"]]
         return pandas.DataFrame([row for run in rows for row in run])
+
+    def verdict(self) -> dict[str, Any]:
+        """What the figures come to: the fit of each curve, where the cache starts to pay, what bounds the run."""
+        return verdict(self.document)
 
     def save(self, path: str | Path) -> Path:
         """Write a recording that the dashboard's live page opens."""

@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,16 @@ def measure_rates(device: str, dtype: str = "float32") -> Rates:
         many_rows = _best(lambda: torch.nn.functional.linear(rows, weight), sync)
         launch = _best(lambda: small.add_(1), sync)
     return Rates(weight.numel() * weight.element_size() / one_row, 2 * weight.numel() * 64 / many_rows, launch)
+
+
+def rates_here(device: str, dtype: str = "float32") -> Rates:
+    """The three rates at this dtype, measured once by each process, before its first work that asks for them."""
+    return _rates(device, dtype, torch.get_num_threads())
+
+
+@cache
+def _rates(device: str, dtype: str, threads: int) -> Rates:
+    return measure_rates(device, dtype)
 
 
 def _best(work: Callable[[], Any], sync: Callable[[], None], budget: float = 0.12) -> float:

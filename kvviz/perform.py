@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kvviz.decode import check_context
-from kvviz.device import environment
+from kvviz.device import environment, rates_here
 from kvviz.hashing import config_hash
 from kvviz.measure import interleaved, no_collection, synchroniser, timed
 from kvviz.models import Loaded
@@ -38,13 +38,14 @@ def perform(
     check_modes(work.modes, loaded.source.config)
     traces = {name: ModeTrace() for name in work.modes}
     env = environment(loaded.model, loaded.device, loaded.dtype)
+    rates = rates_here(loaded.device, loaded.dtype)
     yield _started(work, loaded, comparison_id, prompt, asdict(env))
     for part in (prove, account_memory, _measure):
         for record in part(work, loaded, prompt, traces, should_stop):
             yield {**record, "at": round(time.monotonic() - started, 3)}
     yield {
         "t": "done",
-        "document": comparison_document(comparison_id, work, loaded, env, prompt.shape[1], traces),
+        "document": comparison_document(comparison_id, work, loaded, env, prompt.shape[1], traces, rates),
     }
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kvviz.bounds import Model, estimate_step
+from kvviz.cost import Rates, estimated
 from kvviz.hashing import config_hash
 from kvviz.measure import quartiles
 from kvviz.modes import mode_named
@@ -31,16 +33,19 @@ def comparison_document(
     environment: Environment,
     prompt_tokens: int,
     traces: dict[str, "ModeTrace"],
+    rates: Rates | None = None,
 ) -> dict[str, Any]:
-    """The whole comparison as JSON values; times in seconds, sizes in bytes."""
+    """The whole comparison as JSON values; times in seconds, sizes in bytes. `rates`: of its device, at its dtype."""
     runs = [_run(f"{comparison_id}-{name}", name, work, loaded, traces[name]) for name in work.modes]
     baseline = next((run for run in runs if run["mode"] == "uncached"), None)
     for run in runs:  # a ratio only of like work: a mode that ended at another token has done less or more
         alike = baseline is not None and len(baseline["step_s"]) == len(run["step_s"])
         run["speedup"] = baseline["total_s"] / run["total_s"] if alike else None
+        run["estimate"] = _estimate(run, work, loaded, prompt_tokens, rates)
     return {
         "id": comparison_id,
         "environment": asdict(environment),
+        "rates": asdict(rates) if rates else None,
         "model": loaded.source.model,
         "weights": loaded.source.weights,
         "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
@@ -84,6 +89,18 @@ def _run(run_id: str, name: str, work: ComparisonSpec, loaded: "Loaded", trace: 
         "peak_bytes": allocator["peak"] if allocator else None,
         "peak_kind": allocator["kind"] if allocator else None,
     }
+
+
+def _estimate(
+    run: dict[str, Any], work: ComparisonSpec, loaded: "Loaded", prompt_tokens: int, rates: Rates | None
+) -> dict[str, Any] | None:
+    """What the cost model says of the run's middle decode step; None where it decoded none."""
+    steps = len(run["step_s"])
+    if steps < 2:
+        return None
+    model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
+    caches = mode_named(run["mode"]).caches
+    return estimate_step(model, prompt_tokens + steps // 2, work.batch, loaded.dtype, rates, caches=caches)
 
 
 def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> dict[str, Any]:

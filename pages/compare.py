@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from kvviz.ui import verdict
 from kvviz.ui.comparing import manage, overlaid, picked
 from kvviz.ui.sharing import share
 from kvviz.ui.thinking import of_runs, think
@@ -16,5 +17,6 @@ runs = picked()
 manage(runs)
 if runs:
     overlaid(runs)
+    verdict.of_runs(runs)
 share(runs)
 think("compare", of_runs(runs))

@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
+from kvviz.ui import verdict
 from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
 from kvviz.ui.plain import plain
@@ -42,5 +43,6 @@ if halted and may_stop:
     hub().stop(watched, owner())
 
 live_view(watched, new_tokens=choice.work.new_tokens if choice.work else None)
+verdict.of_live(hub(), watched)
 open_recording()
 think("live", of_live(hub(), watched))

@@ -30,6 +30,8 @@ def test_run_prints_one_document():
     assert document["identical"] is True
     assert [run["mode"] for run in document["runs"]] == ["uncached", "cached"]
     assert document["runs"][1]["speedup"] > 0
+    assert document["verdict"]["sentence"].startswith("By estimate from")
+    assert "4 steps are too few" in document["verdict"]["modes"][0]["untold"][0]
 
 
 def test_calc_and_probe_print_the_same_document():

@@ -49,6 +49,24 @@ def test_each_step_is_sent_once(done):
     assert text["cached"] == next(run["text"] for run in document(done)["runs"] if run["mode"] == "cached")
 
 
+def test_the_rates_and_what_they_say_of_the_middle_step_travel_with_the_document(done):
+    doc = document(done)
+    assert all(doc["rates"][name] > 0 for name in ("read", "flops", "launch"))
+    uncached, cached, unpassed = (run["estimate"] for run in doc["runs"])
+    assert cached["tokens"] == doc["prompt_tokens"] + 3 and uncached == unpassed
+    assert cached["scan_s"] > uncached["scan_s"] == 0 and cached["computing_s"] < uncached["computing_s"]
+    assert (
+        cached["starting_s"]
+        == uncached["starting_s"]
+        == len(done[1]["modes"]["cached"]["layers"][0][0]) * (100 * doc["rates"]["launch"])
+    )
+
+
+def test_a_run_without_a_decode_step_has_no_estimate(engine):
+    doc = document(records(engine, new_tokens=1, repeats=1, warmup=1))
+    assert [run["estimate"] for run in doc["runs"]] == [None, None] and doc["rates"]
+
+
 def test_the_document_keeps_the_contract(done):
     doc = document(done)
     assert {

@@ -98,6 +98,7 @@ def test_compare_by_name(tmp_path):
     figure = result.figure()
     assert [trace.name for trace in figure.data if trace.name] == ["No cache", "KV cache"]
     assert list(figure.data[3].y) == [s * 1000 for s in result.document["runs"][1]["step_s"]]
+    assert [row["mode"] for row in result.verdict()["modes"]] == ["uncached", "cached"]
     frame = result.frame()
     assert len(frame) == 10
     assert list(frame[frame["mode"] == "cached"]["token_id"]) == result.document["runs"][1]["token_ids"]

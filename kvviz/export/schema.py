@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.bounds import WORDS
 from kvviz.checks import Check, Unfit, flag, list_of, maybe, number, object_of, short_name, text, whole
+from kvviz.cost import Rates
 from kvviz.recording import ACCOUNT, ENVIRONMENT, SAMPLING
 
 _BYTES = whole()
@@ -50,7 +52,9 @@ _RUN_DEFAULTS: dict[str, Any] = {
     "outliving_bytes": None,
     "memory": None,
     "top_margin": None,
+    "estimate": None,
 }
+_ESTIMATE = object_of({"tokens": whole(1), **dict.fromkeys(WORDS, _SECONDS)})
 _RUN = object_of(
     {
         "id": text(120),
@@ -77,18 +81,21 @@ _RUN = object_of(
         "peak_bytes": maybe(number()),
         "peak_kind": maybe(text(40)),
         "top_margin": maybe(list_of(number(0))),
+        "estimate": maybe(_ESTIMATE),
     },
     optional=tuple(_RUN_DEFAULTS),
 )
 _DEFAULTS: dict[str, Any] = {
     "prompt": None,
     "config_hash": None,
+    "rates": None,
     "sampling": {"temperature": 0.0, "top_k": None, "top_p": None, "seed": 0},
 }
 _DOCUMENT = object_of(
     {
         "id": text(80),
         "environment": ENVIRONMENT,
+        "rates": maybe(object_of(dict.fromkeys(Rates.__dataclass_fields__, number(1e-12, 1e18)))),
         "model": text(1000),
         "weights": text(20),
         "config_hash": maybe(text(64)),
@@ -119,6 +126,8 @@ def document(value: Any) -> dict[str, Any]:
         _hold_figures(run, checked["batch"])
     _hold_identity(checked)
     _hold_speedups(checked["runs"])
+    told = all(run["estimate"] is None for run in checked["runs"])
+    _hold(told or checked["rates"] is not None, "an estimate has to come with the rates that it is made from")
     return checked
 
 

@@ -22,9 +22,9 @@ from kvviz.device import (
     device_memory,
     device_name,
     is_out_of_memory,
-    measure_rates,
     pick_device,
     ran_out,
+    rates_here,
     set_threads,
     unforeseen,
 )
@@ -210,7 +210,7 @@ def hello() -> dict[str, Any]:
     """What the hub has to know of the device: its name, its memory (bytes) and its measured rates."""
     device = pick_device()
     free, total = device_memory(device)
-    rates = measure_rates(device)
+    rates = rates_here(device)
     return {
         "t": "hello",
         "pid": os.getpid(),

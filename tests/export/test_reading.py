@@ -27,11 +27,13 @@ def test_the_json_of_run_is_a_comparison_too(made):
 
 def test_a_document_of_the_contract_alone(made):
     """Fields that are more than the contract asks for may be missing; what stands in their place is said."""
-    extra = ("outliving_bytes", "memory", "itl_p99_s", "repeatable", "divergence_margin", "top_margin")
-    bare = {name: value for name, value in made.document.items() if name not in ("prompt", "sampling", "config_hash")}
+    extra = ("outliving_bytes", "memory", "itl_p99_s", "repeatable", "divergence_margin", "top_margin", "estimate")
+    more = ("prompt", "sampling", "config_hash", "rates")
+    bare = {name: value for name, value in made.document.items() if name not in more}
     bare["runs"] = [{k: v for k, v in run.items() if k not in extra} for run in bare["runs"]]
     document = export.read(json.dumps(bare)).document
     assert document["prompt"] is None and document["runs"][0]["top_margin"] is None
+    assert document["rates"] is None and document["runs"][0]["estimate"] is None
     assert document["runs"][0]["step_s"] == made.document["runs"][0]["step_s"]
 
 
@@ -142,6 +144,12 @@ RUN = ("runs", 1)
         ((*RUN, "layers", 0, "key_shape"), [1] * 9, "key_shape"),
         ((*RUN, "memory", "allocator"), 1, "allocator"),
         ((*RUN, "cache_class"), 5, "cache_class"),
+        (("rates",), None, "with the rates"),
+        (("rates", "read"), 0, "read has"),
+        (("rates",), {"read": 1e9}, "rates lacks"),
+        ((*RUN, "estimate", "tokens"), 0, "tokens has"),
+        ((*RUN, "estimate", "scan_s"), -1.0, "scan_s has"),
+        ((*RUN, "estimate"), [1], "estimate has"),
     ],
 )
 def test_a_document_that_does_not_fit_gets_a_sentence_with_the_field(single, path, change, says):
