@@ -149,10 +149,9 @@ def read(data: bytes) -> list[Ceilings]:
         if (found["kvviz"], found["version"]) != ("ceilings", 1):
             raise Unfit("kvviz and version have to be ceilings and 1")
         return [_whole(fields) for fields in found["measured"]]
-    except Unfit as error:
-        raise KvvizError(f"the stored ceilings can't be read: {error}; `kvviz ceilings --refresh` replaces them") from (
-            error
-        )
+    except (Unfit, KvvizError) as error:
+        how = "`kvviz ceilings --refresh` replaces them"
+        raise KvvizError(f"the stored ceilings can't be read: {error}; {how}") from error
 
 
 def _whole(fields: dict[str, Any]) -> Ceilings:
