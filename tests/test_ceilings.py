@@ -82,11 +82,12 @@ def test_the_bandwidth_is_what_other_libraries_find(one_thread):
     pytest.fail(f"{ours / 1e9:.1f} GB/s, and others read {theirs / 1e9:.1f} GB/s")
 
 
-def test_the_laws_of_a_set(one_thread):
+def test_the_laws_of_a_set(one_thread, monkeypatch):
+    monkeypatch.setattr(gauging, "LONGEST", 0.05)
     read_best = row_best = 0.0
     best: dict[tuple[int, int, int], float] = {}
     for _ in range(6):
-        found = gauging.gauge("cpu", seconds=0.6, buffer_bytes=2**27)
+        found = gauging.gauge("cpu", seconds=0.3, buffer_bytes=2**27)
         rates = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
         assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
         assert set(found.reads) == set(gauging.READS) and "float32" in found.row_product
