@@ -14,10 +14,11 @@ import typer
 
 from kvviz import classroom
 from kvviz.catalog import models as catalog_models
+from kvviz.ceilings import ceilings_text
 from kvviz.cost import document as cost_document
 from kvviz.cost import text as cost_text
 from kvviz.errors import KvvizError
-from kvviz.headless import Halted, alone, asked_for, carry_out, open_journal, settle
+from kvviz.headless import Halted, alone, asked_for, carry_out, ceilings_here, open_journal, settle
 from kvviz.hubconfig import fetch_config
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
@@ -488,6 +489,21 @@ def sweep(
         _print_json(document)
     else:
         typer.echo(sweep_text(document))
+
+
+@app.command()
+def ceilings(
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again, whatever is kept.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """How fast this device reads, multiplies and starts an operation: measured once, then kept."""
+    found = ceilings_here(device, refresh=refresh, patient=not no_wait)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        typer.echo(ceilings_text(found))
 
 
 app.command("pull")(classroom.pull)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz import journal
+from kvviz.ceilings import Ceilings, keep, kept_for
 from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
@@ -24,19 +25,25 @@ Record = dict[str, Any]
 
 def settle() -> None:
     """Take the cores and threads that a dashboard's worker would have, and quieten the libraries."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
+    take_cores()
+
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def take_cores() -> None:
+    """The cores and threads alone."""
     from kvviz.measure import pin, share_of_cores
 
     measuring, _ = share_of_cores()
     pin(measuring)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
-
-    from transformers.utils import logging
 
     from kvviz.device import set_threads
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     set_threads(len(measuring) or max(1, (os.cpu_count() or 2) - 1))
 
 
@@ -79,6 +86,22 @@ def here(spec: SweepSpec, patient: bool = True) -> dict[str, Any]:
     device = pick_device(spec.device)
     with alone("kvviz sweep", patient):
         return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+
+
+def ceilings_here(name: str, *, refresh: bool, patient: bool = True) -> Ceilings:
+    """The ceilings of this device with a worker's cores: the kept ones, or measured now and kept. Needs torch only."""
+    take_cores()
+
+    from kvviz.device import pick_device
+    from kvviz.gauging import gauge, machine
+
+    device = pick_device(name)
+    if not refresh and (found := kept_for(machine(device))):
+        return found
+    with alone("kvviz ceilings", patient):
+        found = gauge(device)
+    keep(found)
+    return found
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

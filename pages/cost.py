@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from kvviz.ui.ceilings import ceilings
 from kvviz.ui.cost import ask, draw
 
 st.title("What a token costs", anchor=False)
@@ -11,3 +12,4 @@ st.markdown(
 )
 
 draw(ask())
+ceilings()

@@ -51,7 +51,7 @@ def test_the_health_check_is_shown_as_it_is(hub_without_worker):
     assert re.findall(r'"(\w+)":', example) == list(told)
 
 
-@pytest.mark.parametrize("name", ["pull", "ready"])
+@pytest.mark.parametrize("name", ["pull", "ready", "ceilings"])
 def test_each_option_of_the_commands_stands_there(name):
     params = typer.main.get_command(app).commands[name].params
     (usage,) = re.findall(rf"^kvviz {name} .*\[.*$", TEXT, re.MULTILINE)

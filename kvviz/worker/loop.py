@@ -31,6 +31,7 @@ from kvviz.device import (
 from kvviz.devicelock import measuring
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
+from kvviz.gauging import rates_here
 from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
@@ -207,7 +208,11 @@ def explained(error: Exception) -> str:
 
 
 def hello() -> dict[str, Any]:
-    """What the hub has to know of the device: its name, its memory (bytes) and its measured rates."""
+    """What the hub has to know of the device: its name, its memory (bytes) and its measured rates.
+
+    `read` is what a float32 product of one row reads (B/s), `flops` what one of 64 rows computes (FLOP/s), `launch` the
+    least that an operation takes (s): from the kept ceilings of this environment where there are any, else measured.
+    """
     device = pick_device()
     free, total = device_memory(device)
     rates = rates_here(device)

@@ -80,3 +80,41 @@ def test_a_pasted_config_is_counted_or_refused_in_a_sentence(page):
     assert "can't count jetmoe because" in test.warning[0].value
     test.text_area(key="c_paste").set_value("{").run()
     assert "can't be read as JSON" in test.warning[0].value
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """The file in which measured ceilings are kept, in a folder of this test's own."""
+    from kvviz.ceilings import path
+
+    monkeypatch.setenv("KVVIZ_HOME", str(tmp_path))
+    return path()
+
+
+def test_without_ceilings_it_says_how_to_measure_them(page, stored):
+    test = page()
+    assert any("python -m kvviz ceilings" in info.value for info in test.info)
+    advertised = test.dataframe[-1].value
+    assert advertised.loc[advertised["Accelerator"] == "NVIDIA H200 (SXM)", "Read, GB/s"].item() == 4800
+    assert all(source.startswith("https://") for source in advertised["Source"])
+
+
+def test_measured_ceilings_stand_at_its_foot(page, stored):
+    from kvviz.ceilings import Ceilings, Machine, MatrixRate, keep
+
+    here = Machine("cpu", "A test's processor", 3, 4, "2.0", "3.12", "somewhere")
+    product = (MatrixRate("float32", 512, 512, 512, 9e10),)
+    found = Ceilings(
+        here, "2026-01-02T03:04:05Z", 2**28, 2e10, "sum", {"sum": 2e10}, {"float32": 1.5e10}, product, 2e-6
+    )
+    keep(found)
+    test = page()
+    (row,) = test.dataframe[-2].value.to_dict("records")
+    assert (row["Device"], row["Plain read"], row["One-row product"]) == (
+        "A test's processor, 3 threads",
+        "20.0 GB/s",
+        "15.0 GB/s",
+    )
+    assert (row["Matrix product"], row["Least time of an operation"]) == ("90 GFLOP/s", "2.0 µs")
+    stored.write_text("{")
+    assert "`kvviz ceilings --refresh` replaces them" in page().warning[0].value

@@ -1,0 +1,144 @@
+"""How near each mode's decode step comes to this device's ceilings.
+
+The bytes are those that a step has to read: every weight once, and the cache where the mode keeps one (`kvviz.cost`).
+Their rate over the measured rate of a plain read is `bandwidth_share`; the step's FLOPs over the measured rate of the
+best matrix product are `compute_share`. Seconds are those of kvviz's own clock. A model that fits the processor's
+caches (`weight_bytes` tells) is not read from memory at all, so that its share may pass 1.
+
+The ceilings are measured before and after the decodes, and the higher value of each is taken.
+
+    python bench/ceiling.py --json
+    python bench/ceiling.py --json --quick
+    python bench/ceiling.py --json --models gpt2 --modes cached,scratch --prompt-tokens 256
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kvviz.ceilings import Ceilings
+from kvviz.cost import cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
+from kvviz.device import environment, pick_device
+from kvviz.engine import Engine
+from kvviz.gauging import gauge
+from kvviz.headless import alone, settle
+from kvviz.measure import interleaved, no_collection, synchroniser, timed
+from kvviz.modes import mode_named
+from kvviz.perform import encode_prompt
+from kvviz.proof import loop
+from kvviz.records import ComparisonSpec
+from kvviz.shape import Shape, read_shape
+
+
+def step_cost(shape: Shape, context: int, dtype: str, *, caches: bool) -> tuple[int, int]:
+    """(bytes that a decode step reads, FLOPs that it does) when it makes the context so long, for one sequence."""
+    forward = (cached_step if caches else prefill)(shape, context)
+    held = cache_bytes_read(shape, context, 1, dtype) if caches else 0
+    return weight_bytes_read(shape, forward, dtype) + held, total_flops(shape, forward)
+
+
+def measure(engine: Engine, work: ComparisonSpec) -> list[dict[str, Any]]:
+    """The rows of one model, its modes taking turns, without their shares."""
+    loaded = engine.get(work)
+    prompt, sync, shape = encode_prompt(work, loaded), synchroniser(loaded.device), read_shape(loaded.source.config)
+    times: dict[str, list[list[float]]] = {mode: [] for mode in work.modes}
+    for number, mode in interleaved(work.modes, work.warmup + work.repeats):
+        with no_collection():
+            steps = timed(loop(work, loaded, prompt, mode, work.new_tokens), sync)
+            seconds = [step.seconds for step in steps][1:]
+        if number >= work.warmup:
+            times[mode].append(seconds)
+    contexts = [prompt.shape[1] + i for i in range(1, work.new_tokens)]
+    return [_row(work, shape, mode, contexts, times[mode]) for mode in work.modes]
+
+
+def _row(
+    work: ComparisonSpec, shape: Shape, mode: str, contexts: list[int], passes: list[list[float]]
+) -> dict[str, Any]:
+    middle = contexts[len(contexts) // 2]
+    size, flops = step_cost(shape, middle, work.dtype, caches=mode_named(mode).caches)
+    return {
+        "model": work.model,
+        "mode": mode,
+        "context": middle,
+        "weight_bytes": weight_bytes_read(shape, cached_step(shape, middle), work.dtype),
+        "bytes_read_per_step": size,
+        "flops_per_step": flops,
+        "itl_s": statistics.median(seconds for each in passes for seconds in each),
+    }
+
+
+def with_shares(row: dict[str, Any], read_bandwidth: float, matrix_rate: float) -> dict[str, Any]:
+    """A row with how much of either ceiling its step reaches."""
+    return {
+        **row,
+        "bandwidth_share": row["bytes_read_per_step"] / row["itl_s"] / read_bandwidth,
+        "compute_share": row["flops_per_step"] / row["itl_s"] / matrix_rate,
+    }
+
+
+def document(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything measured: the ceilings, and a row a model and mode."""
+    engine, device, rows = Engine(), pick_device(), []
+    seconds = 1.5 if options.quick else 4.0
+    before = gauge(device, seconds=seconds)
+    for model in options.models.split(","):
+        work = ComparisonSpec(
+            model=model,
+            modes=tuple(options.modes.split(",")),
+            prompt_tokens=options.prompt_tokens,
+            new_tokens=options.new_tokens,
+            repeats=options.repeats,
+        )
+        rows += measure(engine, work)
+    after = gauge(device, seconds=seconds)
+    loaded = engine.get(work)
+    read, rate = highest(before, after, "float32")
+    return {
+        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+        "read_bandwidth": read,
+        "matrix_rate": rate,
+        "ceilings": [before.to_dict(), after.to_dict()],
+        "rows": [with_shares(row, read, rate) for row in rows],
+    }
+
+
+def highest(before: Ceilings, after: Ceilings, dtype: str) -> tuple[float, float]:
+    """(read bandwidth, matrix rate) that were reached at any time."""
+    both = (before, after)
+    return max(c.read_bandwidth for c in both), max(c.matrix_rate[dtype] for c in both)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document (else a table)")
+    parser.add_argument("--models", default="tiny-llama,mini-qwen3,gpt2")
+    parser.add_argument("--modes", default="uncached,cached,scratch")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one short pass of each, for a smoke test")
+    options = parser.parse_args()
+    if options.quick:
+        options.new_tokens, options.repeats = min(options.new_tokens, 6), 1
+    settle()
+    with alone("bench/ceiling.py"):
+        found = document(options)
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(f"read {found['read_bandwidth'] / 1e9:.1f} GB/s, matrix products {found['matrix_rate'] / 1e9:.1f} GFLOP/s")
+    for row in found["rows"]:
+        shares = f"{row['bandwidth_share']:8.1%} of the read, {row['compute_share']:7.1%} of the matrix rate"
+        step = f"{row['bytes_read_per_step']:>13,} B {row['itl_s'] * 1e3:9.2f} ms"
+        print(f"{row['model']:12} {row['mode']:10} {step} {shares}")
+
+
+if __name__ == "__main__":
+    main()
