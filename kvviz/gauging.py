@@ -16,7 +16,7 @@ import torch
 
 from kvviz.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, kept_for
 from kvviz.cost import Rates
-from kvviz.device import device_memory, device_name, measure_rates
+from kvviz.device import device_memory, device_name, rates_here
 from kvviz.errors import KvvizError
 from kvviz.measure import synchroniser
 
@@ -48,14 +48,14 @@ def machine(device: str) -> Machine:
     )
 
 
-def rates_here(device: str) -> Rates:
+def known_rates(device: str) -> Rates:
     """The rates that estimates stand on: those of the kept ceilings of this environment, else measured now."""
     try:
         found = kept_for(machine(device))
     except KvvizError as error:
         log.warning("measuring the device's rates anew: %s", error)
         found = None
-    return (found and found.rates()) or measure_rates(device)
+    return (found and found.rates()) or rates_here(device)
 
 
 def gauge(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None) -> Ceilings:

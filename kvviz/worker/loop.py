@@ -24,14 +24,13 @@ from kvviz.device import (
     is_out_of_memory,
     pick_device,
     ran_out,
-    rates_here,
     set_threads,
     unforeseen,
 )
 from kvviz.devicelock import measuring
 from kvviz.engine import Engine
 from kvviz.errors import KvvizError
-from kvviz.gauging import rates_here
+from kvviz.gauging import known_rates
 from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
@@ -215,7 +214,7 @@ def hello() -> dict[str, Any]:
     """
     device = pick_device()
     free, total = device_memory(device)
-    rates = rates_here(device)
+    rates = known_rates(device)
     return {
         "t": "hello",
         "pid": os.getpid(),
