@@ -86,7 +86,7 @@ def test_the_laws_of_a_set(one_thread, monkeypatch):
     monkeypatch.setattr(gauging, "LONGEST", 0.05)
     read_best = row_best = 0.0
     best: dict[tuple[int, int, int], float] = {}
-    for _ in range(6):
+    for _ in range(20):  # a call that another process interrupts is slower: the laws are those of the fastest
         found = gauging.gauge("cpu", seconds=0.3, buffer_bytes=2**27)
         rates = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
         assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
