@@ -197,7 +197,7 @@ def test_another_file_is_refused_and_replaced(text):
 
 def test_what_a_start_takes(monkeypatch):
     monkeypatch.setattr(gauging, "machine", lambda device: HERE)
-    monkeypatch.setattr(gauging, "measure_rates", lambda device: Rates(1.0, 2.0, 3.0))
+    monkeypatch.setattr(gauging, "rates_here", lambda device: Rates(1.0, 2.0, 3.0))
     assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0}
     keep(SET)
     assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6}
