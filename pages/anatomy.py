@@ -24,6 +24,7 @@ sections = {
     "Who shares a key?": shared_heads,
     "The step before": lambda: first_steps(hub()),
 }
+st.subheader("The same idea, smaller and wider", anchor=False)
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:
         draw()
