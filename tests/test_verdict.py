@@ -174,6 +174,7 @@ def test_the_formula_is_typeset_with_the_numbers_and_their_intervals():
     line, parabola = equation(entry(found, "cached")), equation(entry(found, "uncached"))
     assert line.startswith(r"t_{\text{with the cache}}(T) = (4.0") and r"\pm" in line and "T^2" not in line
     assert r"\tfrac{\text{ns}}{\text{token}^2}\,T^2" in parabola
+    assert parabola.isascii()  # KaTeX complains of any other letter
     assert r"\text{ms}" in line and "nan" not in line + parabola
 
 
