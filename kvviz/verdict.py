@@ -223,7 +223,7 @@ def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
     return rf"t_{{\text{{{NAMES.get(entry['mode'], entry['mode'])}}}}}(T) = {' + '.join(terms)}"
 
 
-_TEX = (r"\text{ms}", r"\tfrac{\text{µs}}{\text{token}}\,T", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2")
+_TEX = (r"\text{ms}", r"\tfrac{\mu\text{s}}{\text{token}}\,T", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2")
 
 
 def _term(row: Estimate, place: int) -> str:
