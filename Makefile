@@ -13,7 +13,7 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
