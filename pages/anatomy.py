@@ -15,12 +15,14 @@ st.markdown(
     "where does each come from? Then switch the cache off, and walk the same steps again."
 )
 
+with st.expander("Start here: the same with three letters and no numbers", icon=":material/abc:"):
+    letters()
+
 asked = ask()
 if asked is not None:
     walk(hub(), asked)
 
 sections = {
-    "A, B, C, then D": letters,
     "Who shares a key?": shared_heads,
     "The step before": lambda: first_steps(hub()),
 }
