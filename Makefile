@@ -13,7 +13,8 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser --ignore=tests/faults
+	$(VENV)/bin/python -m pytest tests/browser tests/faults
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
