@@ -13,7 +13,7 @@ STORED = {
     **{"id": "a", "kind": "comparison", "origin": "here", "state": "done", "created": datetime(2026, 1, 1, tzinfo=UTC)},
     **{"model": "gpt2", "weights": "random", "device": "cpu", "device_name": "a CPU", "dtype": "float32"},
     **{"modes": ("uncached", "cached"), "prompt": "x", "prompt_tokens": 8, "new_tokens": 4, "batch": 1},
-    **{"tags": (), "headline": (), "deleted": False},
+    **{"tags": (), "headline": (), "deleted": False, "made_by": ""},
 }
 
 

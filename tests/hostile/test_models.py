@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from kvviz import hubconfig, sources
 from kvviz.errors import KvvizError
 from kvviz.records import ComparisonSpec
+from kvviz.settings import Limits
 from kvviz.sources import find_source, looks_like_hub_id
 from kvviz.sweeps import SweepSpec, find_sources
 
@@ -144,7 +146,8 @@ def test_the_worker_of_a_public_server_opens_no_folder_whoever_asks(folder):
     try:
         assert b" hello\n" in ours.recv_bytes()
         spec = ComparisonSpec(model=str(folder), weights="random", prompt="x").to_dict()
-        ours.send_bytes(json.dumps({"do": "comparison", "id": "one", "spec": spec}).encode())
+        job = {"do": "comparison", "id": "one", "spec": spec, "limits": asdict(Limits())}
+        ours.send_bytes(json.dumps(job).encode())
         while b"one failed\n" not in (answer := ours.recv_bytes()):
             assert b"one loading\n" in answer
         assert b"open to all" in answer
@@ -180,7 +183,7 @@ def test_a_pickle_that_calls_itself_safetensors_is_not_run(folder):
 
     bomb = f"cos\nsystem\n(S'touch {folder}/pwned'\ntR.".encode()
     (folder / "model.safetensors").write_bytes(bomb)
-    with pytest.raises(KvvizError, match="can't be loaded"):
+    with pytest.raises(KvvizError, match="does not begin like a safetensors file"):
         Engine().get(ComparisonSpec(model=str(folder), weights="local", prompt="x"))
     assert not (folder / "pwned").exists()
 

@@ -25,7 +25,7 @@ def folder(tmp_path, pair):
 def test_the_bundled_models(name):
     ours = from_folder(BUNDLED / name)
     theirs = AutoModelForCausalLM.from_pretrained(BUNDLED / name, local_files_only=True).eval()
-    ids = torch.randint(0, 1943, (2, 64), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(0, theirs.config.vocab_size, (2, 64), generator=torch.Generator().manual_seed(2))
     assert (ours(ids) - theirs(ids).logits).abs().max() < 1e-4
     settings = {"max_new_tokens": 40, "min_new_tokens": 40, "do_sample": False}
     expected = theirs.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), **settings)
