@@ -1,5 +1,6 @@
 """A real server and a real browser. The console and the server's log are held to be clean after every test."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -10,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 expect.set_options(timeout=20_000)  # a machine that is busy measuring draws late
 
@@ -73,7 +74,7 @@ def server(tmp_path_factory):
 @pytest.fixture(scope="session")
 def chromium():
     """The system's Chromium, else Playwright's own; without either the browser tests are skipped, but never in CI."""
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as playwright:
@@ -111,7 +112,8 @@ def open_page(chromium, server):
         for page in context.pages:  # a test that failed must not keep the device from the next
             stop = page.get_by_role("button", name="Stop", exact=True)
             if stop.count() and stop.is_enabled():
-                stop.click()
+                with contextlib.suppress(Error):  # it may just have ended, and Streamlit's own Stop goes as it comes
+                    stop.click(timeout=2_000)
                 page.wait_for_timeout(500)
         context.close()
     assert complaints == []

@@ -99,5 +99,5 @@ def test_a_sweep_fills_in_and_ends(open_page):
     page.wait_for_timeout(500)
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Done", exact=True)).to_be_visible(timeout=120_000)
-    expect(page.get_by_text("Measured here")).to_be_visible()
+    expect(page.get_by_text("Measured here", exact=True)).to_be_visible()
     expect(charts(page)).to_be_visible()

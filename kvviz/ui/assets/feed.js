@@ -1,6 +1,8 @@
 // The socket to the server's feed. Messages are applied strictly in order; what is known already is skipped,
 // and on a hole the socket is closed and opened again for just what is missing.
 
+import { hangUp } from "./hangup.js"
+
 const RETRY_MS = [300, 600, 1200, 2500, 5000]
 
 export class Feed {
@@ -61,6 +63,6 @@ export class Feed {
   close() {
     this.closed = true
     clearTimeout(this.timer)
-    this.socket.close()
+    hangUp(this.socket)
   }
 }

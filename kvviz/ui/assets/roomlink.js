@@ -1,5 +1,7 @@
 // The socket to a room. It comes back by itself until it is closed; what it asks for then is asked each time anew.
 
+import { hangUp } from "./hangup.js"
+
 const RETRY_MS = [300, 600, 1200, 2500, 5000]
 
 export class RoomLink {
@@ -41,6 +43,6 @@ export class RoomLink {
   close() {
     this.closed = true
     clearTimeout(this.timer)
-    this.socket.close()
+    hangUp(this.socket)
   }
 }
