@@ -85,14 +85,14 @@ def gauge(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None)
 
 def reading_bytes(device: str) -> int:
     """Bytes of the buffer that is read: many times the last-level cache, at most a quarter of the free memory."""
-    wanted = 2**31 if device.startswith("cuda") else max(2**28, 8 * _last_level_cache())
+    wanted = 2**31 if device.startswith("cuda") else max(2**28, 8 * last_level_cache())
     size = min(wanted, device_memory(device)[0] // 4) // (4 * WIDE) * 4 * WIDE
     if size < LEAST:
         raise KvvizError(f"too little memory is free on {device} to measure how fast it is read")
     return size
 
 
-def _last_level_cache() -> int:
+def last_level_cache() -> int:
     """Bytes of the processor's largest cache; 0 where the system does not tell."""
     try:
         sizes = [file.read_text().strip() for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]

@@ -26,7 +26,8 @@ class Mode:
     """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
-    `check` raises KvvizError for the config of a model that the mode can't decode.
+    `check` raises KvvizError for the config of a model that the mode can't decode. `work`: what the cost model takes a
+    step for (`kvviz.paces`); "" where it has no prediction.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Mode:
     fills: bool
     open: Callable[[Any], Forward]
     check: Callable[[Config], None] = _any_model
+    work: str = ""
 
 
 def _only_last(model: Any) -> dict[str, int]:
@@ -98,6 +100,7 @@ _ROWS = (
         caches=False,
         fills=False,
         open=_uncached,
+        work="again",
     ),
     Mode(
         name="cached",
@@ -107,6 +110,7 @@ _ROWS = (
         caches=True,
         fills=True,
         open=_cached,
+        work="joined",
     ),
     Mode(
         name="unpassed",
@@ -116,6 +120,7 @@ _ROWS = (
         caches=False,
         fills=True,
         open=_unpassed,
+        work="again",
     ),
     Mode(
         name="scratch",
@@ -126,6 +131,7 @@ _ROWS = (
         fills=True,
         open=_scratch,
         check=check_design,
+        work="joined",
     ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}

@@ -95,6 +95,8 @@ def _check_modes(records: list[dict[str, Any]]) -> None:
 def _modes_of(record: dict[str, Any]) -> set[str]:
     if record["t"] == "proof":
         return set(record["modes"])
+    if record["t"] == "predicted":
+        return set(record["step_s"])
     if record["t"] == "figures":
         return {run["mode"] for run in record["runs"]}
     return {record["mode"]} if "mode" in record else set()
@@ -194,6 +196,17 @@ _FIGURES = _object(
         "repeatable": flag,
     }
 )
+_PACE = number(0, 1e3)
+_BY_ROWS = list_of(_PACE, 40)
+PACES = _object(
+    {
+        "dtype": short_name,
+        "rows": list_of(whole(1, 10**6), 40),
+        **dict.fromkeys(("streamed", "resident"), _BY_ROWS),
+        "cache_bytes": whole(),
+        **dict.fromkeys(("attention", "joined", "activation", "elementwise", "start"), _PACE),
+    }
+)
 _FIELDS: dict[str, dict[str, Check]] = {
     "started": {
         "id": text(80),
@@ -214,6 +227,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "prompt": _object({"tokens": whole(), "text": text(2_000_000), "pieces": list_of(text(1000))}),
         "modes": list_of(_MODE, 40),
     },
+    "predicted": {"paces": PACES, "step_s": by_mode(list_of(number(0, 1e6)))},
     "proof": {"i": whole(), "at": number(0), "modes": by_mode(_STEP)},
     "memory": {
         "mode": short_name,

@@ -4,7 +4,7 @@ The document's fields are a contract with scripts; docs/json.md describes them.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from kvviz.cost import Rates, estimated
 from kvviz.hashing import config_hash
 from kvviz.measure import quartiles
 from kvviz.modes import mode_named
+from kvviz.paces import bias, off_by
 from kvviz.records import ComparisonSpec, Environment, LayerState
 from kvviz.spec import LayerSpec
 
@@ -34,18 +35,24 @@ def comparison_document(
     prompt_tokens: int,
     traces: dict[str, "ModeTrace"],
     rates: Rates | None = None,
+    predicted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The whole comparison as JSON values; times in seconds, sizes in bytes. `rates`: of its device, at its dtype."""
+    """The whole comparison as JSON values; times in seconds, sizes in bytes.
+
+    `rates`: of its device, at its dtype; `predicted`: the prediction as it was sent before the first step.
+    """
     runs = [_run(f"{comparison_id}-{name}", name, work, loaded, traces[name]) for name in work.modes]
     baseline = next((run for run in runs if run["mode"] == "uncached"), None)
     for run in runs:  # a ratio only of like work: a mode that ended at another token has done less or more
         alike = baseline is not None and len(baseline["step_s"]) == len(run["step_s"])
         run["speedup"] = baseline["total_s"] / run["total_s"] if alike else None
         run["estimate"] = _estimate(run, work, loaded, prompt_tokens, rates)
+        run.update(held_against(predicted["step_s"].get(run["mode"]) if predicted else None, run["step_s"]))
     return {
         "id": comparison_id,
         "environment": asdict(environment),
         "rates": asdict(rates) if rates else None,
+        "paces": predicted["paces"] if predicted else None,
         "model": loaded.source.model,
         "weights": loaded.source.weights,
         "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
@@ -59,6 +66,18 @@ def comparison_document(
         "reference": reference_mode(work.modes),
         "identical": all(run["identical"] for run in runs if run["exact"]),
         "runs": runs,
+    }
+
+
+def held_against(predicted: Sequence[float] | None, measured: Sequence[float]) -> dict[str, Any]:
+    """A run's fields of its prediction: seconds of the steps that were made, and how far off they are."""
+    if predicted is None:
+        return {"predicted_s": None, "prediction_error": None, "prediction_bias": None}
+    said = list(predicted[: len(measured)])
+    return {
+        "predicted_s": said,
+        "prediction_error": off_by(said, measured),
+        "prediction_bias": bias(said, measured),
     }
 
 

@@ -42,6 +42,7 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
         "crossover": _crossover(once, again, fits),
         "sentence": _bounded([run for run in (once, again) if run is not None]),
         "advice": _advice(once, again),
+        "prediction": _prediction(runs),
     }
 
 
@@ -90,6 +91,8 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "bound": WORDS[estimate.largest] if estimate else None,
         "estimate_s": estimate.total if estimate else None,
         "measured_s": measured,
+        "prediction_error": run.get("prediction_error"),
+        "prediction_bias": run.get("prediction_bias"),
     }
 
 
@@ -139,6 +142,19 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
         untold = f"can't tell where the cache starts to pay: {error}"
         return {"says": "untold", "token": None, "low": None, "high": None, "sentence": untold}
     return {name: getattr(found, name) for name in ("says", "token", "low", "high", "sentence")}
+
+
+def _prediction(runs: Sequence[Run]) -> str | None:
+    """How far off the prediction was, mode by mode; None where there was none."""
+    known = [run for run in runs if run.get("prediction_error") is not None and run.get("prediction_bias") is not None]
+    if not known:
+        return None
+    each = [
+        f"{_name(run)} {run['prediction_error']:.1%} off in the median step"
+        f" (the steps took {'longer' if run['prediction_bias'] < 0 else 'less time'} than predicted)"
+        for run in known
+    ]
+    return f"Predicted before the first step, from the work of a step and this device's paces alone: {'; '.join(each)}."
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

@@ -142,9 +142,9 @@ def test_no_memory_to_read_is_said(monkeypatch):
 
 def test_the_buffer_is_many_caches_long(monkeypatch):
     monkeypatch.setattr(gauging, "device_memory", lambda device: (2**40, 2**40))
-    monkeypatch.setattr(gauging, "_last_level_cache", lambda: 2**30)
+    monkeypatch.setattr(gauging, "last_level_cache", lambda: 2**30)
     assert gauging.reading_bytes("cpu") == 2**33
-    monkeypatch.setattr(gauging, "_last_level_cache", lambda: 0)
+    monkeypatch.setattr(gauging, "last_level_cache", lambda: 0)
     assert gauging.reading_bytes("cpu") == 2**28
 
 

@@ -34,7 +34,7 @@ def document(done):
 def test_the_order_of_the_records(done):
     kinds = [r["t"] for r in done]
     assert kinds[0] == "started" and kinds[-1] == "done"
-    assert kinds[1:10] == ["proof"] * 6 + ["memory"] * 3
+    assert kinds[1:11] == ["predicted"] + ["proof"] * 6 + ["memory"] * 3
     passes = [(r["repeat"], r["mode"]) for r in done if r["t"] == "pass"]
     names = ["uncached", "cached", "unpassed"]
     assert passes == [(repeat, mode) for repeat in (-1, 0, 1) for mode in (names if repeat % 2 else reversed(names))], (
@@ -58,7 +58,7 @@ def test_the_rates_and_what_they_say_of_the_middle_step_travel_with_the_document
     assert (
         cached["starting_s"]
         == uncached["starting_s"]
-        == len(done[1]["modes"]["cached"]["layers"][0][0]) * (100 * doc["rates"]["launch"])
+        == len(done[2]["modes"]["cached"]["layers"][0][0]) * (100 * doc["rates"]["launch"])
     )
 
 

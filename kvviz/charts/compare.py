@@ -27,6 +27,7 @@ class Curve:
     cache_bytes: tuple[int, ...]
     prompt_tokens: int
     batch: int = 1
+    predicted_s: tuple[float, ...] = ()
 
     def x(self, by: str) -> list[int]:
         """Where each step stands: its number, or the position of the token it writes."""
@@ -68,6 +69,8 @@ def _draw(
         ([b / size for b in held], [f"{b:,} B" for b in held]),
         (_at(ratio(curve), shown), None),
     )
+    if curve.predicted_s:
+        figure.add_trace(_predicted(curve, x, shown, number), row=1, col=1)
     for row, (values, words) in enumerate(lines, 1):
         figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
 
@@ -101,6 +104,20 @@ def _band(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.S
         opacity=0.16,
         mode="none",
         hoverinfo="skip",
+        showlegend=False,
+        legendgroup=str(number),
+    )
+
+
+def _predicted(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.Scatter:
+    """What was predicted before the run, thin and dashed; it hides with its curve."""
+    return go.Scatter(
+        x=x,
+        y=[curve.predicted_s[i] * 1000 for i in shown],
+        mode="lines",
+        line={"color": _colour(number), "width": 1.5, "dash": "dash"},
+        opacity=0.75,
+        hovertemplate="predicted before the run: %{y:.2f} ms<extra></extra>",
         showlegend=False,
         legendgroup=str(number),
     )
@@ -152,4 +169,5 @@ def curve_of(run: dict[str, Any], document: dict[str, Any], name: str) -> Curve:
         cache_bytes=tuple(run["cache_bytes"]),
         prompt_tokens=document["prompt_tokens"],
         batch=document["batch"],
+        predicted_s=tuple(run.get("predicted_s") or ()),
     )

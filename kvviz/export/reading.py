@@ -14,7 +14,7 @@ from kvviz.checks import Unfit, parse
 from kvviz.errors import KvvizError
 from kvviz.export import schema
 from kvviz.measure import quartiles
-from kvviz.report import figures, headline
+from kvviz.report import figures, headline, held_against
 
 VERSION = 1
 LARGEST = 100_000_000  # bytes of a file that is read at all
@@ -96,6 +96,9 @@ def _document(value: Any) -> dict[str, Any]:
 # --- records and document tell of the same run -------------------------------------------------------------------
 
 
+_AFTER = ("proof", "memory", "pass", "times", "figures", "done")  # records that tell of something done
+
+
 @dataclass
 class _Told:
     """What the records tell of one mode."""
@@ -103,6 +106,15 @@ class _Told:
     steps: list[dict[str, Any]] = field(default_factory=list)
     repeats: dict[int, list[float]] = field(default_factory=dict)
     memory: dict[str, Any] | None = None
+
+
+def _predicted(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The prediction among them. Raises Unfit for one that may have seen a step, and for a second one."""
+    places = [place for place, record in enumerate(records) if record["t"] == "predicted"]
+    first = next((place for place, record in enumerate(records) if record["t"] in _AFTER), len(records))
+    if len(places) > 1 or any(place > first for place in places):
+        raise Unfit("a prediction has to stand alone, before the first step")
+    return records[places[0]] if places else None
 
 
 def _told(records: Sequence[Mapping[str, Any]]) -> dict[str, _Told]:
@@ -137,11 +149,20 @@ def _agreeing(document: dict[str, Any], records: list[dict[str, Any]]) -> dict[s
         _hold(set(told) == {run["mode"] for run in document["runs"]}, "modes")
         for run in document["runs"]:
             _agree(run, told[run["mode"]], document["repeats"])
+        _agree_on_prediction(document, _predicted(records))
         shown = (record["runs"] for record in records if record["t"] == "figures")
         _hold(all(_same_figures(runs, headline(document)) for runs in shown), "figures")
     except Unfit as unfit:
         raise KvvizError(f"this comparison does not fit: {unfit}") from unfit
     return document
+
+
+def _agree_on_prediction(document: Mapping[str, Any], predicted: Mapping[str, Any] | None) -> None:
+    """What the document says was predicted is what was sent before the first step."""
+    _hold(document["paces"] == (predicted["paces"] if predicted else None), "paces")
+    for run in document["runs"]:
+        said = predicted["step_s"].get(run["mode"]) if predicted else None
+        _hold(run["predicted_s"] == (said if said is None else said[: len(run["step_s"])]), "predictions")
 
 
 def _same_figures(runs: list[dict[str, Any]], headlines: list[dict[str, Any]]) -> bool:
@@ -177,11 +198,15 @@ def document_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     started, spec = records[0], records[0]["spec"]
     try:
         told = _told(records)
+        predicted = _predicted(records)
         runs = [_run(mode, told[mode["name"]]) for mode in started["modes"]]
+        for run in runs:
+            run.update(held_against(predicted["step_s"].get(run["mode"]) if predicted else None, run["step_s"]))
         names = [run["mode"] for run in runs]
         document = {
             "id": started.get("id", "recording"),
             "environment": started["environment"],
+            "paces": predicted["paces"] if predicted else None,
             "model": started["model"]["id"],
             "weights": started["model"]["weights"],
             "config_hash": started.get("config_hash"),

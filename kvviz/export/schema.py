@@ -8,7 +8,8 @@ from typing import Any
 from kvviz.bounds import WORDS
 from kvviz.checks import Check, Unfit, flag, list_of, maybe, number, object_of, short_name, text, whole
 from kvviz.cost import Rates
-from kvviz.recording import ACCOUNT, ENVIRONMENT, SAMPLING
+from kvviz.paces import bias, off_by
+from kvviz.recording import ACCOUNT, ENVIRONMENT, PACES, SAMPLING
 
 _BYTES = whole()
 _SECONDS = number(0, 1e6)
@@ -53,6 +54,9 @@ _RUN_DEFAULTS: dict[str, Any] = {
     "memory": None,
     "top_margin": None,
     "estimate": None,
+    "predicted_s": None,
+    "prediction_error": None,
+    "prediction_bias": None,
 }
 _ESTIMATE = object_of({"tokens": whole(1), **dict.fromkeys(WORDS, _SECONDS)})
 _RUN = object_of(
@@ -82,6 +86,9 @@ _RUN = object_of(
         "peak_kind": maybe(text(40)),
         "top_margin": maybe(list_of(number(0))),
         "estimate": maybe(_ESTIMATE),
+        "predicted_s": maybe(list_of(_SECONDS)),
+        "prediction_error": maybe(number(0)),
+        "prediction_bias": maybe(number(-1)),
     },
     optional=tuple(_RUN_DEFAULTS),
 )
@@ -89,6 +96,7 @@ _DEFAULTS: dict[str, Any] = {
     "prompt": None,
     "config_hash": None,
     "rates": None,
+    "paces": None,
     "sampling": {"temperature": 0.0, "top_k": None, "top_p": None, "seed": 0},
 }
 _DOCUMENT = object_of(
@@ -96,6 +104,7 @@ _DOCUMENT = object_of(
         "id": text(80),
         "environment": ENVIRONMENT,
         "rates": maybe(object_of(dict.fromkeys(Rates.__dataclass_fields__, number(1e-12, 1e18)))),
+        "paces": maybe(PACES),
         "model": text(1000),
         "weights": text(20),
         "config_hash": maybe(text(64)),
@@ -124,10 +133,13 @@ def document(value: Any) -> dict[str, Any]:
     for run in checked["runs"]:
         _hold_lengths(run, checked["batch"], checked["new_tokens"])
         _hold_figures(run, checked["batch"])
+        _hold_prediction(run)
     _hold_identity(checked)
     _hold_speedups(checked["runs"])
     told = all(run["estimate"] is None for run in checked["runs"])
     _hold(told or checked["rates"] is not None, "an estimate has to come with the rates that it is made from")
+    told = all(run["predicted_s"] is None for run in checked["runs"])
+    _hold(told or checked["paces"] is not None, "a prediction has to come with the paces that it is made from")
     return checked
 
 
@@ -140,7 +152,9 @@ def _hold(holds: bool, sentence: str) -> None:
         raise Unfit(sentence)
 
 
-_STEPWISE = ("step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "outliving_bytes", "top_margin")
+_STEPWISE = (
+    *("step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "outliving_bytes", "top_margin", "predicted_s"),
+)
 
 
 def _hold_lengths(run: dict[str, Any], batch: int, most: int) -> None:
@@ -171,6 +185,13 @@ def _hold_figures(run: dict[str, Any], batch: int) -> None:
     _hold_near(run["itl_s"], statistics.median(steps[1:]) if steps[1:] else None, "itl_s")
     _hold_near(run["itl_mean_s"], statistics.fmean(steps[1:]) if steps[1:] else None, "itl_mean_s")
     _hold_near(run["tokens_per_s"], len(steps) * batch / run["total_s"], "tokens_per_s")
+
+
+def _hold_prediction(run: dict[str, Any]) -> None:
+    """How far off a prediction was follows from it and the steps."""
+    said, steps = run["predicted_s"] or [], run["step_s"]
+    _hold_near(run["prediction_error"], off_by(said, steps), "prediction_error")
+    _hold_near(run["prediction_bias"], bias(said, steps), "prediction_bias")
 
 
 def _hold_near(given: float | None, computed: float | None, name: str) -> None:

@@ -123,7 +123,9 @@ def overlaid(runs: Sequence[Run]) -> None:
         _side_by_side(runs, curves, by or "step", log, form)
     else:
         st.plotly_chart(overlay(curves, by=by or "step", log=log, baseline=base), config=picture(form), key="c_overlay")
-        st.caption("Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles.")
+        thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
+        words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
+        st.caption(words + thin)
         if max(len(curve.step_s) for curve in curves) > POINTS:
             st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, width="stretch", key="c_rows")
@@ -152,6 +154,7 @@ def _curve(run: Run, label: str) -> Curve:
         cache_bytes=run.cache_bytes,
         prompt_tokens=run.comparison.prompt_tokens or 0,
         batch=run.comparison.batch or 1,
+        predicted_s=tuple(figures.get("predicted_s") or ()),
     )
 
 

@@ -12,6 +12,8 @@ from kvviz.runs import Run
 from kvviz.ui.plain import plain
 from kvviz.verdict import equation, judge
 
+FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "prediction_bias")
+
 
 def of_live(hub: Hub, watched: str | None) -> None:
     """The verdict on the comparison that the page shows, once it is over."""
@@ -33,7 +35,7 @@ def of_runs(runs: Sequence[Run]) -> None:
 
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[dict[str, Any]]) -> None:
-    kept = [{name: run.get(name) for name in ("mode", "step_s", "speedup", "estimate")} for run in runs]
+    kept = [{name: run.get(name) for name in FIGURES} for run in runs]
     show(_judged(json.dumps([prompt_tokens, kept])))
 
 
@@ -47,6 +49,8 @@ def show(found: dict[str, Any]) -> None:
     """A verdict as a section of the page."""
     st.subheader("What the curves say", anchor=False)
     st.markdown(found["sentence"])
+    if found["prediction"]:
+        st.markdown(f"{found['prediction']} It is the thin dashed line.")
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     for entry in found["modes"]:

@@ -40,7 +40,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      await Plotly.react(this.node, [...this.under(current), ...traces(current, this.look)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...this.under(current), ...predicted(current, this.look), ...traces(current, this.look)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -105,6 +105,16 @@ function hint(state) {
     failed: "No curve: the comparison could not be done",
     stopped: "Stopped before the first timed step",
   }[state.state] ?? ""
+}
+
+// What was predicted before the first step, under what is measured; alone it would be a curve that nobody measured.
+function predicted(state, look) {
+  return state.modes.filter((mode) => mode.predicted && mode.times.length).map((mode) => {
+    const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => s * 1000)
+    return { type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, predicted`, x: y.map((_, i) => i + 1), y,
+             line: { color: look.colour(mode.name), width: 1.5, dash: "dash" }, opacity: 0.75,
+             hovertemplate: "predicted before the run: %{y:.2f} ms<extra></extra>" }
+  })
 }
 
 function traces(state, look) {

@@ -11,7 +11,10 @@ const steps = {
   started: (s, r) => {
     Object.assign(s, { state: "proof", spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
     s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null,
-                                    margin: null, memory: null }))
+                                    margin: null, memory: null, predicted: null }))
+  },
+  predicted: (s, r) => {
+    for (const [name, seconds] of Object.entries(r.step_s)) named(s, name).predicted = seconds
   },
   proof: (s, r) => {
     s.proofSteps = r.i + 1

@@ -1,0 +1,171 @@
+"""Paces measured on the spot, in about a second, with tensors of its own: no step of a model is timed.
+
+The device has to be the caller's alone (`kvviz.devicelock`). Each pace is the median of a few calls, as a model's
+steps will be.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.activations import ACT2FN
+
+from kvviz.decode import decode
+from kvviz.device import device_memory
+from kvviz.gauging import last_level_cache
+from kvviz.measure import synchroniser, timed
+from kvviz.models import Loaded
+from kvviz.modes import mode_named
+from kvviz.paces import Paces
+
+ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function", "hidden_act_fn", "activation")
+INNER, COLUMNS = 1024, 3072  # of the matrix whose products are timed
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+FEW = 64  # rows from which on a product computes longer than it reads, so that two matrices are enough
+LONGEST = 0.5  # seconds of one product; more rows are not tried
+STREAMED = 2**27  # bytes of the weights that are read at least, so that they come from memory
+ATTENDED = (12, 256, 64)  # heads, tokens, head dim
+HEADS, LONG, DIM = 8, 256, 64  # of a cached layer that is joined with one more token
+
+
+def paces_of(loaded: Loaded) -> Paces:
+    """The paces for a model's precision, attention and activation; measured before the first work that asks for them.
+
+    Of the model only its settings are read.
+    """
+    config = loaded.model.config
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    named = (getattr(text, name, None) for name in ACTIVATIONS)
+    activation = next((name for name in named if isinstance(name, str)), None)
+    return _paces(loaded.device, loaded.dtype, str(config._attn_implementation), activation, torch.get_num_threads())
+
+
+@cache
+def _paces(device: str, dtype: str, attn: str, activation: str | None, threads: int) -> Paces:
+    return measure_paces(device, dtype, attn, activation)
+
+
+@torch.inference_mode()
+def measure_paces(device: str, dtype: str, attn: str, activation: str | None) -> Paces:
+    """Measure all of them. `attn`: "eager" has attention's scores and softmax apart, all else in one kernel."""
+    kind, sync = getattr(torch, dtype), synchroniser(device)
+    cache_bytes = last_level_cache() if device == "cpu" else 0
+    weight = INNER * COLUMNS * kind.itemsize
+    free = device_memory(device)[0] // 8
+    copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
+    pool = torch.ones(copies, COLUMNS, INNER, device=device, dtype=kind)
+    streamed = _ladder(pool, sync)
+    resident = _ladder(torch.ones(2, COLUMNS // 8, INNER // 4, device=device, dtype=kind), sync, len(streamed))
+    del pool
+    wide = torch.ones(256, COLUMNS, device=device, dtype=kind)
+    act = ACT2FN[activation] if activation is not None and activation in ACT2FN else None
+    return Paces(
+        dtype=dtype,
+        rows=ROWS[: len(streamed)],
+        streamed=tuple(streamed),
+        resident=tuple(resident),
+        cache_bytes=cache_bytes,
+        attention=_attention(device, kind, attn, sync),
+        joined=_joined(device, kind, sync),
+        activation=_median(lambda: act(wide), sync) / wide.numel() if act is not None else 0.0,
+        elementwise=_median(lambda: wide * 0.5, sync) / wide.numel(),
+        start=_start(device, kind, attn, sync),
+    )
+
+
+class Counter(TorchDispatchMode):
+    """Counts the operations that PyTorch is asked for while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))
+
+
+@torch.inference_mode()
+def count_operations(model: Any) -> int:
+    """Operations of a decode step of one token, counted on the model itself, untimed."""
+    forward = mode_named("cached").open(model)
+    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    forward(ids[:, :1], ids[:, :1])
+    with Counter() as counter:
+        forward(ids, ids[:, 1:])
+    return counter.operations
+
+
+def _start(device: str, kind: torch.dtype, attn: str, sync: Callable[[], None]) -> float:
+    """Seconds of an operation so small that starting it is all there is, Python, modules and the loop around it.
+
+    Of a decoder of four layers whose hidden rows have eight elements.
+    """
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes)).to(device, kind).eval()
+    model.set_attn_implementation(attn)
+    steps = timed(decode(model, torch.zeros(1, 8, dtype=torch.long, device=device), mode="cached", new_tokens=60), sync)
+    seconds = [step.seconds for step in steps]
+    return statistics.median(seconds[20:]) / count_operations(model)
+
+
+def _ladder(pool: torch.Tensor, sync: Callable[[], None], most: int = len(ROWS)) -> list[float]:
+    """Seconds for each element of weights, by rows: (rows, inner) x (inner, columns), over all the matrices."""
+    found: list[float] = []
+    for rows in ROWS[:most]:
+        weights = pool if rows < FEW else pool[:2]
+        row = torch.ones(rows, pool.shape[2], device=pool.device, dtype=pool.dtype)
+
+        def products(row: torch.Tensor = row, weights: torch.Tensor = weights) -> None:
+            for weight in weights:
+                torch.nn.functional.linear(row, weight)
+
+        took = _median(products, sync, 3)
+        found.append(took / weights.numel())
+        if took / len(weights) > LONGEST:
+            break
+    return found
+
+
+def _attention(device: str, kind: torch.dtype, attn: str, sync: Callable[[], None]) -> float:
+    """Seconds for each FLOP of causal attention over a prompt, counted as the whole square."""
+    heads, tokens, dim = ATTENDED
+    one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
+    mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
+
+    def eager() -> Any:
+        return torch.softmax(one @ one.transpose(2, 3) + mask, -1) @ one
+
+    def fused() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True)
+
+    return _median(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
+
+
+def _joined(device: str, kind: torch.dtype, sync: Callable[[], None]) -> float:
+    """Seconds for each byte read or written as a cache grows by one token, layer after layer."""
+    layers = [torch.ones(1, HEADS, LONG, DIM, device=device, dtype=kind) for _ in range(16)]
+    new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
+
+    def join() -> None:
+        for layer in layers:
+            torch.cat([layer, new], dim=-2)
+
+    return _median(join, sync) / (2 * sum(layer.nbytes for layer in layers))
+
+
+def _median(call: Callable[[], Any], sync: Callable[[], None], calls: int = 5) -> float:
+    """Seconds of the median call, after one to warm up."""
+    found = []
+    for _ in range(calls + 1):
+        sync()
+        start = time.perf_counter()
+        call()
+        sync()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[1:])
