@@ -1,5 +1,6 @@
 """The predicted curve: the work counted, each kind at its pace; and a prediction that has seen the run is refused."""
 
+import dataclasses
 import itertools
 import json
 
@@ -112,12 +113,14 @@ def measured():
 def test_measured_paces(measured):
     assert len(measured.streamed) == len(measured.resident) == len(measured.rows)
     assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
-    assert measured.start > 0 and measured.activation > 0
+    assert measured.start == 0 and measured.activation > 0, "starts are measured for each model"
     assert measured.streamed[-1] > 3 * measured.streamed[0], "hundreds of rows compute, one reads"
     assert Paces.from_dict(json.loads(json.dumps(measured.to_dict()))) == measured
 
 
 def test_the_rates_of_estimates_follow_from_them(measured):
+    measured = dataclasses.replace(measured, start=4e-6)
+    assert measured.rates.launch == 2e-6
     assert measured.rates.read == 4 / measured.streamed[0]
     assert measured.rates.flops == pytest.approx(128 / measured.product(64, 1))
 
@@ -127,6 +130,31 @@ def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
     found = pacing.measure_paces("cpu", "float32", "eager", None)
     assert (len(found.rows), len(found.streamed), found.activation) == (1, 1, 0.0)
     assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
+
+
+def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
+    for name in ("tiny-gpt2", "tiny-qwen3", "tiny-gemma3"):
+        model = load(name).model
+        twin = pacing._narrow(model.config)
+        assert type(twin) is type(model) and twin.config.get_text_config().hidden_size == 16
+        assert pacing.count_operations(twin) == pacing.count_operations(model)
+        assert sum(p.numel() for p in twin.parameters()) < 100_000
+    found = pacing.paces_of(load("tiny-gpt2"))
+    assert 0 < found.start < 1e-3 and pacing.paces_of(load("tiny-gpt2")) == found
+
+
+def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(load, monkeypatch):
+    made = pacing.AutoModelForCausalLM.from_config
+
+    def refusing(config, **settings):
+        if config.model_type != "llama":
+            raise ValueError("too narrow")
+        return made(config, **settings)
+
+    monkeypatch.setattr(pacing.AutoModelForCausalLM, "from_config", refusing)
+    twin = pacing._narrow(load("tiny-gpt2").model.config)
+    assert twin.config.model_type == "llama"
+    assert twin.config.num_hidden_layers == load("tiny-gpt2").model.config.n_layer
 
 
 def test_operations_are_counted_on_the_model_and_change_nothing_in_it(load):

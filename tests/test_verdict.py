@@ -111,6 +111,17 @@ def test_an_estimate_that_does_not_fit_the_measurement_is_called_a_guess():
     assert "far apart" in verdict(document)["sentence"] and "guess" in verdict(document)["sentence"]
 
 
+def test_how_far_off_the_prediction_was_is_said():
+    document = made()
+    assert verdict(document)["prediction"] is None
+    document["runs"][0] |= {"prediction_error": 0.073, "prediction_bias": -0.07}
+    document["runs"][1] |= {"prediction_error": 0.04, "prediction_bias": 0.04}
+    found = verdict(document)
+    assert "without the cache 7.3% off in the median step (the steps took longer than predicted)" in found["prediction"]
+    assert "with the cache 4.0% off in the median step (the steps took less time than predicted)" in found["prediction"]
+    assert entry(found, "cached")["prediction_bias"] == 0.04
+
+
 LEVEL = {"cached": curve((4e-3, 1e-7)), "uncached": curve((4e-3, 1e-6, 1e-10), seed=2)}
 
 

@@ -1,5 +1,6 @@
 """Runs held against one another: names, ratios, spread, and what was not the same work."""
 
+import dataclasses
 from datetime import UTC, datetime
 
 import pytest
@@ -54,6 +55,15 @@ def test_other_work_is_told_in_words():
 
 def curve(name, seconds, prompt=8):
     return Curve(name, tuple(seconds), tuple(seconds), tuple(seconds), tuple(range(len(seconds))), prompt)
+
+
+def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():
+    plain = curve("a", [4, 2, 2])
+    figure = overlay([dataclasses.replace(plain, predicted_s=(0.003, 0.002, 0.001))])
+    added = [trace for trace in figure.data if trace.line.dash == "dash"]
+    assert [list(trace.y) for trace in added] == [[3.0, 2.0, 1.0]]
+    assert added[0].line.width < 2 and added[0].legendgroup == "0" and not added[0].showlegend
+    assert len(figure.data) == len(overlay([plain]).data) + 1
 
 
 def test_the_overlay_lines_up_by_step_or_by_position():
