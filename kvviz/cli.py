@@ -18,11 +18,13 @@ from kvviz.ceilings import ceilings_text
 from kvviz.cost import document as cost_document
 from kvviz.cost import text as cost_text
 from kvviz.errors import KvvizError
-from kvviz.headless import Halted, alone, asked_for, carry_out, ceilings_here, open_journal, settle
+from kvviz.headless import Halted, alone, asked_for, carry_out, ceilings_here, open_journal, roofline_here, settle
 from kvviz.hubconfig import fetch_config
+from kvviz.looks import RoofSpec
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.records import ComparisonSpec, Sampling, new_id
+from kvviz.roofline import text as roofline_text
 from kvviz.shape import read_shape
 from kvviz.sources import Source, beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
@@ -504,6 +506,27 @@ def ceilings(
         _print_json(found.to_dict())
     else:
         typer.echo(ceilings_text(found))
+
+
+@app.command()
+def roofline(
+    model: ModelArgument,
+    weights: Annotated[str, typer.Option(help="auto, bundled, random, hub or local.")] = "auto",
+    tokens: Annotated[int, typer.Option(help="The longest prompt and context; shorter ones are measured too.")] = 512,
+    batch: Annotated[int, typer.Option(help="The most sequences decoded together; fewer are measured too.")] = 16,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prefills and decode steps on this device's measured roofline, and where a step's time goes."""
+    with ExitStack() as stack:
+        spec = RoofSpec(_model_argument(model, stack), weights, tokens, batch, dtype, device)
+        found = roofline_here(spec, patient=not no_wait)
+    if as_json:
+        _print_json(found)
+    else:
+        typer.echo(roofline_text(found))
 
 
 app.command("pull")(classroom.pull)

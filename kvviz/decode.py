@@ -7,6 +7,7 @@ import torch
 
 from kvviz.errors import KvvizError
 from kvviz.modes import mode_named
+from kvviz.ranges import ranged
 from kvviz.records import Sampling, Step
 
 Choose = Callable[[Any, int], Any]
@@ -62,7 +63,7 @@ def decode(
     Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait. The mode
     is opened at once, not at the first step, whose time is the prefill's.
     """
-    return _steps(mode_named(mode).open(model), prompt_ids, mode, new_tokens, choose)
+    return ranged(_steps(mode_named(mode).open(model), prompt_ids, mode, new_tokens, choose), mode)
 
 
 def _steps(forward: Any, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:

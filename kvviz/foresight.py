@@ -9,14 +9,16 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
+from kvviz.cost import estimated
 from kvviz.errors import KvvizError
-from kvviz.looks import LookSpec
+from kvviz.looks import LookSpec, RoofSpec
 from kvviz.plan import each_pass
 from kvviz.records import ComparisonSpec
+from kvviz.roofline import foreseen
 from kvviz.sources import find_source
 from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
-Spec = ComparisonSpec | SweepSpec | LookSpec
+Spec = ComparisonSpec | SweepSpec | LookSpec | RoofSpec
 Device = Mapping[str, Any]
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
@@ -50,6 +52,10 @@ class Course:
         if isinstance(self._spec, LookSpec):
             return  # noting every line is what takes the time, and no rate tells of that: see `expect`
         source = find_source(self._spec.model, self._spec.weights)
+        if isinstance(self._spec, RoofSpec):
+            shape = estimated(source.config)
+            self.whole = shape and foreseen(shape, self._spec, device["rates"])
+            return
         if source.params is not None and source.spec is not None:
             self._passes = each_pass(source, self._spec, device)
             self.whole = sum(self._passes.values()) * (self._spec.warmup + self._spec.repeats)

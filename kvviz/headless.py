@@ -18,6 +18,7 @@ from kvviz.ceilings import Ceilings, keep, kept_for
 from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
+from kvviz.looks import RoofSpec
 from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
 
 Record = dict[str, Any]
@@ -102,6 +103,29 @@ def ceilings_here(name: str, *, refresh: bool, patient: bool = True) -> Ceilings
         found = gauge(device)
     keep(found)
     return found
+
+
+def roofline_here(spec: RoofSpec, *, patient: bool = True) -> Record:
+    """The document of `kvviz roofline`, measured in this process; a line a forward goes to standard error.
+
+    Raises KvvizError where it can't be done, Halted when a signal ends it.
+    """
+    settle()
+
+    from kvviz.engine import Engine
+    from kvviz.proof import Stopped
+    from kvviz.roofing import roofline
+
+    with alone("kvviz roofline", patient), told_to_stop() as told:
+        try:
+            for record in roofline(spec, Engine().get(spec.work()), should_stop=lambda: bool(told)):
+                if record["t"] == "point":
+                    where = f"{record['phase']} at {record['tokens']:,} tokens x {record['batch']}"
+                    say = f"kvviz: {record['done']} of {record['of']}, {where}: {record['s'] * 1e3:,.3g} ms"
+                    print(say, file=sys.stderr, flush=True)
+        except Stopped:
+            raise Halted(told[0], "the roofline was stopped; nothing of it is kept") from None
+    return record["document"]
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

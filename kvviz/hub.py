@@ -17,7 +17,7 @@ from kvviz.errors import KvvizError
 from kvviz.foresight import Experience
 from kvviz.limits import check_comparison, check_sweep
 from kvviz.logs import event
-from kvviz.looks import LookSpec
+from kvviz.looks import LookSpec, RoofSpec
 from kvviz.modes import check_modes, mode_named
 from kvviz.ownership import NOBODY, mark_of, may_change
 from kvviz.queueing import FairQueue
@@ -123,19 +123,28 @@ class Hub:
         find_sources(spec)
         return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
 
-    def submit_look(self, spec: LookSpec, owner: str = "") -> str:
-        """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it."""
+    def submit_look(self, spec: LookSpec | RoofSpec, owner: str = "", *, again: bool = False) -> str:
+        """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it.
+
+        With `again` one that is there does not: what is measured may have been disturbed.
+        """
         if spec.model:
             check_modes(spec.modes, find_source(spec.model, spec.weights).config)
             check_comparison(spec.work(), self.limits)
         with self._lock:
-            same = (work for work in reversed(self._works.values()) if work.spec == spec)
-            found = next((work for work in same if work.active or work.state == "done"), None)
-            if found is not None:
+            found = self.same_look(spec)
+            if found is not None and (found.active or not again):
                 return found.id
             work = Work(new_id(), spec, kind="look", made_by=mark_of(owner))
-            work.course.expect(self._looks.usual)
+            if isinstance(spec, LookSpec):  # the others are estimated
+                work.course.expect(self._looks.usual)
             return self._wait_in_line(work)
+
+    def same_look(self, spec: LookSpec | RoofSpec) -> Work | None:
+        """The newest look of the same kind at the same that waits, is under way or is there."""
+        with self._lock:
+            same = (work for work in reversed(self._works.values()) if work.spec == spec)
+            return next((work for work in same if work.active or work.state == "done"), None)
 
     def _wait_in_line(self, work: Work) -> str:
         with self._lock:
@@ -350,7 +359,7 @@ class Hub:
         if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
             self._experience.note(work.course.whole, work.course.took(self._clock()))
-        if state == "done" and work.kind == "look":
+        if state == "done" and isinstance(work.spec, LookSpec):
             took = work.course.took(self._clock())
             self._looks.note(took, took)
         self._end(work, state, message)

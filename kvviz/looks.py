@@ -1,4 +1,4 @@
-"""A look inside: what a viewer asks to see of one attention layer, of a mistake really made, of the first steps.
+"""A look inside: one attention layer, a mistake really made, the first steps, or a model's points on the roofline.
 
 Standard library only.
 """
@@ -14,6 +14,10 @@ from kvviz.scratch.pitfalls import pitfall_named
 KINDS = ("anatomy", "mistake", "first-steps")
 MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
 MOST_PROMPT = 48  # tokens
+ROOF = "roofline"
+SHORTEST = 16  # tokens: where the ladder of lengths begins
+SHORT = 32  # tokens of the shorter context that is decoded in growing batches
+REACH = 8  # positions beyond the longest context that timed steps come to
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,73 @@ class LookSpec:
         if unknown := set(data) - {f.name for f in fields(cls)}:
             raise KvvizError(f"a look has no field {', '.join(sorted(unknown))}")
         return cls(**data)
+
+
+@dataclass(frozen=True)
+class RoofSpec:
+    """Prefills and decode steps of one model, timed from SHORTEST to `tokens` tokens and up to `batch` sequences."""
+
+    model: str
+    weights: str = "auto"
+    tokens: int = 512
+    batch: int = 16
+    dtype: str = "float32"
+    device: str = "auto"
+    kind: str = ROOF
+
+    def __post_init__(self) -> None:
+        if self.kind != ROOF:
+            raise KvvizError(f"a look of this form is {ROOF!r}, not {self.kind!r}")
+        whole = isinstance(self.tokens, int) and not isinstance(self.tokens, bool)
+        if not whole or self.tokens < 2 * SHORT:
+            raise KvvizError(f"tokens is {self.tokens!r}; it is a whole number of at least {2 * SHORT}")
+        self.work()  # checks the rest
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How it is decoded."""
+        return ("cached",)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of the prompts, and of the contexts of single sequences: doubling, the longest as asked."""
+        return _doubling(SHORTEST, self.tokens)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Sequences that are decoded together: doubling, the most as asked."""
+        return _doubling(1, self.batch)
+
+    def work(self) -> ComparisonSpec:
+        """The longest decode as a comparison, for whoever loads its model and looks whether it fits."""
+        return ComparisonSpec(
+            model=self.model,
+            weights=self.weights,
+            prompt_tokens=self.tokens,
+            new_tokens=REACH,
+            batch=self.batch,
+            dtype=self.dtype,
+            device=self.device,
+            modes=self.modes,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `look_of` reads them back."""
+        return asdict(self)
+
+
+def _doubling(first: int, last: int) -> tuple[int, ...]:
+    found = []
+    while first < last:
+        found.append(first)
+        first *= 2
+    return (*found, last)
+
+
+def look_of(data: Mapping[str, Any]) -> LookSpec | RoofSpec:
+    """Whichever look `to_dict` has written. Raises KvvizError as `LookSpec.from_dict` does."""
+    if data.get("kind") != ROOF:
+        return LookSpec.from_dict(data)
+    if unknown := set(data) - {f.name for f in fields(RoofSpec)}:
+        raise KvvizError(f"a look at the roofline has no field {', '.join(sorted(unknown))}")
+    return RoofSpec(**data)

@@ -31,7 +31,10 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator: its memory (bytes; `memory_note` says how that was read) and its advertised bandwidth."""
+    """One accelerator: its memory (bytes; `memory_note` says how that was read) and its advertised bandwidth.
+
+    `flops_per_s`: advertised peaks by dtype, dense, float32 without TF32; without those whose source was not found.
+    """
 
     id: str
     title: str
@@ -40,6 +43,9 @@ class Accelerator:
     memory_note: str
     bandwidth_bytes_per_s: int | None
     source: str
+    flops_per_s: dict[str, int]
+    flops_source: str | None
+    flops_note: str
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,11 @@ from kvviz.gauging import known_rates
 from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
-from kvviz.looks import LookSpec
+from kvviz.looks import RoofSpec, look_of
 from kvviz.models import Loaded
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
+from kvviz.roofing import roofline
 from kvviz.settings import settings
 from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
@@ -160,9 +161,12 @@ class Worker:
         yield from perform(work, loaded, comparison_id=job.id, should_stop=job.should_stop)
 
     def _look(self, job: Job) -> Iterator[dict[str, Any]]:
-        spec = LookSpec.from_dict(job.spec)
+        spec = look_of(job.spec)
         yield {"t": "loading"}
         job.check()
+        if isinstance(spec, RoofSpec):
+            yield from roofline(spec, self._load(job, spec.work()), job.should_stop)
+            return
         if spec.kind == "first-steps":
             yield from first_steps(pick_device())
             return

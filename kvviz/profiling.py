@@ -1,0 +1,134 @@
+"""Where the time of a forward goes, by kind of work, as torch.profiler sees it.
+
+What an operation counts for follows from its name and from the scopes around it: attention modules, rotary embeddings
+and the cache's update are marked while a profile is taken, and nothing is left behind. The profiler slows what it
+watches: its seconds show shares, not speeds.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+
+CLASSES = ("weights", "attention", "cache", "other", "gaps")
+STEP, ATTENTION, ROTARY, CACHE = (f"kvviz::{name}" for name in ("step", "attention", "rotary", "cache"))
+_MODULES = {ATTENTION: re.compile(r"(Attention|Attn|Mixer|DeltaNet|SSM)\d*D?$"), ROTARY: re.compile("Rotary")}
+_WEIGHTS = {"aten::linear", "aten::addmm", "aten::mm", "aten::conv1d", "aten::_grouped_mm", "aten::mv"}
+_PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's own, where it is not fused
+_ATTENTION = {"aten::scaled_dot_product_attention", "aten::softmax"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation that Python started: its name, the scopes around it from the innermost, its seconds."""
+
+    name: str
+    scopes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profiled forward: seconds from its beginning to its end, and how they divide; `classes` sums to them.
+
+    `gaps` is the time in which no operation ran: Python and the framework between them; on CUDA, in which no kernel ran.
+    """
+
+    wall: float
+    classes: dict[str, float]
+    operations: int
+
+
+def class_of(name: str, scopes: Sequence[str]) -> str:
+    """The kind of work that an operation is."""
+    if CACHE in scopes:
+        return "cache"
+    if name in _WEIGHTS:
+        return "weights"
+    if name in _ATTENTION or (name in _PRODUCTS and ATTENTION in scopes):
+        return "attention"
+    return "weights" if name in _PRODUCTS and ROTARY not in scopes else "other"
+
+
+def divided(operations: Sequence[Operation], wall: float) -> dict[str, float]:
+    """Seconds by class; what the operations leave of the wall time is the gaps."""
+    found = dict.fromkeys(CLASSES, 0.0)
+    for one in operations:
+        found[class_of(one.name, one.scopes)] += one.seconds
+    busy = sum(found.values())
+    if busy > wall:  # the profiler rounds to a nanosecond or so
+        found = {name: seconds * wall / busy for name, seconds in found.items()}
+    return {**found, "gaps": max(0.0, wall - busy)}
+
+
+def profile(model: Any, calls: Sequence[Callable[[], Any]], device: str, sync: Callable[[], None]) -> Profile:
+    """Profile some calls, each one forward, and take the one whose wall time is in the middle."""
+    on_cuda = device.startswith("cuda")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    with scopes(model), torch.profiler.profile(activities=activities) as watching:
+        for call in calls:
+            with record_function(STEP):
+                call()
+                sync()
+    steps = [event for event in watching.events() if event.name == STEP and event.device_type.name == "CPU"]
+    steps.sort(key=lambda event: event.time_range.elapsed_us())
+    step = steps[len(steps) // 2]
+    wall = step.time_range.elapsed_us() / 1e6
+    found = list(_operations(step, (), on_cuda))
+    return Profile(wall, divided(found, wall), len(found))
+
+
+def _operations(event: Any, around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
+    """The outermost operations below an event; a scope is no operation."""
+    for child in event.cpu_children:
+        if child.name.startswith("kvviz::"):
+            yield from _operations(child, (child.name, *around), on_cuda)
+        elif child.name.startswith("cuda"):
+            continue  # the driver's own calls: waiting for the device is no work of its
+        else:
+            micros = child.device_time_total if on_cuda else child.time_range.elapsed_us()
+            yield Operation(child.name, around, micros / 1e6)
+
+
+@contextmanager
+def scopes(model: Any) -> Iterator[None]:
+    """Mark attention modules, rotary embeddings and the cache's update while the block runs."""
+    from transformers.cache_utils import Cache
+
+    with ExitStack() as stack:
+        for module in model.modules():
+            for scope, pattern in _MODULES.items():
+                if pattern.search(type(module).__name__):
+                    for handle in _marked(module, scope):
+                        stack.callback(handle.remove)
+        for name in ("update", "update_conv_state", "update_recurrent_state"):
+            if hasattr(Cache, name):
+                original = getattr(Cache, name)
+                setattr(Cache, name, _scoped(original))
+                stack.callback(setattr, Cache, name, original)
+        yield
+
+
+def _marked(module: Any, scope: str) -> tuple[Any, Any]:
+    open_: list[record_function] = []
+
+    def enter(*_: Any) -> None:
+        open_.append(record_function(scope))
+        open_[-1].__enter__()
+
+    def leave(*_: Any) -> None:
+        open_.pop().__exit__(None, None, None)
+
+    return module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)
+
+
+def _scoped(method: Callable[..., Any]) -> Callable[..., Any]:
+    def update(*args: Any, **kwargs: Any) -> Any:
+        with record_function(CACHE):
+            return method(*args, **kwargs)
+
+    return update

@@ -1,0 +1,302 @@
+"""Forwards on a device's roofline: FLOPs per byte, the roof, what a forward reaches of it and what bounds it.
+
+Standard library only; `kvviz.roofing` measures. A roof is as high as the products can be fed: min(F, B x intensity),
+with F (FLOP/s) of the fastest matrix product and B (B/s) of a plain read.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.blocks import Attention, Forward
+from kvviz.catalog import Accelerator
+from kvviz.ceilings import Ceilings
+from kvviz.cost import cached_step, moved, prefill, total_flops
+from kvviz.errors import KvvizError
+from kvviz.looks import SHORT, RoofSpec
+from kvviz.precision import precision
+from kvviz.shape import Shape
+
+PREFILL, DECODE = "prefill", "decode"
+MOST_BATCH = 2**20
+BOUNDS = {
+    "memory": "**memory-bound**, reading is its largest part",
+    "compute": "**compute-bound**, arithmetic is its largest part",
+    "launch": "**launch-bound**, starting its operations is its largest part",
+    "between": "**below both ceilings**, its operations are too small, or of kinds that reach neither",
+}
+WARMUP = 3  # untimed steps, or prefills, before those that are timed
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Two ceilings: B/s of reading, FLOP/s of computing."""
+
+    read: float
+    flops: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOP/B from which on arithmetic is the lower ceiling."""
+        return self.flops / self.read
+
+    def at(self, intensity: float) -> float:
+        """The most FLOP/s at so many FLOPs per byte."""
+        return min(self.flops, self.read * intensity)
+
+
+def roof_of(found: Ceilings, dtype: str) -> Roof:
+    """The roof that a device was measured to have. Raises KvvizError for a dtype that it was not measured in."""
+    if dtype not in found.matrix_rate:
+        known = ", ".join(found.matrix_rate) or "none"
+        raise KvvizError(f"no matrix product in {dtype} was measured on this device; measured are {known}")
+    return Roof(found.read_bandwidth, found.matrix_rate[dtype])
+
+
+def row_roof(found: Ceilings, dtype: str) -> Roof:
+    """The same with what the library's one-row product reads; the plain read where that was not measured."""
+    roof = roof_of(found, dtype)
+    return Roof(found.row_product.get(dtype, roof.read), roof.flops)
+
+
+def advertised(row: Accelerator, dtype: str) -> Roof | None:
+    """An accelerator's roof by its data sheet; None where that does not tell of the dtype."""
+    flops = row.flops_per_s.get(dtype)
+    return Roof(row.bandwidth_bytes_per_s, flops) if flops and row.bandwidth_bytes_per_s else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """One forward of the ladder: a prefill of `tokens`, or the decode step that makes the context `tokens` long."""
+
+    phase: str
+    tokens: int
+    batch: int = 1
+
+    def forward(self, shape: Shape) -> Forward:
+        """As the cost model knows it."""
+        return (prefill if self.phase == PREFILL else cached_step)(shape, self.tokens, self.batch)
+
+
+def places(spec: RoofSpec) -> tuple[Place, ...]:
+    """All forwards that are timed: prefills, steps at growing contexts, steps of growing batches at two contexts."""
+    single = [Place(phase, tokens) for phase in (PREFILL, DECODE) for tokens in spec.lengths]
+    wide = [Place(DECODE, tokens, batch) for tokens in (SHORT, spec.tokens) for batch in spec.batches[1:]]
+    return (*single, *wide)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a forward does and moves: FLOPs, and bytes of weights, of cache (read and written), of activations.
+
+    Attention's scores are not among the activations: a fused kernel keeps them on the chip.
+    """
+
+    flops: int
+    weights: int
+    cache: int
+    activations: int
+
+    @property
+    def bytes(self) -> int:
+        """The sum of the three."""
+        return self.weights + self.cache + self.activations
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes
+
+    def least(self, roof: Roof) -> float:
+        """Seconds under a roof: reading or computing, whichever takes longer."""
+        return max(self.bytes / roof.read, self.flops / roof.flops)
+
+
+def work_of(shape: Shape, place: Place, dtype: str) -> Work:
+    """A forward's work by the cost model, every byte counted as often as it has to come from memory: once."""
+    forward = place.forward(shape)
+    found = moved(shape, forward, dtype)
+    kinds = ((block, count) for block, count in shape.counts.items() if isinstance(block, Attention))
+    scores = sum(2 * count * forward.batch * b.heads * forward.new * b.keys(forward) for b, count in kinds)
+    return Work(
+        flops=total_flops(shape, forward),
+        weights=found.weights,
+        cache=found.cache_read + found.cache_written,
+        activations=found.activations - scores * precision(dtype).state_bytes,
+    )
+
+
+def repeats(place: Place, least: float) -> int:
+    """How often a forward is timed, by the least it can take (seconds); odd, so that one lies in the middle."""
+    if place.phase == DECODE:
+        return 15 if least < 0.02 else 5
+    return 9 if least < 0.02 else 5 if least < 0.2 else 3
+
+
+def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, float], count: int) -> dict[str, Any]:
+    """A forward as JSON values: its work and its seconds (quartiles and median of `count` repeats)."""
+    work, (low, middle, high) = work_of(shape, place, dtype), timed
+    return {
+        "phase": place.phase,
+        "tokens": place.tokens,
+        "batch": place.batch,
+        "flops": work.flops,
+        "bytes": work.bytes,
+        "weight_bytes": work.weights,
+        "cache_bytes": work.cache,
+        "activation_bytes": work.activations,
+        "intensity": work.intensity,
+        "repeats": count,
+        "s": middle,
+        "s_q1": low,
+        "s_q3": high,
+        "flops_per_s": work.flops / middle,
+        "tokens_per_s": place.batch * (place.tokens if place.phase == PREFILL else 1) / middle,
+    }
+
+
+def judged(
+    points: Sequence[Mapping[str, Any]], roof: Roof, row: Roof, profiles: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The points with what they reach of the roof (`roof_share`) and of the row line (`row_share`), and their parts:
+
+    reading at the rate of the row line or computing, whichever takes longer (`ceiling_s`), starting operations
+    (`starting_s`), and the rest. `bound` names the largest.
+    """
+    starting = starting_seconds(points, profiles)
+    return [{**p, **_shares(p, roof, row), "bound": _bound(p, row, starting)} for p in points]
+
+
+def starting_seconds(points: Sequence[Mapping[str, Any]], profiles: Sequence[Mapping[str, Any]]) -> float:
+    """The most that starting a forward's operations can take: the shortest forward that was measured took no longer,
+
+    nor did the profiled decode step spend longer between its operations.
+    """
+    between = [p["classes"]["gaps"] for p in profiles if p["forward"] == DECODE]
+    return min([*between, *(p["s"] for p in points)])
+
+
+def _shares(p: Mapping[str, Any], roof: Roof, row: Roof) -> dict[str, float]:
+    return {f"{name}_share": _least(p, one) / p["s"] for name, one in (("roof", roof), ("row", row))}
+
+
+def _least(p: Mapping[str, Any], roof: Roof) -> float:
+    return max(p["bytes"] / roof.read, p["flops"] / roof.flops)
+
+
+def _bound(p: Mapping[str, Any], row: Roof, starting: float) -> str:
+    least = _least(p, row)
+    side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
+    parts = {side: least, "launch": starting, "between": p["s"] - least - starting}
+    return max(parts, key=parts.__getitem__)
+
+
+def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
+    """The smallest batch whose caches a decode step at that context reads more bytes of than of weights.
+
+    None where no batch does: a state of constant size beside weights, or experts, of which more are read as well.
+    """
+
+    def heavier(batch: int) -> bool:
+        found = moved(shape, cached_step(shape, tokens, batch), dtype)
+        return found.cache_read > found.weights
+
+    return bisect_left(range(MOST_BATCH), True, lo=1, key=heavier) if heavier(MOST_BATCH) else None
+
+
+def weighed(shape: Shape, spec: RoofSpec) -> list[dict[str, Any]]:
+    """A row a context: bytes of weights and of one sequence's cache that a step reads, and the batch that outweighs."""
+    rows = []
+    for tokens in spec.lengths:
+        found = moved(shape, cached_step(shape, tokens), spec.dtype)
+        batch = outweighs(shape, tokens, spec.dtype)
+        rows.append({"tokens": tokens, "weight_bytes": found.weights, "cache_bytes": found.cache_read, "batch": batch})
+    return rows
+
+
+def foreseen(shape: Shape, spec: RoofSpec, rates: Mapping[str, float]) -> float:
+    """Seconds that the whole ladder will take, by estimate: every pass at the device's measured rates.
+
+    The prefills that fill a decode's cache are among them; twice as much again for what neither rate tells of, and
+    some seconds for the ceilings and the profiles.
+    """
+    roof = Roof(rates["read"], rates["flops"])
+    total = 0.0
+    for place in places(spec):
+        least = work_of(shape, place, spec.dtype).least(roof)
+        total += (WARMUP + repeats(place, least)) * least
+        if place.phase == DECODE:
+            total += work_of(shape, Place(PREFILL, place.tokens), spec.dtype).least(roof)
+    return 3 * total + 6.0
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """What the points of a document say, in a few sentences with their figures (Markdown)."""
+    points, roof = found["points"], Roof(**found["roof"])
+    steps = [p for p in points if p["phase"] == DECODE]
+    single = sorted((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
+    whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
+    said = [
+        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward waits for memory, right of it for "
+        "arithmetic.",
+        f"A **decode step** of one sequence does {_range(p['intensity'] for p in single)} FLOP/B at any context. At "
+        f"{single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "
+        f"{BOUNDS[single[-1]['bound']]}.",
+        f"The **prefill** of {whole['tokens']:,} tokens does {whole['intensity']:.3g} FLOP/B and reaches "
+        f"{whole['roof_share']:.0%} of the roof: {BOUNDS[whole['bound']]}.",
+    ]
+    return [*said, *_small(found, single[-1]), *_batches(steps)]
+
+
+def _range(values: Iterable[float]) -> str:
+    ordered = sorted(values)
+    low, high = f"{ordered[0]:.2g}", f"{ordered[-1]:.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """Of a model that is launch-bound, or that the processor's cache holds: the figures that show it."""
+    said = []
+    profiled = next((p for p in found["profiles"] if p["forward"] == DECODE), None)
+    if profiled and step["bound"] == "launch":
+        count, least = profiled["operations"], found["launch"]
+        said.append(
+            f"This step starts **{count:,} operations** in {step['s'] * 1e3:.3g} ms, one every "
+            f"{step['s'] / count * 1e6:.2g} µs. The least that any takes here is {least * 1e6:.2g} µs, and Python has "
+            "to reach each: a larger model or a larger batch gives them more to do meanwhile."
+        )
+    weights, fast = step["weight_bytes"], found["fast_memory_bytes"]
+    if fast and weights <= fast:
+        said.append(
+            f"Its weights, {weights / 1e6:,.3g} MB, fit into the chip's own cache of {fast / 1e6:,.3g} MB: they need "
+            "not come from memory at every step, so the slanted roof is no limit here."
+        )
+    return said
+
+
+def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    said = []
+    for tokens in sorted({p["tokens"] for p in steps if p["batch"] > 1}):
+        row = sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
+        gain = row[-1]["tokens_per_s"] / row[0]["tokens_per_s"]
+        said.append(
+            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {gain:.3g} times the tokens per second "
+            f"of one; the intensity goes from {row[0]['intensity']:.2g} to {row[-1]['intensity']:.2g} FLOP/B."
+        )
+    return said
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """A document as a table and its sentences."""
+    lines = [f"{found['title']}, {found['dtype']}, on {found['environment']['device_name']}"]
+    lines.append(f"{'':<8}{'tokens':>8}{'batch':>6}{'ms':>11}{'FLOP/B':>9}{'GFLOP/s':>10}{'of roof':>9}  bound")
+    for p in found["points"]:
+        lines.append(
+            f"{p['phase']:<8}{p['tokens']:>8,}{p['batch']:>6}{p['s'] * 1e3:>11,.3f}{p['intensity']:>9.3g}"
+            f"{p['flops_per_s'] / 1e9:>10,.3g}{p['roof_share']:>9.0%}  {p['bound']}"
+        )
+    for row in found["profiles"]:
+        shares = ", ".join(f"{name} {s / row['wall_s']:.0%}" for name, s in row["classes"].items())
+        lines.append(f"{row['forward']} at {row['tokens']:,} tokens, {row['wall_s'] * 1e3:.3g} ms profiled: {shares}")
+    return "\n".join([*lines, *(line.replace("**", "") for line in found["sentences"])])
