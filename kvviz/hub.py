@@ -23,6 +23,7 @@ from kvviz.ownership import NOBODY, mark_of, may_change
 from kvviz.queueing import FairQueue
 from kvviz.records import ComparisonSpec, new_id
 from kvviz.report import headline
+from kvviz.roofline import countable
 from kvviz.settings import Limits, settings
 from kvviz.sources import find_source
 from kvviz.sweeps import SweepSpec, find_sources, lasting
@@ -129,7 +130,10 @@ class Hub:
         With `again` one that is there does not: what is measured may have been disturbed.
         """
         if spec.model:
-            check_modes(spec.modes, find_source(spec.model, spec.weights).config)
+            source = find_source(spec.model, spec.weights)
+            check_modes(spec.modes, source.config)
+            if isinstance(spec, RoofSpec) and source.config is not None:
+                countable(source.config, source.title)
             check_comparison(spec.work(), self.limits)
         with self._lock:
             found = self.same_look(spec)

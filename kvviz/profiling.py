@@ -35,7 +35,7 @@ class Operation:
 class Profile:
     """A profiled forward: seconds from its beginning to its end, and how they divide; `classes` sums to them.
 
-    `gaps` is the time in which no operation ran: Python and the framework between them; on CUDA, in which no kernel ran.
+    `gaps` is the time in which no operation ran: Python and the framework between them. On CUDA: no kernel.
     """
 
     wall: float

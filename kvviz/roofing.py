@@ -24,6 +24,7 @@ from kvviz.roofline import (
     PREFILL,
     WARMUP,
     Place,
+    countable,
     judged,
     places,
     point,
@@ -35,7 +36,6 @@ from kvviz.roofline import (
     weighed,
     work_of,
 )
-from kvviz.shape import Shape, read_shape
 
 log = logging.getLogger("kvviz.roofing")
 
@@ -49,7 +49,7 @@ def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) 
 
     Raises KvvizError for a model that can't be counted or has too few positions, Stopped when told to.
     """
-    shape = read_shape(loaded.source.config or {}, name=loaded.source.model)
+    shape = countable(loaded.source.config, loaded.source.model)
     check_context(loaded.spec.context, spec.tokens, REACH)
     env = environment(loaded.model, loaded.device, loaded.dtype)
     about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}

@@ -16,7 +16,7 @@ from kvviz.cost import cached_step, moved, prefill, total_flops
 from kvviz.errors import KvvizError
 from kvviz.looks import SHORT, RoofSpec
 from kvviz.precision import precision
-from kvviz.shape import Shape
+from kvviz.shape import Shape, read_shape
 
 PREFILL, DECODE = "prefill", "decode"
 MOST_BATCH = 2**20
@@ -64,6 +64,14 @@ def advertised(row: Accelerator, dtype: str) -> Roof | None:
     """An accelerator's roof by its data sheet; None where that does not tell of the dtype."""
     flops = row.flops_per_s.get(dtype)
     return Roof(row.bandwidth_bytes_per_s, flops) if flops and row.bandwidth_bytes_per_s else None
+
+
+def countable(config: Mapping[str, Any] | None, name: str = "") -> Shape:
+    """The shape of a model whose forwards can be timed and counted. Raises KvvizError for others."""
+    shape = read_shape(config or {}, name=name)
+    if shape.spec.crossing:
+        raise KvvizError(f"{name or 'this model'} reads its text with an encoder; the roofline is of decoders alone")
+    return shape
 
 
 @dataclass(frozen=True)
@@ -281,8 +289,8 @@ def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:
         row = sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
         gain = row[-1]["tokens_per_s"] / row[0]["tokens_per_s"]
         said.append(
-            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {gain:.3g} times the tokens per second "
-            f"of one; the intensity goes from {row[0]['intensity']:.2g} to {row[-1]['intensity']:.2g} FLOP/B."
+            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {gain:.3g} times the tokens "
+            f"per second of one; the FLOP/B go from {row[0]['intensity']:.2g} to {row[-1]['intensity']:.2g}."
         )
     return said
 

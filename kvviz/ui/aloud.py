@@ -70,6 +70,14 @@ ALOUD = {
         trade_off="The cache trades arithmetic for memory traffic: a decode step is mostly reading, so sequences share "
         "one reading of the weights in a batch, until their caches fill the memory.",
     ),
+    "roofline": Aloud(
+        state="The state decides the bytes: a decode step reads every weight and the whole cache for one token of each "
+        "sequence, and does about one multiply-add for each number read.",
+        axis="A longer prompt moves a prefill to more FLOPs per byte, a larger batch moves a decode step there, and a "
+        "longer context hardly moves it, because the cache grows along with the work done on it.",
+        trade_off="The cache moves a step from arithmetic to memory traffic; a batch buys some of the arithmetic back, "
+        "until the caches of all sequences are more bytes than the weights they share.",
+    ),
 }
 
 

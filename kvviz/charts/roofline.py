@@ -1,0 +1,222 @@
+"""Figures of the roofline page: a document's points and profiles in, Plotly figures out."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from kvviz.charts import as_text
+from kvviz.charts.cost import figure_of
+from kvviz.looks import SHORT
+from kvviz.roofline import DECODE, PREFILL, Roof
+
+COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
+MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
+ROOF, SHEET = "#8A94A0", "#9A4B7D"
+CLASSES = {
+    "weights": ("products with the weights", "#0072B2"),
+    "attention": ("attention", "#D55E00"),
+    "cache": ("cache update", "#E69F00"),
+    "other": ("norms, activations, sampling …", "#56B4E9"),
+    "gaps": ("between operations", "#8A94A0"),
+}
+FORWARDS = {"prefill": "prefill", "decode": "decode step", "uncached step": "step without<br>the cache"}
+Points = Sequence[Mapping[str, Any]]
+
+
+def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
+    """The points in the four rows in which they move: longer prompts, longer contexts, batches at either context."""
+    steps = [p for p in points if p["phase"] == DECODE]
+    longest = max(p["tokens"] for p in steps)
+    found = {
+        "prefill": [p for p in points if p["phase"] == PREFILL],
+        "context": [p for p in steps if p["batch"] == 1],
+        "short": [p for p in steps if p["tokens"] == SHORT],
+        "long": [p for p in steps if p["tokens"] == longest],
+    }
+    order = {name: "tokens" if name in ("prefill", "context") else "batch" for name in found}
+    return {name: sorted(row, key=lambda p: p[order[name]]) for name, row in found.items() if len(row) > 1}
+
+
+def names(points: Points) -> dict[str, str]:
+    """What each row is called."""
+    rows = series(points)
+    return {
+        name: {
+            "prefill": f"prefill, {row[0]['tokens']:,} to {row[-1]['tokens']:,} tokens",
+            "context": f"decode, context {row[0]['tokens']:,} to {row[-1]['tokens']:,}",
+        }.get(name, f"decode, batch {row[0]['batch']} to {row[-1]['batch']} at {row[0]['tokens']:,} tokens")
+        for name, row in rows.items()
+    }
+
+
+def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = None) -> go.Figure:
+    """FLOP/s against FLOP/B on logarithmic axes: the measured roof, the row line, the points in their four rows.
+
+    `sheet`: the name and the advertised roof of an accelerator, drawn with the most that it allows each point.
+    """
+    points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
+    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 1.6)
+    figure = go.Figure()
+    _roof(figure, roof, low, high, "measured roof", ROOF, "solid")
+    _roof(figure, row, low, high, "with the one-row product's reading", ROOF, "dot")
+    if sheet is not None:
+        _sheet(figure, sheet, points, low, high)
+    titles = names(points)
+    for name, members in series(points).items():
+        figure.add_trace(
+            go.Scatter(
+                x=[p["intensity"] for p in members],
+                y=[p["flops_per_s"] for p in members],
+                customdata=[_told(p) for p in members],
+                error_y=_spread(members),
+                name=titles[name],
+                mode="lines+markers",
+                line={"color": COLOURS[name], "width": 1.5},
+                marker={"symbol": MARKERS[name], "size": 9},
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+        )
+    lowest = min(p["flops_per_s"] for p in points)
+    highest = max(roof.flops, sheet[1].flops if sheet else 0.0)
+    bottom, top = _reach([lowest, highest], 2.0)
+    figure.update_layout(
+        font_size=14,
+        height=560,
+        legend={"orientation": "h", "y": -0.16, "yanchor": "top", "x": 0},
+        margin={"l": 10, "r": 10, "t": 20, "b": 10},
+        xaxis=_log("FLOP per byte moved", low, high),
+        yaxis=_log("FLOP/s", bottom, top),
+    )
+    return figure
+
+
+def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
+    kept = list(values)
+    return min(kept) / beyond, max(kept) * beyond
+
+
+def _log(title: str, low: float, high: float) -> dict[str, Any]:
+    ticks = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    unit = " FLOP/s" if title == "FLOP/s" else ""
+    return {
+        "title": "" if unit else title,
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": ticks,
+        "ticktext": [figure_of(tick, unit.strip()) if unit else f"{tick:g}" for tick in ticks],
+        "automargin": True,
+    }
+
+
+def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, colour: str, dash: str) -> None:
+    xs = sorted({low, high, min(max(roof.ridge, low), high)})
+    figure.add_trace(
+        go.Scatter(
+            x=xs,
+            y=[roof.at(x) for x in xs],
+            name=name,
+            mode="lines",
+            line={"color": colour, "width": 2.5 if dash == "solid" else 2, "dash": dash},
+            hovertemplate=f"{as_text(name)}: %{{y:.3s}}FLOP/s at %{{x:.3g}} FLOP/B<extra></extra>",
+        )
+    )
+
+
+def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: float, high: float) -> None:
+    title, roof = sheet
+    _roof(figure, roof, low, high, f"{title}, by its data sheet", SHEET, "dash")
+    figure.add_trace(
+        go.Scatter(
+            x=[p["intensity"] for p in points],
+            y=[roof.at(p["intensity"]) for p in points],
+            name="these forwards there, at most",
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 8, "color": SHEET},
+            hovertemplate="%{x:.3g} FLOP/B: at most %{y:.3s}FLOP/s<extra></extra>",
+        )
+    )
+
+
+def _told(p: Mapping[str, Any]) -> str:
+    what = "prefill of" if p["phase"] == PREFILL else "decode step at"
+    batch = f" × {p['batch']} sequences" if p["batch"] > 1 else ""
+    return (
+        f"<b>{what} {p['tokens']:,} tokens{batch}</b><br>{p['s'] * 1e3:,.3g} ms, {p['intensity']:.3g} FLOP/B<br>"
+        f"{figure_of(p['flops_per_s'], 'FLOP/s')}, {p['roof_share']:.0%} of the roof"
+    )
+
+
+def _spread(members: Points) -> dict[str, Any]:
+    """The quartiles of the repeats."""
+    rates = [(p["flops"] / p["s_q1"] - p["flops_per_s"], p["flops_per_s"] - p["flops"] / p["s_q3"]) for p in members]
+    up, down = zip(*rates, strict=True)
+    return {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1, "width": 3}
+
+
+def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
+    """Tokens per second against the batch, at either context; `marks`: by context, the batch that outweighs."""
+    figure = go.Figure()
+    for name, members in series(points).items():
+        if name not in ("short", "long"):
+            continue
+        tokens, first = members[0]["tokens"], members[0]["tokens_per_s"]
+        figure.add_trace(
+            go.Scatter(
+                x=[p["batch"] for p in members],
+                y=[p["tokens_per_s"] for p in members],
+                customdata=[p["tokens_per_s"] / first for p in members],
+                name=f"context {tokens:,}",
+                mode="lines+markers",
+                line={"color": COLOURS[name], "width": 2},
+                marker={"symbol": MARKERS[name], "size": 9},
+                hovertemplate=f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence",
+            )
+        )
+        batch = marks.get(tokens)
+        if batch and batch <= members[-1]["batch"]:
+            label = {"text": f"cache > weights at {tokens:,}", "textangle": -90, "xanchor": "right", "yanchor": "top"}
+            figure.add_vline(
+                x=batch, line={"dash": "dot", "width": 1.5, "color": COLOURS[name]}, annotation={**label, "y": 0.98}
+            )
+    batches = sorted({p["batch"] for p in points})
+    figure.update_layout(
+        font_size=14,
+        height=380,
+        hovermode="x unified",
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        margin={"l": 10, "r": 10, "t": 30, "b": 10},
+        xaxis={"title": "sequences decoded together", "type": "log", "tickvals": batches, "ticktext": batches},
+        yaxis={"title": "tokens/s, all together", "rangemode": "tozero"},
+    )
+    return figure
+
+
+def profile_figure(profiles: Points) -> go.Figure:
+    """Each profiled forward as a bar of 100 %, by kind of work."""
+    figure = go.Figure()
+    rows = list(reversed(profiles))
+    for name, (title, colour) in CLASSES.items():
+        figure.add_trace(
+            go.Bar(
+                y=[FORWARDS[p["forward"]] for p in rows],
+                x=[100 * p["classes"][name] / p["wall_s"] for p in rows],
+                customdata=[p["classes"][name] * 1e3 for p in rows],
+                name=title,
+                orientation="h",
+                marker={"color": colour, "line": {"width": 0}},
+                hovertemplate=f"{title}: %{{x:.0f}} %, %{{customdata:.3g}} ms<extra></extra>",
+            )
+        )
+    figure.update_layout(
+        font_size=14,
+        height=330,
+        barmode="stack",
+        bargap=0.35,
+        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "traceorder": "normal"},
+        margin={"l": 10, "r": 10, "t": 10, "b": 10},
+        xaxis={"title": "% of the profiled forward's time", "range": [0, 100]},
+        yaxis={"automargin": True},
+    )
+    return figure

@@ -1,0 +1,151 @@
+"""The roofline page's form, and the wait for what it asks for."""
+
+import json
+from typing import Any
+
+import streamlit as st
+
+from kvviz.catalog import models
+from kvviz.errors import KvvizError
+from kvviz.foresight import in_line
+from kvviz.hub import Hub
+from kvviz.limits import check_comparison
+from kvviz.looks import REACH, RoofSpec
+from kvviz.plan import needs
+from kvviz.records import DTYPES
+from kvviz.roofline import countable, foreseen, places
+from kvviz.sources import beside_catalog, find_source
+from kvviz.sweeps import lasting
+from kvviz.ui.controls import default_model
+from kvviz.ui.links import one_of, take_over, whole, write
+from kvviz.ui.plain import plain
+from kvviz.ui.session import owner
+from kvviz.works import Work
+
+TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
+
+
+def ask(hub: Hub) -> RoofSpec | None:
+    """What is to be measured; None, and a sentence on the page, where that can't be done."""
+    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+    fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES)}
+    take_over("r", {**fields, "tokens": whole, "batch": whole})
+    with st.container(border=True):
+        one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
+        st.session_state.setdefault("r_model", default_model())
+        model = one.selectbox("Model", ids, format_func=_title, key="r_model")
+        weights = two.selectbox("Weights", list(WEIGHTS), format_func=WEIGHTS.__getitem__, key="r_weights")
+        tokens = _size(three, "Longest context", "r_tokens", TOKENS, _most_tokens(hub, model), 512)
+        batch = _size(four, "Largest batch", "r_batch", BATCHES, hub.limits.batch, 16)
+        dtype = five.selectbox("Precision", DTYPES, key="r_dtype")
+    write("r", {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype})
+    try:
+        spec = RoofSpec(model, weights, tokens, batch, dtype)
+        _check(hub, spec)
+        return spec
+    except KvvizError as error:
+        st.warning(plain(error))
+        return None
+
+
+def _title(model: str) -> str:
+    return models()[model].title if model in models() else model
+
+
+def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, usual: int) -> int:
+    """One of the sizes that model and server allow; one from elsewhere that is none becomes the next below."""
+    allowed = [size for size in sizes if size <= most] or [sizes[0]]
+    wanted = int(st.session_state.get(key, usual))
+    st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
+    return place.selectbox(label, allowed, format_func=lambda size: f"{size:,}", key=key)
+
+
+def _most_tokens(hub: Hub, model: str) -> int:
+    """Tokens that the model has positions for, and the server allows."""
+    try:
+        spec = find_source(model).spec
+    except KvvizError:
+        spec = None
+    context = spec.context if spec is not None and spec.context else hub.limits.prompt_tokens
+    return min(hub.limits.prompt_tokens, context - REACH)
+
+
+def _check(hub: Hub, spec: RoofSpec) -> None:
+    """Refuse before anything is queued what the worker would refuse."""
+    source = find_source(spec.model, spec.weights)
+    check_comparison(spec.work(), hub.limits)
+    if source.config is not None:
+        countable(source.config, source.title)
+    if hub.device is not None and source.params is not None and source.spec is not None:
+        size, device = hub.device["total_bytes"], hub.device["device_name"]
+        needs(source, spec.work()).check(size, device, hub.limits.memory_share)
+
+
+def look(hub: Hub, spec: RoofSpec) -> dict[str, Any] | None:
+    """The buttons, and the document once there is one; whoever asks for the same shares it."""
+    work = _work(hub, spec)
+    active = work is not None and work.active
+    there = work is not None and work.state == "done"
+    press, stop, words = st.columns([2, 2, 8], vertical_alignment="center")
+    label = "Measure again" if there else "Measure"
+    pressed = press.button(label, type="primary", disabled=active, width="stretch", key="r_measure")
+    mine = active and hub.may_stop(work.id, owner())
+    if stop.button("Stop", disabled=not mine, width="stretch", key="r_stop"):
+        hub.stop(work.id, owner())
+        st.rerun()
+    words.caption(_foreseen(hub, spec))
+    if pressed:
+        _submit(hub, spec, again=there)
+    elif active:
+        st.fragment(lambda: _wait(hub, work.id), run_every=0.5)()
+    elif work is not None and not there:
+        st.warning(plain(work.message or "This measurement was stopped."))
+    return work.document if there else None
+
+
+def _work(hub: Hub, spec: RoofSpec) -> Work | None:
+    """What this session asked for last, where it was this; else somebody's who asked for the same."""
+    before, work_id = st.session_state.get("r_look") or (None, "")
+    return (hub.get(work_id) if before == spec else None) or hub.same_look(spec)
+
+
+def _submit(hub: Hub, spec: RoofSpec, *, again: bool) -> None:
+    try:
+        st.session_state["r_look"] = (spec, hub.submit_look(spec, owner(), again=again))
+    except KvvizError as error:
+        st.warning(plain(error))
+        return
+    st.rerun()
+
+
+def _foreseen(hub: Hub, spec: RoofSpec) -> str:
+    source = find_source(spec.model, spec.weights)
+    if hub.device is None or source.config is None:
+        return "How long it takes is known once the model is there."
+    seconds = foreseen(countable(source.config, source.title), spec, hub.device["rates"])
+    return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."
+
+
+def _wait(hub: Hub, work_id: str) -> None:
+    work = hub.get(work_id)
+    if work is None or not work.active:
+        st.rerun()
+    elif work.state == "queued":
+        st.info(in_line(hub.ahead(work_id), hub.expected_wait(work_id), hub.held_by), icon=":material/hourglass_empty:")
+    else:
+        done, words = progress(work.records)
+        st.progress(done, text=words)
+
+
+def progress(records: list[str]) -> tuple[float, str]:
+    """How far a look at the roofline is: a share, and what was measured last, in words."""
+    last = json.loads(records[-1]) if records else {}
+    kind = last.get("t")
+    if kind == "point":
+        where = f"{last['phase']} at {last['tokens']:,} tokens" + (f" × {last['batch']}" if last["batch"] > 1 else "")
+        return 0.9 * last["done"] / last["of"], f"{last['done']} of {last['of']}: {where}, {last['s'] * 1e3:,.3g} ms"
+    if kind == "profile":
+        return 0.95, "Now where the time goes, with the profiler …"
+    return 0.0, "Measuring the device's ceilings …" if kind == "look" else "Loading the model …"

@@ -1,0 +1,20 @@
+"""/roofline: a model's prefills and decode steps under this device's measured ceilings; where a step's time goes."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui.roofline import ask, look
+from kvviz.ui.roofs import draw
+
+st.title("Under the roof of a device", anchor=False)
+st.markdown(
+    "A forward does arithmetic on bytes that it has to fetch. How many **FLOPs it does for each byte** decides which "
+    "ceiling it meets: reading, the slanted roof, or arithmetic, the flat one. Measure a model, then look where a "
+    "prefill lies and where a decode step does, and which way they move."
+)
+
+spec = ask(hub())
+if spec is not None:
+    found = look(hub(), spec)
+    if found is not None:
+        draw(found)
