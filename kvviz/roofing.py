@@ -39,7 +39,7 @@ from kvviz.roofline import (
 
 log = logging.getLogger("kvviz.roofing")
 
-PROFILED = 5  # forwards; the one in the middle is shown
+PROFILED, FEW, LONG = 9, 3, 0.05  # forwards, the one in the middle is shown; how many of those that take so long (s)
 UNCACHED = "uncached step"
 Stop = Callable[[], bool]
 
@@ -167,12 +167,13 @@ def _profiles(
         return lambda: next(decode(loaded.model, prompt, mode=mode, new_tokens=1))
 
     steps = _decoding(loaded, Place(DECODE, spec.tokens), prompt, PROFILED)
+    often = {name: PROFILED if seconds < LONG else FEW for name, seconds in alone.items()}
     for _ in range(1 + WARMUP):
         next(steps)
     for name, call in ((PREFILL, whole("cached")), (DECODE, lambda: next(steps)), (UNCACHED, whole("uncached"))):
         if should_stop():
             raise Stopped
-        found = profile(loaded.model, [call] * PROFILED, loaded.device, sync)
+        found = profile(loaded.model, [call] * often.get(name, often[PREFILL]), loaded.device, sync)
         yield {
             "forward": name,
             "tokens": spec.tokens,

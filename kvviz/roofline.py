@@ -98,17 +98,19 @@ def places(spec: RoofSpec) -> tuple[Place, ...]:
 class Work:
     """What a forward does and moves: FLOPs, and bytes of weights, of cache (read and written), of activations.
 
-    Attention's scores are not among the activations: a fused kernel keeps them on the chip.
+    Attention's scores are not among the activations: a fused kernel keeps them on the chip. `copied`, what a cache
+    that grows by concatenation moves on top, is one engine's way and not in the sum.
     """
 
     flops: int
     weights: int
     cache: int
     activations: int
+    copied: int
 
     @property
     def bytes(self) -> int:
-        """The sum of the three."""
+        """What has to be moved: weights, cache, activations."""
         return self.weights + self.cache + self.activations
 
     @property
@@ -132,6 +134,7 @@ def work_of(shape: Shape, place: Place, dtype: str) -> Work:
         weights=found.weights,
         cache=found.cache_read + found.cache_written,
         activations=found.activations - scores * precision(dtype).state_bytes,
+        copied=found.cache_copied,
     )
 
 
@@ -154,6 +157,7 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
         "weight_bytes": work.weights,
         "cache_bytes": work.cache,
         "activation_bytes": work.activations,
+        "copied_bytes": work.copied,
         "intensity": work.intensity,
         "repeats": count,
         "s": middle,

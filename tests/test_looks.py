@@ -7,10 +7,11 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.looks import LookSpec
+from kvviz.looks import LookSpec, RoofSpec
 
 ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
 FIRST = LookSpec("first-steps")
+ROOF = RoofSpec("tiny-llama", tokens=64, batch=2)
 MISTAKE = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
 
 LONG = LookSpec("anatomy", "tiny-qwen3", "x" * 60)
@@ -81,12 +82,12 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
     hub = Hub()
     hub.start()
     try:
-        asked = [hub.submit_look(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG)]
+        asked = [hub.submit_look(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG, ROOF)]
         end = time.monotonic() + 240
         while any(hub.get(one).active for one in asked) and time.monotonic() < end:
             time.sleep(0.05)
-        anatomy, mistake, first, long = (hub.get(one) for one in asked)
-        assert [work.state for work in (anatomy, mistake, first, long)] == ["done", "done", "done", "failed"]
+        anatomy, mistake, first, long, roof = (hub.get(one) for one in asked)
+        assert [work.state for work in (anatomy, mistake, first, long, roof)] == ["done"] * 3 + ["failed", "done"]
         found = json.loads(first.records[2])
         assert found["difference"] < 1e-5
         assert found["benchmark"]["no_cache_ms"] > found["benchmark"]["cache_ms"] > 0
@@ -94,6 +95,8 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
         assert found["stopped"] == (found["written"] < 64)
         assert [json.loads(r)["t"] for r in anatomy.records] == ["loading", "look", "anatomy", "done"]
         assert json.loads(mistake.records[2])["first_difference"] is not None
+        assert len(roof.document["points"]) == 8 and len(roof.document["profiles"]) == 3
+        assert roof.document["roof"]["flops"] > 1e8 and roof.document["sentences"]
         assert "60 tokens; a look inside takes at most 48" in long.message
     finally:
         hub.close()

@@ -59,8 +59,9 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
     low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 1.6)
     figure = go.Figure()
-    _roof(figure, roof, low, high, "measured roof", ROOF, "solid")
-    _roof(figure, row, low, high, "with the one-row product's reading", ROOF, "dot")
+    read, most, rows = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s"), figure_of(row.read, "B/s")
+    _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
+    _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
     if sheet is not None:
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
@@ -98,8 +99,10 @@ def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
 
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:
-    ticks = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     unit = " FLOP/s" if title == "FLOP/s" else ""
+    steps = (1,) if high > 1e4 * low else (1, 2, 5)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps]
     return {
         "title": "" if unit else title,
         "type": "log",
@@ -176,10 +179,7 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         )
         batch = marks.get(tokens)
         if batch and batch <= members[-1]["batch"]:
-            label = {"text": f"cache > weights at {tokens:,}", "textangle": -90, "xanchor": "right", "yanchor": "top"}
-            figure.add_vline(
-                x=batch, line={"dash": "dot", "width": 1.5, "color": COLOURS[name]}, annotation={**label, "y": 0.98}
-            )
+            _mark(figure, batch, f"caches > weights at {tokens:,}", COLOURS[name])
     batches = sorted({p["batch"] for p in points})
     figure.update_layout(
         font_size=14,
@@ -191,6 +191,21 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         yaxis={"title": "tokens/s, all together", "rangemode": "tozero"},
     )
     return figure
+
+
+def _mark(figure: go.Figure, batch: int, words: str, colour: str) -> None:
+    """A dotted line at a batch, with words; on a logarithmic axis a label's place is a logarithm."""
+    figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
+    figure.add_annotation(
+        text=words,
+        x=math.log10(batch),
+        y=0.98,
+        yref="paper",
+        textangle=-90,
+        xanchor="right",
+        yanchor="top",
+        showarrow=False,
+    )
 
 
 def profile_figure(profiles: Points) -> go.Figure:
@@ -211,12 +226,12 @@ def profile_figure(profiles: Points) -> go.Figure:
         )
     figure.update_layout(
         font_size=14,
-        height=330,
+        height=340,
         barmode="stack",
         bargap=0.35,
-        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "traceorder": "normal"},
+        legend={"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"},
         margin={"l": 10, "r": 10, "t": 10, "b": 10},
-        xaxis={"title": "% of the profiled forward's time", "range": [0, 100]},
+        xaxis={"range": [0, 100], "ticksuffix": " %"},
         yaxis={"automargin": True},
     )
     return figure

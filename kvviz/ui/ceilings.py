@@ -39,6 +39,8 @@ def ceilings() -> None:
                 {
                     "Accelerator": row.title,
                     "Read, GB/s": row.bandwidth_bytes_per_s / 1e9,
+                    "float32, TFLOP/s": _tera(row.flops_per_s.get("float32")),
+                    "16 bits, TFLOP/s": _tera(row.flops_per_s.get("float16")),
                     "Memory, GiB": row.memory_bytes / 2**30,
                     "Source": row.source,
                 }
@@ -52,7 +54,14 @@ def ceilings() -> None:
                 "Source": st.column_config.LinkColumn(),
             },
         )
-        st.caption("An advertised bandwidth is what the memory chips could deliver; programs reach less.")
+        st.caption(
+            "An advertised bandwidth is what the memory chips could deliver, an advertised peak what the matrix units "
+            "could (dense; float32 without TF32); programs reach less. Empty: no data sheet of the maker was found."
+        )
+
+
+def _tera(rate: float | None) -> float | None:
+    return None if rate is None else rate / 1e12
 
 
 def _measured(found: Ceilings) -> dict[str, str]:

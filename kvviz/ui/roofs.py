@@ -8,12 +8,11 @@ import streamlit as st
 from kvviz.catalog import accelerators
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
-from kvviz.memory import human
 from kvviz.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.ui.plain import plain
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
-_STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
+_STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }</style>"
 NOTHING = "none"
 Found = Mapping[str, Any]
 
@@ -37,8 +36,12 @@ def roof(found: Found) -> None:
     )
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    st.markdown("Two points worked out: the intensity *I*, and the most that the roof allows there.")
-    st.latex(_equation(found))
+    st.markdown("Two points worked out: the intensity *I*, and the most that reading *B · I* and arithmetic *F* allow.")
+    for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
+        members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
+        p = max(members, key=lambda p: p["tokens"])
+        place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {p['s'] * 1e3:,.3g} ms")
+        place.latex(_equation(p, Roof(**found["roof"])))
 
 
 def _sheet(found: Found) -> tuple[str, Roof] | None:
@@ -67,25 +70,18 @@ def _sheet(found: Found) -> tuple[str, Roof] | None:
     return row.title, sheet
 
 
-def _equation(found: Found) -> str:
-    roof = Roof(**found["roof"])
-    lines = []
-    for phase in (DECODE, PREFILL):
-        members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
-        p = max(members, key=lambda p: p["tokens"])
-        most = roof.at(p["intensity"])
-        size, prefix = scaled(most)
-        unit = rf"\,\mathrm{{{prefix}FLOP/s}}"
-        reading, computing, least, reached = (
-            _number(value / size) for value in (roof.read * p["intensity"], roof.flops, most, p["flops_per_s"])
-        )
-        lines += [
-            rf"\text{{{phase}, {p['tokens']} tokens: }}& I = \frac{{{_tex(p['flops'], 'FLOP')}}}"
-            rf"{{{_tex(p['bytes'], 'B')}}} = {p['intensity']:.3g}\,\mathrm{{FLOP/B}}",
-            rf"& \min(B \cdot I,\ F) = \min({reading},\ {computing}){unit} = {least}{unit};\quad "
-            rf"\text{{measured }} {reached}{unit}",
-        ]
-    return r"\begin{aligned}" + r"\\".join(lines) + r"\end{aligned}"
+def _equation(p: Found, roof: Roof) -> str:
+    most = roof.at(p["intensity"])
+    size, prefix = scaled(most)
+    rates = (roof.read * p["intensity"], roof.flops, most, p["flops_per_s"])
+    reading, computing, least, reached = (_number(value / size) for value in rates)
+    unit = rf"\,\mathrm{{{prefix}FLOP/s}}"
+    return (
+        rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_tex(p['bytes'], 'B')}}} = "
+        rf"{p['intensity']:.3g}\,\mathrm{{FLOP/B}}\\"
+        rf"\min(B \cdot I,\ F) &= \min({reading},\ {computing}) = {least}{unit}\\"
+        rf"\text{{measured}} &= {reached}{unit}\end{{aligned}}"
+    )
 
 
 def _tex(value: float, unit: str) -> str:
@@ -94,7 +90,7 @@ def _tex(value: float, unit: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.3g}".replace(",", "{,}")
+    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}").replace(",", "{,}")
 
 
 def batches(found: Found) -> None:
@@ -109,7 +105,7 @@ def batches(found: Found) -> None:
         st.plotly_chart(batch_figure(found["points"], marks), config=_CHART, key="r_batches")
         st.caption(
             "All sequences use each weight while it is at hand, so more of them cost little; but each brings its own "
-            "cache to be read. Compare the two contexts: which one gains more from the same batch?"
+            "cache to be read. Compare the two contexts: which one gains more from the same batch?" + _copied(found)
         )
     with right:
         row = rows[-1]
@@ -123,7 +119,7 @@ def batches(found: Found) -> None:
             [
                 {
                     "Context": row["tokens"],
-                    "Cache of one": human(row["cache_bytes"]),
+                    "Cache of one": figure_of(row["cache_bytes"], "B"),
                     "Caches > weights from": "no batch" if row["batch"] is None else f"{row['batch']:,} sequences",
                 }
                 for row in rows
@@ -131,6 +127,16 @@ def batches(found: Found) -> None:
             hide_index=True,
             column_config={"Context": st.column_config.NumberColumn(format="localized")},
         )
+
+
+def _copied(found: Found) -> str:
+    """What the engine does on top: it is in the seconds, not in the bytes."""
+    p = max(found["points"], key=lambda p: p["copied_bytes"])
+    return (
+        f" On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
+        f"{p['batch']} that moves {figure_of(p['copied_bytes'], 'B')} a step, beside {figure_of(p['bytes'], 'B')} that "
+        "have to be moved."
+    )
 
 
 def times(found: Found) -> None:

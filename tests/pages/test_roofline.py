@@ -1,0 +1,175 @@
+"""The roofline page as Streamlit runs it, without a browser: the form, the wait, the measured document."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz import roofing
+from kvviz.charts.roofline import CLASSES
+from kvviz.looks import RoofSpec
+from kvviz.roofing import roofline
+from kvviz.settings import Limits
+from kvviz.ui import MAIN, PAGES
+from kvviz.ui.roofline import progress
+from tests.test_roofline import CEILINGS
+
+
+@pytest.fixture(scope="module")
+def records(load):
+    """A ladder really measured on a tiny model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roofing, "_ceilings", lambda device: CEILINGS)
+        return list(roofline(RoofSpec("tiny-llama", tokens=64, batch=2), load("tiny-llama")))
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """`visit(tokens="64")` is the page with that in its address."""
+
+    def visit(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "roofline.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return visit
+
+
+@pytest.fixture
+def measured(visit, records):
+    app = visit(model="tiny-llama", tokens="64", batch="2")
+    app.button(key="r_measure").click().run()
+    (work,) = app.hub.works()
+    for record in records:
+        app.hub.record(work.id, record)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app):
+    return " ".join(words.value for words in [*app.markdown, *app.caption])
+
+
+def test_nothing_is_measured_before_it_is_asked_for(visit):
+    app = visit()
+    assert app.hub.works() == []
+    assert app.selectbox(key="r_model").value == "mini-gpt2"
+    assert "prefills and decode steps, each many times: about" in said(app)
+
+
+def test_a_link_fills_the_form_and_the_form_the_link(visit):
+    app = visit(model="gpt2", weights="random", tokens="256", batch="4", dtype="bfloat16")
+    app.button(key="r_measure").click().run()
+    (work,) = app.hub.works()
+    assert work.spec == RoofSpec("gpt2", "random", 256, 4, "bfloat16")
+    app.selectbox(key="r_batch").select(8).run()
+    assert app.query_params["batch"] == "8"
+
+
+def test_a_link_with_nonsense_becomes_what_the_model_has(visit):
+    app = visit(model="gpt2", tokens="9000", batch="3", dtype="x")
+    assert app.selectbox(key="r_tokens").value == 512  # 1,024 positions, and the timed steps need a few more
+    assert (app.selectbox(key="r_batch").value, app.selectbox(key="r_dtype").value) == (2, "float32")
+
+
+def test_the_form_offers_what_the_server_allows(visit, hub_without_worker):
+    hub_without_worker._given_limits = replace(Limits(), prompt_tokens=300, batch=4)
+    app = visit()
+    assert app.selectbox(key="r_tokens").options[-1] == "256"
+    assert app.selectbox(key="r_batch").options[-1] == "4"
+
+
+def test_a_model_that_cannot_fit_is_refused_in_a_sentence(visit):
+    app = visit(model="llama-3.1-405b")
+    assert "this choice needs" in app.warning[0].value
+    assert not any(button.key == "r_measure" for button in app.button)
+    assert app.hub.works() == []
+
+
+def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
+    app = visit(model="tiny-llama", tokens="64")
+    app.button(key="r_measure").click().run()
+    (work,) = app.hub.works()
+    assert app.button(key="r_measure").disabled and not app.button(key="r_stop").disabled
+    app.button(key="r_stop").click().run()
+    assert not app.exception
+    assert work.state == "stopped"
+    assert "was stopped" in app.warning[0].value
+    assert not app.button(key="r_measure").disabled
+
+
+def test_one_that_failed_says_why(visit):
+    app = visit(model="tiny-llama", tokens="64")
+    app.button(key="r_measure").click().run()
+    (work,) = app.hub.works()
+    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    app.run()
+    assert [warning.value for warning in app.warning] == ["no such thing"]
+
+
+def test_how_far_it_is(records):
+    texts = [json.dumps(record) for record in records]
+    assert progress([]) == (0.0, "Loading the model …")
+    assert progress(texts[:1]) == (0.0, "Measuring the device's ceilings …")
+    point = next(i for i, record in enumerate(records) if record["t"] == "point")
+    share, words = progress(texts[: point + 1])
+    assert 0 < share < 0.9 and words.startswith(f"1 of {records[point]['of']}: prefill at 16 tokens, ")
+    assert progress(texts[:-1])[1].startswith("Now where the time goes")
+
+
+def figures(app):
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def test_the_points_lie_where_they_were_measured(measured, records):
+    document = records[-1]["document"]
+    roof, batches, profiles = figures(measured)
+    names = [trace["name"] for trace in roof["data"]]
+    assert names == [
+        "measured roof: 20 GB/s, 90 GFLOP/s",
+        "a one-row product reads 15 GB/s",
+        "prefill, 16 to 64 tokens",
+        "decode, context 16 to 64",
+        "decode, batch 1 to 2 at 32 tokens",
+        "decode, batch 1 to 2 at 64 tokens",
+    ]
+    prefills = [p for p in document["points"] if p["phase"] == "prefill"]
+    assert len(roof["data"][2]["customdata"]) == len(prefills)
+    assert roof["layout"]["xaxis"]["type"] == roof["layout"]["yaxis"]["type"] == "log"
+    assert [trace["name"] for trace in batches["data"]] == ["context 32", "context 64"]
+    assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
+
+
+def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, records):
+    document = records[-1]["document"]
+    words = said(measured)
+    for sentence in document["sentences"]:
+        assert sentence in words
+    latex = [one.value for one in measured.latex]
+    assert len(latex) == 3 and all(r"\min(B \cdot I,\ F)" in one for one in latex[:2])
+    assert "The profiler slows what it watches" in words and "torch" in words
+
+
+def test_another_roof_is_the_data_sheets_or_unknown(measured):
+    measured.selectbox(key="r_beside").select("h100-sxm").run()
+    assert not measured.exception
+    names = [trace["name"] for trace in figures(measured)[0]["data"]]
+    assert "NVIDIA H100 80 GB (SXM), by its data sheet" in names and "these forwards there, at most" in names
+    assert "data-center/h100/" in said(measured) and "not measured" in said(measured)
+    measured.selectbox(key="r_beside").select("apple-m1-16gb").run()
+    assert measured.info[0].value.startswith("Unknown: no data sheet with the float32 peak of Apple M1")
+    assert not any("by its data sheet" in trace["name"] for trace in figures(measured)[0]["data"])
+
+
+def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(measured, visit):
+    other = visit(model="tiny-llama", tokens="64", batch="2")
+    assert "The profiler slows what it watches" in said(other)
+    assert other.button(key="r_measure").label == "Measure again"
+    other.button(key="r_measure").click().run()
+    assert [work.active for work in other.hub.works()] == [False, True]
