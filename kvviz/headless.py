@@ -115,13 +115,14 @@ def roofline_here(spec: RoofSpec, *, patient: bool = True) -> Record:
     from kvviz.engine import Engine
     from kvviz.proof import Stopped
     from kvviz.roofing import roofline
+    from kvviz.roofline import millis
 
     with alone("kvviz roofline", patient), told_to_stop() as told:
         try:
             for record in roofline(spec, Engine().get(spec.work()), should_stop=lambda: bool(told)):
                 if record["t"] == "point":
                     where = f"{record['phase']} at {record['tokens']:,} tokens x {record['batch']}"
-                    say = f"kvviz: {record['done']} of {record['of']}, {where}: {record['s'] * 1e3:,.3g} ms"
+                    say = f"kvviz: {record['done']} of {record['of']}, {where}: {millis(record['s'])}"
                     print(say, file=sys.stderr, flush=True)
         except Stopped:
             raise Halted(told[0], "the roofline was stopped; nothing of it is kept") from None

@@ -24,8 +24,9 @@ BOUNDS = {
     "memory": "**memory-bound**, reading is its largest part",
     "compute": "**compute-bound**, arithmetic is its largest part",
     "launch": "**launch-bound**, starting its operations is its largest part",
-    "between": "**below both ceilings**, its operations are too small, or of kinds that reach neither",
+    "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
+DISTURBED = 1.25  # times its profiled time that a forward takes without: the profiler never makes one faster
 WARMUP = 3  # untimed steps, or prefills, before those that are timed
 
 
@@ -258,7 +259,23 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"The **prefill** of {whole['tokens']:,} tokens does {whole['intensity']:.3g} FLOP/B and reaches "
         f"{whole['roof_share']:.0%} of the roof: {BOUNDS[whole['bound']]}.",
     ]
-    return [*said, *_small(found, single[-1]), *_batches(steps)]
+    return [*_disturbed(found), *said, *_small(found, single[-1]), *_batches(steps)]
+
+
+def millis(seconds: float) -> str:
+    """Milliseconds with three digits, or all of them."""
+    ms = seconds * 1e3
+    return f"{ms:,.0f} ms" if ms >= 1000 else f"{ms:.3g} ms"
+
+
+def _disturbed(found: Mapping[str, Any]) -> list[str]:
+    """Where the profiler, which can only slow a forward, found it faster: what else the device did meanwhile."""
+    slower = [p for p in found["profiles"] if p["unprofiled_s"] > DISTURBED * p["wall_s"]]
+    return [
+        f"**Something else used this device**: the {p['forward']} took {millis(p['unprofiled_s'])} alone and "
+        f"{millis(p['wall_s'])} under the profiler, which only slows. Measure again when the machine is idle."
+        for p in slower[:1]
+    ]
 
 
 def _range(values: Iterable[float]) -> str:
@@ -274,7 +291,7 @@ def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     if profiled and step["bound"] == "launch":
         count, least = profiled["operations"], found["launch"]
         said.append(
-            f"This step starts **{count:,} operations** in {step['s'] * 1e3:.3g} ms, one every "
+            f"This step starts **{count:,} operations** in {millis(step['s'])}, one every "
             f"{step['s'] / count * 1e6:.2g} µs. The least that any takes here is {least * 1e6:.2g} µs, and Python has "
             "to reach each: a larger model or a larger batch gives them more to do meanwhile."
         )
@@ -310,5 +327,5 @@ def text(found: Mapping[str, Any]) -> str:
         )
     for row in found["profiles"]:
         shares = ", ".join(f"{name} {s / row['wall_s']:.0%}" for name, s in row["classes"].items())
-        lines.append(f"{row['forward']} at {row['tokens']:,} tokens, {row['wall_s'] * 1e3:.3g} ms profiled: {shares}")
+        lines.append(f"{row['forward']} at {row['tokens']:,} tokens, {millis(row['wall_s'])} profiled: {shares}")
     return "\n".join([*lines, *(line.replace("**", "") for line in found["sentences"])])

@@ -117,7 +117,7 @@ def step(s, *, flops=1e6, nbytes=1e6, phase=DECODE, tokens=64, batch=1):
     }
 
 
-GAPS = [{"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}}]
+GAPS = [{"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}, "wall_s": 8e-4, "unprofiled_s": 7e-4}]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,19 @@ def test_what_the_points_say_is_said_with_their_figures():
     assert "**4 sequences** at a context of 64 decode 3.5 times" in said
     quiet = sentences({**document, "fast_memory_bytes": 0})
     assert not any("cache of" in one for one in quiet)
+
+
+def test_a_forward_that_the_profiler_found_faster_was_disturbed():
+    quiet = {"forward": DECODE, "operations": 9, "classes": {"gaps": 4e-4}, "wall_s": 0.011, "unprofiled_s": 0.01}
+    document = {
+        "points": judged([step(0.01), step(0.01, phase=PREFILL)], ROOF, ROOF, GAPS),
+        "profiles": [quiet],
+        "roof": {"read": 1e10, "flops": 1e11},
+        "fast_memory_bytes": 0,
+    }
+    assert not any("Something else" in one for one in sentences(document))
+    loud = {**quiet, "unprofiled_s": 1.2345}
+    assert "the decode took 1,234 ms alone and 11 ms under" in sentences({**document, "profiles": [loud]})[0]
 
 
 def test_models_with_an_encoder_are_refused():

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from kvviz.charts import as_text
 from kvviz.charts.cost import figure_of
 from kvviz.looks import SHORT
-from kvviz.roofline import DECODE, PREFILL, Roof
+from kvviz.roofline import DECODE, PREFILL, Roof, millis
 
 COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
 MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
@@ -146,7 +146,7 @@ def _told(p: Mapping[str, Any]) -> str:
     what = "prefill of" if p["phase"] == PREFILL else "decode step at"
     batch = f" × {p['batch']} sequences" if p["batch"] > 1 else ""
     return (
-        f"<b>{what} {p['tokens']:,} tokens{batch}</b><br>{p['s'] * 1e3:,.3g} ms, {p['intensity']:.3g} FLOP/B<br>"
+        f"<b>{what} {p['tokens']:,} tokens{batch}</b><br>{millis(p['s'])}, {p['intensity']:.3g} FLOP/B<br>"
         f"{figure_of(p['flops_per_s'], 'FLOP/s')}, {p['roof_share']:.0%} of the roof"
     )
 
@@ -230,7 +230,7 @@ def profile_figure(profiles: Points) -> go.Figure:
         barmode="stack",
         bargap=0.35,
         legend={"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"},
-        margin={"l": 10, "r": 10, "t": 10, "b": 10},
+        margin={"l": 10, "r": 34, "t": 10, "b": 10},
         xaxis={"range": [0, 100], "ticksuffix": " %"},
         yaxis={"automargin": True},
     )

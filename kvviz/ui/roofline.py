@@ -13,7 +13,7 @@ from kvviz.limits import check_comparison
 from kvviz.looks import REACH, RoofSpec
 from kvviz.plan import needs
 from kvviz.records import DTYPES
-from kvviz.roofline import countable, foreseen, places
+from kvviz.roofline import countable, foreseen, millis, places
 from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
 from kvviz.ui.controls import default_model
@@ -145,7 +145,7 @@ def progress(records: list[str]) -> tuple[float, str]:
     kind = last.get("t")
     if kind == "point":
         where = f"{last['phase']} at {last['tokens']:,} tokens" + (f" × {last['batch']}" if last["batch"] > 1 else "")
-        return 0.9 * last["done"] / last["of"], f"{last['done']} of {last['of']}: {where}, {last['s'] * 1e3:,.3g} ms"
+        return 0.9 * last["done"] / last["of"], f"{last['done']} of {last['of']}: {where}, {millis(last['s'])}"
     if kind == "profile":
         return 0.95, "Now where the time goes, with the profiler …"
     return 0.0, "Measuring the device's ceilings …" if kind == "look" else "Loading the model …"

@@ -8,7 +8,7 @@ import streamlit as st
 from kvviz.catalog import accelerators
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
-from kvviz.roofline import DECODE, PREFILL, Roof, advertised
+from kvviz.roofline import DECODE, PREFILL, Roof, advertised, millis
 from kvviz.ui.plain import plain
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
@@ -36,11 +36,13 @@ def roof(found: Found) -> None:
     )
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    st.markdown("Two points worked out: the intensity *I*, and the most that reading *B · I* and arithmetic *F* allow.")
+    st.markdown(
+        "Two points worked out: the intensity *I*, and the FLOP/s that reading, *B · I*, and arithmetic, *F*, allow. The lower of the two is the roof."
+    )
     for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
         p = max(members, key=lambda p: p["tokens"])
-        place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {p['s'] * 1e3:,.3g} ms")
+        place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
         place.latex(_equation(p, Roof(**found["roof"])))
 
 
@@ -62,8 +64,9 @@ def _sheet(found: Found) -> tuple[str, Roof] | None:
     if sheet is None:
         st.info(f"Unknown: no data sheet with the {found['dtype']} peak of {row.title} was found, so no roof is drawn.")
         return None
+    note = f"; {row.flops_note}" if found["dtype"] != "float32" else ""
     st.caption(
-        f"{row.title}: {figure_of(sheet.flops, 'FLOP/s')} ({row.flops_source}; {row.flops_note}) and "
+        f"{row.title}: {figure_of(sheet.flops, 'FLOP/s')} ({row.flops_source}{note}) and "
         f"{figure_of(sheet.read, 'B/s')} ({row.source}). The data sheet's, not measured; its ridge lies at "
         f"{sheet.ridge:,.3g} FLOP/B."
     )
@@ -71,16 +74,13 @@ def _sheet(found: Found) -> tuple[str, Roof] | None:
 
 
 def _equation(p: Found, roof: Roof) -> str:
-    most = roof.at(p["intensity"])
-    size, prefix = scaled(most)
-    rates = (roof.read * p["intensity"], roof.flops, most, p["flops_per_s"])
-    reading, computing, least, reached = (_number(value / size) for value in rates)
-    unit = rf"\,\mathrm{{{prefix}FLOP/s}}"
     return (
         rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_tex(p['bytes'], 'B')}}} = "
         rf"{p['intensity']:.3g}\,\mathrm{{FLOP/B}}\\"
-        rf"\min(B \cdot I,\ F) &= \min({reading},\ {computing}) = {least}{unit}\\"
-        rf"\text{{measured}} &= {reached}{unit}\end{{aligned}}"
+        rf"B \cdot I &= {_tex(roof.read, 'B/s')} \cdot {p['intensity']:.3g} = "
+        rf"{_tex(roof.read * p['intensity'], 'FLOP/s')}\\"
+        rf"F &= {_tex(roof.flops, 'FLOP/s')}\\"
+        rf"\text{{measured}} &= {_tex(p['flops_per_s'], 'FLOP/s')}\end{{aligned}}"
     )
 
 
@@ -145,7 +145,7 @@ def times(found: Found) -> None:
     st.plotly_chart(profile_figure(found["profiles"]), config=_CHART, key="r_profile")
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     walls = "; ".join(
-        f"{p['forward']} {p['wall_s'] * 1e3:,.3g} ms with it, **{p['unprofiled_s'] * 1e3:,.3g} ms** without, "
+        f"{p['forward']} {millis(p['wall_s'])} with it, **{millis(p['unprofiled_s'])}** without, "
         f"{p['operations']:,} operations"
         for p in found["profiles"]
     )
@@ -166,7 +166,7 @@ def table(found: Found) -> None:
         st.caption(
             "*Of the roof*: the least time that the measured ceilings allow, over the measured time. *Bound by* names "
             "the largest part of the time: reading or computing at the ceilings (of reading, the one-row product's), "
-            f"starting operations (at most {found['starting_s'] * 1e3:.3g} ms here), or what is left."
+            f"starting operations (at most {millis(found['starting_s'])} here), or what is left."
         )
     here = found["environment"]
     st.caption(

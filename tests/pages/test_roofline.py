@@ -152,7 +152,7 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
     for sentence in document["sentences"]:
         assert sentence in words
     latex = [one.value for one in measured.latex]
-    assert len(latex) == 3 and all(r"\min(B \cdot I,\ F)" in one for one in latex[:2])
+    assert len(latex) == 3 and all(r"B \cdot I &= 20\,\mathrm{GB/s}" in one for one in latex[:2])
     assert "The profiler slows what it watches" in words and "torch" in words
 
 
