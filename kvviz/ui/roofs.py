@@ -37,8 +37,8 @@ def roof(found: Found) -> None:
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     st.markdown(
-        "Two points worked out: the intensity *I*, and the FLOP/s that reading, *B · I*, and arithmetic, *F*, allow. The "
-        "lower of the two is the roof there."
+        "Two points worked out: the intensity *I*, and the FLOP/s that reading, *B · I*, and arithmetic, *F*, allow. "
+        "The lower of the two is the roof there."
     )
     for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
