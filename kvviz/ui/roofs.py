@@ -12,7 +12,8 @@ from kvviz.roofline import DECODE, PREFILL, Roof, advertised, millis
 from kvviz.ui.plain import plain
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
-_STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }</style>"
+_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
+@media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
 NOTHING = "none"
 Found = Mapping[str, Any]
 
