@@ -83,6 +83,15 @@ def test_every_accelerator_says_how_its_memory_was_read(row):
     assert row.bandwidth_bytes_per_s is None or 10**10 < row.bandwidth_bytes_per_s < 10**13
 
 
+@pytest.mark.parametrize("row", accelerators().values(), ids=lambda row: row.id)
+def test_an_advertised_peak_has_a_source_or_is_left_out(row):
+    assert bool(row.flops_per_s) == bool(row.flops_source) == bool(row.flops_note)
+    assert set(row.flops_per_s) <= {"float32", "bfloat16", "float16"}
+    assert all(10**12 < rate < 10**16 for rate in row.flops_per_s.values())
+    if row.flops_source:
+        assert row.flops_source.startswith("https://") and row.flops_note.endswith(".")
+
+
 def test_memory_that_a_driver_prints_is_what_is_kept():
     for row in accelerators().values():
         if row.memory_note.startswith("nvidia-smi prints a total of "):
