@@ -180,7 +180,7 @@ def plan(work: ComparisonSpec, hub: Hub) -> float | None:
     Raises KvvizError where the model can't be found or can't fit.
     """
     source = find_source(work.model, work.weights)
-    check_modes(work.modes, source.config)
+    check_modes(work.modes, source.config, hub.device and hub.device.get("device"))
     if hub.device is None or source.params is None or source.spec is None:
         return None
     needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"], hub.limits.memory_share)
