@@ -188,7 +188,7 @@ _ROWS = (
     Mode(
         name="static",
         title="Static (transformers)",
-        summary="transformers' StaticCache: one buffer for the longest text, and attention over all of it, behind a mask",
+        summary="transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
         exact=True,
         caches=True,
         fills=True,

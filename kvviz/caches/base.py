@@ -81,7 +81,7 @@ class KVCache(ABC):
         """Bytes of `nbytes` that are neither keys nor values, such as scales."""
         return 0
 
-    def note(self, ids: list[list[int]]) -> None:
+    def note(self, ids: list[list[int]]) -> None:  # noqa: B027 - most designs have no use for it
         """The ids of the tokens that the next append brings, a row for each sequence: of use to `prefix` alone."""
 
     def crop(self, tokens: int) -> None:

@@ -79,7 +79,7 @@ _ROWS = (
         exact=True,
         where="kvviz.caches.paged:Paged",
         source=PAGED,
-        slow="Each step gathers all blocks into one tensor: that is our simple way; a paged kernel reads them in place.",
+        slow="Each step gathers all blocks into one tensor: our simple way; a paged kernel reads them in place.",
     ),
     Design(
         name="prefix",
@@ -88,7 +88,7 @@ _ROWS = (
         exact=True,
         where="kvviz.caches.prefix:Prefix",
         source="https://docs.vllm.ai/en/latest/design/prefix_caching.html",
-        slow="As paged: the gather is our simple way. Telling the cache the tokens' ids waits for the device once a step.",
+        slow="As paged: the gather is our simple way. Telling it the tokens' ids waits for the device at each step.",
         reads=True,
     ),
     Design(

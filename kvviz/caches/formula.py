@@ -79,7 +79,7 @@ def _taken(mode: str, layer: LayerSpec) -> bool:
 
 
 def kept_bytes(mode: str, spec: ModelSpec, tokens: int, batch: int, dtype: str) -> int | None:
-    """Bytes that a mode keeps after `tokens` tokens of each sequence, over all layers; None for a mode without a rule."""
+    """Bytes that a mode keeps after `tokens` tokens of each sequence, over all layers; None where there is no rule."""
     if mode not in _RULES:
         return None
     case = Case(tokens, tokens, precision(dtype), spec.state_float32)
@@ -92,7 +92,7 @@ def kept_bytes(mode: str, spec: ModelSpec, tokens: int, batch: int, dtype: str) 
 
 
 def check_design(mode: str, config: Mapping) -> None:
-    """Raise KvvizError where a model has no layer that a mode could keep its way. A config that can't be read passes."""
+    """Raise KvvizError where a model has no layer that a mode could keep its way. An unreadable config passes."""
     try:
         layers = [layer.as_stored for layer in ModelSpec.from_config(dict(config)).layers]
     except ConfigError:
@@ -133,8 +133,8 @@ _SLACK = {
     "concat": "a window is a view of a longer tensor until the next step",
     "prealloc": "the buffer has room for all tokens of the run from the start, and a window's for a whole window",
     "paged": "the last block of each sequence is not full, and blocks that were given back are kept for the next",
-    "prefix": "the last block of each sequence is not full, and blocks that nobody uses are kept for the next text that "
-    "begins alike",
+    "prefix": "the last block of each sequence is not full, and blocks that nobody uses are kept for the next text "
+    "that begins alike",
     "sinks": "the ring is made at once for all its tokens",
     "int8": "the newest tokens lie in a longer tensor until the next step",
     "int4": "the newest tokens lie in a longer tensor until the next step",
@@ -142,11 +142,13 @@ _SLACK = {
     "static": "the buffer has room for all tokens of the run from the start",
     "quantized": "a tensor is part of a longer one",
 }
+_SCALES = (
+    "with 4 bytes of scale and zero for each channel of a group of keys and for each token of values; "
+    f"the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens as they came"
+)
 _RULE_WORDS = {
-    "int8": "groups of 32 tokens at 1 byte a number, with 4 bytes of scale and zero for each channel of a group of keys "
-    "and for each token of values; the newest 32 to 63 tokens as they came",
-    "int4": "groups of 32 tokens at half a byte a number, with 4 bytes of scale and zero for each channel of a group of "
-    "keys and for each token of values; the newest 32 to 63 tokens as they came",
+    "int8": f"groups of {GROUP} tokens at 1 byte a number, {_SCALES}",
+    "int4": f"groups of {GROUP} tokens at half a byte a number, {_SCALES}",
     "sinks": f"layers x sequences x KV heads x min(tokens, {SINKS} + {WINDOW}) x (K dim + V dim) x bytes",
     "quantized": "layers x sequences x KV heads x tokens x (K dim + V dim) x 1 byte",
 }

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kvviz.caches.base import KVCache, Pair, size
-from kvviz.caches.books import Blocks
+from kvviz.caches.books import Blocks, OutOfBlocks
 
 BLOCK = 16  # tokens of a block, as in vLLM
 
@@ -51,8 +51,16 @@ class Pages:
         return self._next
 
     def append(self, sequence: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Write T new tokens of a sequence, k and v (Hkv, T, D), block by block. Raises OutOfBlocks."""
-        table, done = self.tables[sequence], 0
+        """Write T new tokens of a sequence, k and v (Hkv, T, D), by block; none where OutOfBlocks is raised."""
+        before = self.tables[sequence].length
+        try:
+            self._write(self.tables[sequence], k, v)
+        except OutOfBlocks:
+            self.crop(sequence, self.tables[sequence].length - before)
+            raise
+
+    def _write(self, table: Table, k: torch.Tensor, v: torch.Tensor) -> None:
+        done = 0
         while done < k.shape[1]:
             slot = table.length % self.block
             count = min(self.block - slot, k.shape[1] - done)
@@ -157,8 +165,7 @@ class Paged(KVCache):
             self.rows = [self.pages.new() for _ in range(k.shape[0])]
         first = not self.seen
         self.pages.copied = 0
-        for row, sequence in enumerate(self.rows):
-            self.pages.append(sequence, k[row], v[row])
+        self._write(k, v)
         self.copied = self.pages.copied
         self.seen += k.shape[2]
         self.held += k.shape[2]
@@ -167,6 +174,16 @@ class Paged(KVCache):
             self.pages.leave(sequence, self.behind)
         self.held = self.seen - self.pages.tables[self.rows[0]].gone * self.pages.block
         return keys, values
+
+    def _write(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        """The new tokens of every row, or of none where there are no blocks for all of them."""
+        for row, sequence in enumerate(self.rows):
+            try:
+                self.pages.append(sequence, k[row], v[row])
+            except OutOfBlocks:
+                for done in self.rows[:row]:
+                    self.pages.crop(done, k.shape[2])
+                raise
 
     def _gather(self) -> Pair:
         """All rows' blocks in one tensor each: (B, Hkv, T_all, D)."""

@@ -29,7 +29,7 @@ class Codes:
 
     @classmethod
     def of(cls, x: torch.Tensor, bits: int, axis: int) -> "Codes":
-        """Of x (B, Hkv, groups, GROUP, D), with a scale for all that lies along `axis`: 3 a group's tokens, 4 channels."""
+        """Of x (B, Hkv, groups, GROUP, D), one scale for all along `axis`: 3 the tokens of a group, 4 the channels."""
         low, high = x.amin(axis, keepdim=True), x.amax(axis, keepdim=True)
         half = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
         levels = 2**bits - 1
@@ -73,9 +73,10 @@ def _unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 class Quantized(KVCache):
-    """`old_keys` and `old_values` in codes, `keys` and `values` (B, Hkv, RESIDUAL to RESIDUAL + GROUP - 1, D) as they came.
+    """`old_keys` and `old_values` in codes; `keys` and `values` as they came, (B, Hkv, T, D).
 
-    Attention gets numbers made from the codes anew at each append; a kernel would do that where it multiplies.
+    T is RESIDUAL to RESIDUAL + GROUP - 1 once there are codes. Attention gets numbers that are made from the codes anew
+    at each append; a kernel would do that where it multiplies.
     """
 
     exact = False

@@ -3,8 +3,8 @@
 Sinks: the first few tokens are never let go, since attention leans on them whatever they say; without them a text falls
 apart as soon as the window has left its start. StreamingLLM, https://arxiv.org/abs/2309.17453
 
-Positions: keys are kept as the model turned them, at the positions where their tokens really stood, so what comes out is
-exactly what the model would say with a mask over the tokens between sinks and window (a test holds it to that). The
+Positions: keys are kept as the model turned them, at the positions where their tokens really stood, so what comes out
+is exactly what the model would say with a mask over the tokens between sinks and window (a test holds it to that). The
 paper counts positions inside the cache instead and turns keys anew at each step, which no cache below a transformers
 model can do, as the keys arrive turned already; it matters beyond the context that a model was trained on.
 """
