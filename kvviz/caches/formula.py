@@ -146,24 +146,24 @@ _SCALES = (
     "with 4 bytes of scale and zero for each channel of a group of keys and for each token of values; "
     f"the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens as they came"
 )
+# Where there is none, the usual one holds: tokens held times what each takes.
 _RULE_WORDS = {
     "int8": f"groups of {GROUP} tokens at 1 byte a number, {_SCALES}",
     "int4": f"groups of {GROUP} tokens at half a byte a number, {_SCALES}",
-    "sinks": f"layers x sequences x KV heads x min(tokens, {SINKS} + {WINDOW}) x (K dim + V dim) x bytes",
-    "quantized": "layers x sequences x KV heads x tokens x (K dim + V dim) x 1 byte",
+    "sinks": f"layers × sequences × KV heads × min(tokens, {SINKS} + {WINDOW}) × (K dim + V dim) × bytes",
+    "quantized": "layers × sequences × KV heads × tokens × (K dim + V dim) × 1 byte",
 }
-_USUAL = "layers x sequences x KV heads x tokens held x (K dim + V dim) x bytes"
 
 
 def reasons(mode: str, figures: Mapping[str, int], kept: int | None, device: str) -> list[str] | None:
-    """Sentences: the formula, and the reason for each difference between the figures; None for a mode without a rule.
+    """Sentences: a formula of its own, and the reason for each difference between the figures; None without a rule.
 
     `figures` are `formula`, `tensors` and `storages`, in bytes; `kept` is what the allocator says, None where nothing.
     """
     if mode not in _RULES:
         return None
     formula, tensors, storages = (figures[name] for name in ("formula", "tensors", "storages"))
-    found = [f"By formula: {_RULE_WORDS.get(mode, _USUAL)} = {formula:,} B."]
+    found = [f"By formula: {_RULE_WORDS[mode]} = {formula:,} B."] if mode in _RULE_WORDS else []
     if tensors < formula and mode == "prefix":
         found.append(
             f"Shared blocks are kept once: the formula, which counts each sequence, says {formula - tensors:,} B more."

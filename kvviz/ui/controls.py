@@ -135,7 +135,8 @@ def _settings() -> dict[str, Any]:
         "Attention",
         ATTENTION,
         key="attn",
-        help="sdpa: torch's scaled_dot_product_attention; eager: the products and the softmax one by one.",
+        help="sdpa: torch's scaled_dot_product_attention, on a GPU in half precision its flash kernel; "
+        "eager: the products and the softmax one by one.",
     )
     five.selectbox(
         "Weights",

@@ -335,7 +335,8 @@ function threeFigures(mode, state) {
   const figures = [["Formula", formula], ["Tensors", tensors], ["Allocator", kept]]
   const words = figures.map(([name, n]) => `${name} ${n === null ? "not known here" : `${count(n)} B`}`).join(agree ? " = " : " · ")
   const head = element("p", { class: "kv-three", "data-agree": String(agree) }, words)
-  const why = mode.memory.reasons ?? [formulaWords(mode, state), ...reasons(mode.memory, state)]
+  const own = mode.memory.reasons?.[0]?.startsWith("By formula:") // else: tokens held times what each takes
+  const why = [own ? "" : formulaWords(mode, state), ...(mode.memory.reasons ?? reasons(mode.memory, state))]
   const lines = [...why, peakWords(allocator)]
   return [head, ...lines.filter(Boolean).map((line) => element("p", {}, line))]
 }
