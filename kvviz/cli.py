@@ -218,7 +218,7 @@ def run(
     warmup: Annotated[int, typer.Option(help="Untimed full passes before them; the first is the proof.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    attn: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
+    attn: Annotated[str, typer.Option(help="sdpa (flash where the device has it) or eager.")] = "sdpa",
     seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
@@ -460,7 +460,7 @@ def sweep(
         float | None, typer.Option(help="Seconds: repeats, then cells are left out to keep to it.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
-    attn: Annotated[str | None, typer.Option(help="sdpa or eager.")] = None,
+    attn: Annotated[str | None, typer.Option(help="sdpa (flash where the device has it) or eager.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of random weights and of the random prompts.")] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Keep a journal in this file; go on from it if it is there.")

@@ -40,7 +40,7 @@ class Engine:
         elif source.params is None:
             source = replace(source, params=count_params(source.config))
         try:
-            check_modes(work.modes, source.config)
+            check_modes(work.modes, source.config, device)
             wanted = needs(source, work)
             self._make_room(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:

@@ -8,8 +8,12 @@ Every mode computes the head for the last position only, as any decoder would.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from kvviz.caches.designs import DESIGNS, Design
+from kvviz.caches.formula import check_all_full
+from kvviz.caches.formula import check_design as check_takes
 from kvviz.errors import KvvizError
 from kvviz.scratch.design import check_design
 
@@ -27,7 +31,8 @@ class Mode:
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
     `check` raises KvvizError for the config of a model that the mode can't decode. `work`: what the cost model takes a
-    step for (`kvviz.paces`); "" where it has no prediction.
+    step for (`kvviz.paces`); "" where it has no prediction. A `sized` mode's `open` is given the tokens of each
+    sequence to make room for as well. An `accelerator` mode is for a device apart from the host.
     """
 
     name: str
@@ -36,9 +41,15 @@ class Mode:
     exact: bool
     caches: bool
     fills: bool
-    open: Callable[[Any], Forward]
+    open: Callable[..., Forward]
     check: Callable[[Config], None] = _any_model
     work: str = ""
+    sized: bool = False
+    accelerator: bool = False
+
+    def opened(self, model: Any, room: int) -> Forward:
+        """The mode's forward on a model, for sequences of up to `room` tokens."""
+        return self.open(model, room) if self.sized else self.open(model)
 
 
 def _only_last(model: Any) -> dict[str, int]:
@@ -77,6 +88,47 @@ def _cached(model: Any) -> Forward:
         return out.logits[:, -1], cache
 
     return forward
+
+
+def _static(model: Any, room: int) -> Forward:
+    from transformers import StaticCache
+
+    return _passing(model, StaticCache(config=model.config, max_cache_len=room))
+
+
+def _quantized(model: Any) -> Forward:
+    from transformers import QuantizedCache
+
+    return _passing(model, QuantizedCache("fp8", model.config))  # the one backend that needs no further package
+
+
+def _passing(model: Any, cache: Any, note: Callable[[Any], None] = lambda new: None) -> Forward:
+    """Read the new tokens alone, with a cache; `note` is told of them first."""
+    only_last = _only_last(model)
+
+    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+        note(new)
+        out = model(input_ids=new, past_key_values=cache, use_cache=True, **only_last)
+        return out.logits[:, -1], cache
+
+    return forward
+
+
+def _designed(design: Design, model: Any, room: int) -> Forward:
+    from kvviz.caches.under import DesignCache
+
+    if design.accelerator:
+        _check_apart(design.name, str(model.device))
+    cache = DesignCache(design, model.config, room=room)
+    return _passing(model, cache, cache.note) if design.reads else _passing(model, cache)
+
+
+def _check_apart(mode: str, device: str) -> None:
+    if device == "cpu":
+        raise KvvizError(
+            f"{mode} moves keys and values out of a device's memory into the host's, and here the model runs in the "
+            "host's memory already: take cached, or a machine with a GPU"
+        )
 
 
 def _scratch(model: Any) -> Forward:
@@ -133,6 +185,42 @@ _ROWS = (
         check=check_design,
         work="joined",
     ),
+    Mode(
+        name="static",
+        title="Static (transformers)",
+        summary="transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
+        exact=True,
+        caches=True,
+        fills=True,
+        open=_static,
+        sized=True,
+    ),
+    Mode(
+        name="quantized",
+        title="8-bit floats (transformers)",
+        summary="transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
+        exact=False,
+        caches=True,
+        fills=True,
+        open=_quantized,
+        check=partial(check_all_full, "quantized"),
+    ),
+    *(
+        Mode(
+            name=design.name,
+            title=design.title,
+            summary=design.summary,
+            exact=design.exact,
+            caches=True,
+            fills=True,
+            open=partial(_designed, design),
+            check=partial(check_takes, design.name),
+            sized=True,
+            accelerator=design.accelerator,
+            work="joined" if design.name == "concat" else "",
+        )
+        for design in DESIGNS.values()
+    ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
@@ -144,9 +232,14 @@ def mode_named(name: str) -> Mode:
     return MODES[name]
 
 
-def check_modes(names: Iterable[str], config: Config | None) -> None:
-    """Refuse, before anything is loaded, a mode that can't decode the model of a config. None: it is not known yet."""
+def check_modes(names: Iterable[str], config: Config | None, device: str | None = None) -> None:
+    """Refuse, before anything is loaded, a mode that can't decode the model of a config, or not on this device.
+
+    None: it is not known yet.
+    """
     for name in names:
-        check = mode_named(name).check
+        mode = mode_named(name)
+        if mode.accelerator and device is not None:
+            _check_apart(name, device)
         if config is not None:
-            check(config)
+            mode.check(config)

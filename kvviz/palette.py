@@ -3,16 +3,25 @@
 https://jfly.uni-koeln.de/color/ ; lighter where the page is dark. Lines differ in dash and marker as well.
 """
 
-LIGHT = {"uncached": "#D55E00", "cached": "#0072B2", "unpassed": "#9A4B7D", "scratch": "#8A6A00", "watched": "#00755A"}
-DARK = {"uncached": "#F28E4B", "cached": "#56B4E9", "unpassed": "#E39BC4", "scratch": "#F0E442", "watched": "#35C79E"}
-DASH = {"uncached": "solid", "cached": "solid", "unpassed": "dot", "scratch": "dash", "watched": "solid"}
-MARKER = {
-    "uncached": "diamond",
-    "cached": "circle",
-    "unpassed": "square",
-    "scratch": "triangle-up",
-    "watched": "circle",
+# mode: colour on a light page, on a dark one, dash of its line, marker
+_MODES = {
+    "uncached": ("#D55E00", "#F28E4B", "solid", "diamond"),
+    "cached": ("#0072B2", "#56B4E9", "solid", "circle"),
+    "unpassed": ("#9A4B7D", "#E39BC4", "dot", "square"),
+    "scratch": ("#8A6A00", "#F0E442", "dash", "triangle-up"),
+    "watched": ("#00755A", "#35C79E", "solid", "circle"),
+    "static": ("#2C5F9E", "#8FB8F0", "dash", "hexagram"),
+    "quantized": ("#6B6B00", "#CFCF5A", "dot", "star-diamond"),
+    "concat": ("#9C5518", "#E0A36A", "dashdot", "x"),
+    "prealloc": ("#1B7837", "#7CCB8F", "longdash", "triangle-down"),
+    "paged": ("#117A8B", "#5CC8D8", "solid", "hexagon"),
+    "prefix": ("#4053D3", "#9AA6FF", "dash", "star"),
+    "sinks": ("#B51D14", "#FF8A80", "dot", "triangle-left"),
+    "int8": ("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
+    "int4": ("#B0328F", "#F58FD8", "dashdot", "pentagon"),
+    "offloaded": ("#4B5563", "#AEB8C4", "longdash", "cross"),
 }
+LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))
 
 # Models side by side: six hues of the same set; the lines differ in dash as well.
 SERIES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563")

@@ -39,7 +39,7 @@ def perform(
     started = time.monotonic()
     prompt = encode_prompt(work, loaded)
     check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
-    check_modes(work.modes, loaded.source.config)
+    check_modes(work.modes, loaded.source.config, loaded.device)
     traces = {name: ModeTrace() for name in work.modes}
     env = environment(loaded.model, loaded.device, loaded.dtype)
     yield _started(work, loaded, comparison_id, prompt, asdict(env))
@@ -144,7 +144,8 @@ def timed_pass(
     seconds: list[float] = []
     chosen: list[torch.Tensor] = []
     sent, last = 0, time.monotonic()
-    for step in timed(loop(work, loaded, prompt, mode, len(trace.tokens)), synchroniser(loaded.device)):
+    room = prompt.shape[1] + work.new_tokens  # as in the proof, which may have ended earlier than asked for
+    for step in timed(loop(work, loaded, prompt, mode, len(trace.tokens), room), synchroniser(loaded.device)):
         seconds.append(step.seconds)
         chosen.append(step.step.token_ids)
         if should_stop():

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kvviz.allocator import Account, can_account, kept_by
+from kvviz.caches.formula import kept_bytes, reasons
 from kvviz.decode import chooser, decode
 from kvviz.errors import KvvizError
 from kvviz.memory import cache_bytes
@@ -45,9 +46,11 @@ class ModeTrace:
     memory: dict[str, Any] | None = None
 
 
-def loop(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int) -> Iterator[Any]:
-    """The decode of one mode, fresh from its start."""
-    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling))
+def loop(
+    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int, room: int | None = None
+) -> Iterator[Any]:
+    """The decode of one mode, fresh from its start. `room`: what is reserved, where it is not for these steps alone."""
+    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling), room=room)
 
 
 class _Lane:
@@ -208,11 +211,16 @@ def account_memory(
             raise Stopped
         trace = traces[name]
         allocator = _allocator_account(work, loaded, prompt, name, trace, should_stop)
-        trace.memory = {
+        figures = {
             "formula": _formula(work, loaded, prompt.shape[1], name, len(trace.tokens)),
             "tensors": sum(row.nbytes for row in trace.layers[-1]),
             "storages": sum(row.allocated for row in trace.layers[-1]),
+        }
+        why = reasons(name, figures, allocator.kept if allocator else None, loaded.device)
+        trace.memory = {
+            **figures,
             "allocator": asdict(allocator) if allocator else None,
+            **({} if why is None else {"reasons": why}),
         }
         yield {"t": "memory", "mode": name, **trace.memory}
 
@@ -221,7 +229,9 @@ def _formula(work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, mode: str
     """What the spec says the mode holds after its last step, which has fed all tokens but the newest."""
     if not mode_named(mode).caches:
         return 0
-    return cache_bytes(loaded.spec, prompt_tokens + steps - 1, work.batch, loaded.dtype, view="hf-dynamic")
+    fed = prompt_tokens + steps - 1
+    own = kept_bytes(mode, loaded.spec, fed, work.batch, loaded.dtype)
+    return cache_bytes(loaded.spec, fed, work.batch, loaded.dtype, view="hf-dynamic") if own is None else own
 
 
 def _allocator_account(
@@ -243,14 +253,19 @@ def _allocator_account(
     written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
 
+    room = prompt.shape[1] + work.new_tokens  # as in the whole run
+
     def after(steps: Iterator[Any], count: int) -> Any:
         return _cache_after(steps, count, should_stop)
 
+    def begun(ids: torch.Tensor, steps: int) -> Iterator[Any]:
+        return loop(work, loaded, ids, mode, steps, room)
+
     if not mode_named(mode).caches or len(trace.tokens) == 1:
-        return kept_by(lambda: after(loop(work, loaded, fed, mode, 1), 1), loaded.device)
-    result = kept_by(lambda: after(loop(work, loaded, fed[:, :-1], mode, 2), 2), loaded.device)
-    prefill = kept_by(lambda: after(loop(work, loaded, prompt, mode, 1), 1), loaded.device)
-    steps = loop(work, loaded, fed[:, :-1], mode, 2)
+        return kept_by(lambda: after(begun(fed, 1), 1), loaded.device)
+    result = kept_by(lambda: after(begun(fed[:, :-1], 2), 2), loaded.device)
+    prefill = kept_by(lambda: after(begun(prompt, 1), 1), loaded.device)
+    steps = begun(fed[:, :-1], 2)
     before = sum(row.allocated for row in snapshot(after(steps, 1)))
     last = kept_by(lambda: after(steps, 1), loaded.device)
     return replace(result, peak=max(prefill.peak, before + last.peak))

@@ -106,7 +106,7 @@ def _modes_of(record: dict[str, Any]) -> set[str]:
 
 _OPTIONAL = (
     "at", "piece", "margin", "pieces", "note", "speedup", "itl_p99_s", "itl_s", "peak_bytes", "repeatable", "id",
-    "message", "config_hash",
+    "message", "config_hash", "reasons",
 )  # fmt: skip
 
 
@@ -154,6 +154,7 @@ ACCOUNT = _object(
         "reserved": maybe(list_of(whole(), 2)),
     }
 )
+REASONS = list_of(text(1000), 20)  # sentences on the figures of a cache's bytes
 ENVIRONMENT = _object(
     {name: whole(0, 10**6) if name in ("threads", "cores") else text(200) for name in Environment.__dataclass_fields__}
 )
@@ -236,6 +237,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "tensors": whole(),
         "storages": whole(),
         "allocator": maybe(ACCOUNT),
+        "reasons": REASONS,
     },
     "pass": {"mode": short_name, "repeat": whole(-100, 1000), "at": number(0)},
     "times": {

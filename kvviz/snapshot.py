@@ -1,4 +1,4 @@
-"""Reading caches that kvviz did not define: a cache object in, one LayerState per layer out.
+"""Reading caches, kvviz's own and those it did not define: a cache object in, one LayerState per layer out.
 
 Called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
 """
@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kvviz.caches.base import KVCache
 from kvviz.records import LayerState
 
 
@@ -31,6 +32,9 @@ def snapshot(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[La
 
 def cache_class(cache: Any) -> str | None:
     """The class of a run's cache, or of its layers' where it is a list with an object for each; None for None."""
+    own = [layer.own for layer in getattr(cache, "layers", ()) if isinstance(getattr(layer, "own", None), KVCache)]
+    if own:
+        return type(own[0]).__name__
     layered = isinstance(cache, list) and cache and hasattr(cache[0], "append") and not isinstance(cache[0], list)
     return None if cache is None else type(cache[0] if layered else cache).__name__
 
@@ -60,6 +64,9 @@ def _layers(cache: Any) -> list[Any]:
 
 
 def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: set[int]) -> LayerState:
+    own = getattr(layer, "own", layer)
+    if isinstance(own, KVCache):
+        return _own_state(index, own, kind, counted)
     tensors = _tensors(layer)
     state = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _KEY_VALUE}
     keys, values = tensors.get("keys"), tensors.get("values")  # where both are one tensor, it is the keys
@@ -76,6 +83,26 @@ def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: s
         nbytes=_bytes(tensors.values()),
         allocated=_allocated(tensors.values(), counted),
         state_bytes=_bytes(state.values()),
+    )
+
+
+def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) -> LayerState:
+    """Of a design of kvviz, which knows itself what it keeps; shapes are those of the tokens held."""
+    shape = own.shape
+    storages = {storage._cdata: storage.nbytes() for storage in own.storages()}
+    allocated = sum(size for key, size in storages.items() if key not in counted)
+    counted.update(storages)
+    return LayerState(
+        index=index,
+        kind=kind or ("none" if shape is None else "full" if own.window is None or not own.exact else "sliding"),
+        key_shape=(*shape[:2], own.held, shape[2]) if shape else (),
+        value_shape=(*shape[:2], own.held, shape[3]) if shape else (),
+        dtype=own.stored_as if shape else "",
+        seen=own.seen,
+        held=own.held,
+        nbytes=own.nbytes,
+        allocated=allocated,
+        state_bytes=own.beside_bytes,
     )
 
 

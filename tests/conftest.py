@@ -16,7 +16,7 @@ TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
 def can(mode, model):
     """Whether a mode can decode a catalog model."""
     try:
-        check_modes([mode], model_row(model).config)
+        check_modes([mode], model_row(model).config, "cpu")
     except KvvizError:
         return False
     return True

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from kvviz.caches.designs import DESIGNS
 from kvviz.decode import check_context, chooser, decode
 from kvviz.errors import KvvizError
 from kvviz.modes import MODES, mode_named
@@ -23,9 +24,11 @@ def tokens(loaded, mode, sampling=Sampling(), batch=1):
 
 
 EXACT = [mode.name for mode in MODES.values() if mode.exact and mode.name != "uncached"]
+# tests/caches has the designs under every kind of model; here each stands under two
+PAIRS = [(model, mode) for model in TINY for mode in EXACT if mode not in DESIGNS or model in ("tiny-qwen3", TINY[-1])]
 
 
-@pytest.mark.parametrize(("model", "mode"), [(model, mode) for model in TINY for mode in EXACT if can(mode, model)])
+@pytest.mark.parametrize(("model", "mode"), [(model, mode) for model, mode in PAIRS if can(mode, model)])
 @pytest.mark.parametrize("attn", ["sdpa", "eager"])
 def test_exact_modes_give_identical_tokens(load, model, mode, attn):
     loaded = load(model, attn=attn)
@@ -37,7 +40,8 @@ def test_exact_modes_give_identical_tokens(load, model, mode, attn):
 @pytest.mark.parametrize("sampling", [Sampling(1.0, seed=3), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.7)])
 def test_draws_are_the_same_in_every_mode(load, sampling):
     loaded = load("tiny-llama")
-    drawn = {mode: tokens(loaded, mode, sampling, batch=3) for mode in MODES}
+    exact = [mode for mode in ("uncached", *EXACT) if can(mode, "tiny-llama")]
+    drawn = {mode: tokens(loaded, mode, sampling, batch=3) for mode in exact}
     assert all(tokens == drawn["uncached"] for tokens in drawn.values())
     assert drawn["cached"] != tokens(loaded, "cached", Sampling(1.0, seed=99), batch=3)
 

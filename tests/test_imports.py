@@ -19,7 +19,7 @@ FLOORS = [
     {"layers"},
     {"spec", "views", "counted", "mixers"},
     {"memory", "shape", "sources", "text", "measure", "recording", "weightfiles"},
-    {"cost", "scratch"},
+    {"cost", "scratch", "caches"},
     {
         "modes",
         "looks",
@@ -53,6 +53,7 @@ FLOORS = [
 TORCH = {
     "anatomy",
     "breaking",
+    "caches",
     "counted",
     "looking",
     "mistiming",

@@ -130,8 +130,8 @@ def _told(records: Sequence[Mapping[str, Any]]) -> dict[str, _Told]:
             _follow(len(seconds), record["from"], "times")
             seconds += record["s"]
         elif record["t"] == "memory":
-            names = ("formula", "tensors", "storages", "allocator")
-            result[record["mode"]].memory = {name: record[name] for name in names}
+            names = ("formula", "tensors", "storages", "allocator", "reasons")
+            result[record["mode"]].memory = {name: record[name] for name in names if name in record}
     return result
 
 

@@ -9,7 +9,7 @@ from kvviz.bounds import WORDS
 from kvviz.checks import Check, Unfit, flag, list_of, maybe, number, object_of, short_name, text, whole
 from kvviz.cost import Rates
 from kvviz.paces import bias, off_by
-from kvviz.recording import ACCOUNT, ENVIRONMENT, PACES, SAMPLING
+from kvviz.recording import ACCOUNT, ENVIRONMENT, PACES, REASONS, SAMPLING
 
 _BYTES = whole()
 _SECONDS = number(0, 1e6)
@@ -27,7 +27,8 @@ _LAYER = object_of(
     }
 )
 _MEMORY = object_of(
-    {**dict.fromkeys(("formula", "tensors", "storages"), _BYTES), "allocator": maybe(ACCOUNT)},
+    {**dict.fromkeys(("formula", "tensors", "storages"), _BYTES), "allocator": maybe(ACCOUNT), "reasons": REASONS},
+    optional=("reasons",),
 )
 
 

@@ -135,7 +135,8 @@ def _settings() -> dict[str, Any]:
         "Attention",
         ATTENTION,
         key="attn",
-        help="sdpa: torch's scaled_dot_product_attention; eager: the products and the softmax one by one.",
+        help="sdpa: torch's scaled_dot_product_attention, on a GPU in half precision its flash kernel; "
+        "eager: the products and the softmax one by one.",
     )
     five.selectbox(
         "Weights",
@@ -180,7 +181,7 @@ def plan(work: ComparisonSpec, hub: Hub) -> float | None:
     Raises KvvizError where the model can't be found or can't fit.
     """
     source = find_source(work.model, work.weights)
-    check_modes(work.modes, source.config)
+    check_modes(work.modes, source.config, hub.device and hub.device.get("device"))
     if hub.device is None or source.params is None or source.spec is None:
         return None
     needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"], hub.limits.memory_share)

@@ -323,7 +323,7 @@ function held(row, step) {
   }
   const used = cacheBytes(row)
   const reserved = reservedBytes(row)
-  const slack = reserved === used ? "" : ` in storages of ${bytes(reserved)}: a window is a view of a longer tensor`
+  const slack = reserved === used ? "" : ` in storages of ${bytes(reserved)}: room for tokens to come, or the rest of a longer tensor`
   return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${slack}.`
 }
 
@@ -335,7 +335,9 @@ function threeFigures(mode, state) {
   const figures = [["Formula", formula], ["Tensors", tensors], ["Allocator", kept]]
   const words = figures.map(([name, n]) => `${name} ${n === null ? "not known here" : `${count(n)} B`}`).join(agree ? " = " : " · ")
   const head = element("p", { class: "kv-three", "data-agree": String(agree) }, words)
-  const lines = [formulaWords(mode, state), ...reasons(mode.memory, state), peakWords(allocator)]
+  const own = mode.memory.reasons?.[0]?.startsWith("By formula:") // else: tokens held times what each takes
+  const why = [own ? "" : formulaWords(mode, state), ...(mode.memory.reasons ?? reasons(mode.memory, state))]
+  const lines = [...why, peakWords(allocator)]
   return [head, ...lines.filter(Boolean).map((line) => element("p", {}, line))]
 }
 

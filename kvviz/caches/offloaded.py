@@ -1,0 +1,78 @@
+"""Keys and values in the host's memory, which is larger than a device's: fetched for each step, layer by layer.
+
+The device holds one layer's keys and values at a time. A step reads the whole cache over the bus between the two, some
+twenty times slower than the device's own memory. Ours waits for each layer; who prefetches the next layer meanwhile, as
+transformers can, hides part of it:
+https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py
+"""
+
+from typing import Any
+
+import torch
+
+from kvviz.caches.base import KVCache, Pair, size
+from kvviz.errors import KvvizError
+
+
+class Offloaded(KVCache):
+    """`keys` and `values`, (slots, B, Hkv, D), lie in the host's memory, time first: what is filled is one piece."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+
+    @property
+    def slots(self) -> int:
+        """Tokens of each sequence that the buffer has room for."""
+        return 0 if self.keys is None else self.keys.shape[0]
+
+    def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
+        start, stop = self.held, self.held + k.shape[2]
+        if stop > self.slots:
+            self._grow(k, v, stop)
+        self.keys[start:stop] = k.permute(2, 0, 1, 3)  # from the device to the host
+        self.values[start:stop] = v.permute(2, 0, 1, 3)
+        self.copied += size(k) + size(v)
+        self.seen = self.held = stop
+        if not start:
+            return k, v  # the device still has them
+        self.gathered = self.held * self.step_bytes
+        keys, values = (x[:stop].to(self.device) for x in (self.keys, self.values))  # and all of it back
+        return keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)  # (B, Hkv, T_all, D)
+
+    def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
+        if self.room is not None and needed > self.room:
+            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
+        slots = self.room if self.room is not None else max(16, 2 * self.slots, needed)
+        old = self.keys, self.values
+        pinned = k.device.type == "cuda"  # the device reads such pages by itself
+        self.keys, self.values = (
+            torch.empty(slots, *x.shape[:2], x.shape[3], dtype=x.dtype, pin_memory=pinned) for x in (k, v)
+        )
+        if self.held:
+            self.keys[: self.held], self.values[: self.held] = old[0][: self.held], old[1][: self.held]
+            self.copied += self.held * self.step_bytes
+
+    def filled(self) -> dict[str, torch.Tensor]:
+        return {} if self.keys is None else {"keys": self.keys[: self.held], "values": self.values[: self.held]}
+
+    def crop(self, tokens: int) -> None:
+        self.check_crop(tokens)
+        self.seen, self.held = self.seen - tokens, self.held - tokens
+
+    def free(self) -> None:
+        super().free()
+        self.keys = self.values = None
+
+    def picture(self) -> dict[str, Any]:
+        """A buffer like the preallocated one, in the host's memory; `fetched_bytes` came over the bus last time."""
+        return {
+            "kind": "buffer",
+            "slots": self.slots,
+            "used": self.held,
+            "first_position": 0,
+            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
+            "host": True,
+            "fetched_bytes": self.gathered,
+        }

@@ -1,0 +1,80 @@
+"""One buffer to the maximum: a new token is written into the next free slot, and nothing is ever moved.
+
+The price is the tail: memory for `room` tokens from the first token on. Where nobody knows the maximum, the buffer
+doubles when it is full: then n tokens cost at most 2 n copies in all, and up to half of the buffer is empty.
+"""
+
+from typing import Any
+
+import torch
+
+from kvviz.caches.base import KVCache, Pair, size
+from kvviz.errors import KvvizError
+
+
+class Prealloc(KVCache):
+    """`keys` and `values`, (B, Hkv, slots, D); slots 0 to held - 1 are filled, and handed out as a view.
+
+    A layer with a window takes a `Ring` instead, whose slots are used again.
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+
+    @property
+    def slots(self) -> int:
+        """Tokens of each sequence that the buffer has room for."""
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
+        start, stop = self.held, self.held + k.shape[2]
+        if stop > self.slots:
+            self._grow(k, v, stop)
+        self.keys[:, :, start:stop] = k  # into free slots: the old ones stay where they are
+        self.values[:, :, start:stop] = v
+        self.copied += size(k) + size(v)
+        self.seen = self.held = stop
+        return self.keys[:, :, :stop], self.values[:, :, :stop]  # (B, Hkv, T_all, D), views
+
+    def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
+        """A buffer for `room` tokens at once; where that is not known, twice what is needed."""
+        if self.room is not None and needed > self.room:
+            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
+        slots = self.room if self.room is not None else max(16, 2 * self.slots, needed)
+        old = self.keys, self.values
+        self.keys, self.values = (x.new_empty(*x.shape[:2], slots, x.shape[3]) for x in (k, v))
+        if self.held:
+            self.keys[:, :, : self.held] = old[0][:, :, : self.held]
+            self.values[:, :, : self.held] = old[1][:, :, : self.held]
+            self.copied += self.held * self.step_bytes
+
+    def filled(self) -> dict[str, torch.Tensor]:
+        if self.keys is None:
+            return {}
+        return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
+
+    def crop(self, tokens: int) -> None:
+        self.check_crop(tokens)
+        self.seen, self.held = self.seen - tokens, self.held - tokens  # the slots are free again, nothing moves
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        if self.keys is not None:
+            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            self.shape = (len(rows), *self.shape[1:])
+
+    def free(self) -> None:
+        super().free()
+        self.keys = self.values = None
+
+    def picture(self) -> dict[str, Any]:
+        """One buffer, its filled slots and its reserved tail; `doubles` where no maximum is known."""
+        return {
+            "kind": "buffer",
+            "slots": self.slots,
+            "used": self.held,
+            "first_position": 0,
+            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
+            "doubles": self.room is None,
+        }

@@ -1,0 +1,140 @@
+"""One contract for every design, under every kind of model: right tokens, true bytes, nothing left behind."""
+
+import itertools
+
+import pytest
+import torch
+
+from kvviz.caches.designs import DESIGNS
+from kvviz.caches.formula import kept_bytes
+from kvviz.caches.under import DesignCache
+from kvviz.errors import KvvizError
+from kvviz.snapshot import Outliving, snapshot
+from tests.caches.conftest import FAMILIES, prompt_of
+
+PROMPT, NEW = 75, 14
+PIECES = {"whole": (PROMPT,), "uneven": (23, 1, 41, 10)}  # a prefill in one piece, or in several
+ONLY_WINDOWS = {"mistral": {"sinks", "int8", "int4", "offloaded"}, "mistral, wide": {"sinks", "offloaded"}}
+
+
+def decode_with(model, cache, prompt, pieces):
+    """Tokens (B, NEW) and the last logits of a decode whose prefill comes in pieces."""
+    fed = iter(prompt.split(pieces, dim=1))
+    chosen = []
+    for new in fed:
+        logits = model(input_ids=read(cache, new), past_key_values=cache, use_cache=True).logits[:, -1]
+    for _ in range(NEW):
+        chosen.append(logits.argmax(-1, keepdim=True))
+        if len(chosen) < NEW:
+            logits = model(input_ids=read(cache, chosen[-1]), past_key_values=cache, use_cache=True).logits[:, -1]
+    return torch.cat(chosen, dim=1), logits
+
+
+def read(cache, new):
+    cache.note(new)
+    return new
+
+
+@pytest.fixture(scope="module")
+def expected(family):
+    """`expected("llama", 3)`: what that model writes without any cache, and its last logits."""
+    known = {}
+
+    def get(name, batch):
+        if (name, batch) not in known:
+            model, _ = family(name)
+            ids = prompt_of(batch, PROMPT)
+            with torch.inference_mode():
+                for _ in range(NEW):
+                    logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+                    ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+            known[name, batch] = ids[:, PROMPT:], logits
+        return known[name, batch]
+
+    return get
+
+
+def tensors_below(thing, found):
+    """Every tensor that an object holds, however deep."""
+    if isinstance(thing, torch.Tensor):
+        found[id(thing)] = thing
+    elif isinstance(thing, dict):
+        for item in thing.values():
+            tensors_below(item, found)
+    elif isinstance(thing, list | tuple):
+        for item in thing:
+            tensors_below(item, found)
+    elif type(thing).__module__.startswith("kvviz.caches"):
+        tensors_below(vars(thing), found)
+    return found
+
+
+def storages_below(own):
+    """Bytes of the storages of every tensor that an object holds."""
+    storages = (tensor.untyped_storage() for tensor in tensors_below(own, {}).values())
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+@pytest.mark.parametrize(("pieces", "batch"), itertools.product(PIECES, (1, 3)))
+@pytest.mark.parametrize(("name", "design"), itertools.product(FAMILIES, DESIGNS))
+def test_the_contract(family, expected, name, design, batch, pieces):
+    model, spec = family(name)
+    row = DESIGNS[design]
+    if design in ONLY_WINDOWS.get(name, ()):
+        with pytest.raises(KvvizError, match="take cached"):
+            DesignCache(row, model.config)
+        return
+    made = Outliving([*model.parameters(), *model.buffers()])
+    cache = DesignCache(row, model.config, room=PROMPT + NEW)
+    assert cache.own and all(own.shape is None for own in cache.own), "nothing is allocated before the first append"
+    with torch.inference_mode(), made:
+        tokens, logits = decode_with(model, cache, prompt_of(batch, PROMPT), PIECES[pieces])
+
+    without, last = expected(name, batch)
+    assert len(without.unique()) >= 7, "a text that repeats one token would prove nothing"
+    if row.exact:
+        assert torch.equal(tokens, without)
+        assert (logits - last).abs().max() < 1e-3
+    else:
+        assert torch.isfinite(logits).all()
+
+    rows, fed = snapshot(cache), PROMPT + NEW - 1
+    assert {state.seen for state in rows} == {fed}
+    assert sum(state.nbytes for state in rows) == kept_bytes(design, spec, fed, batch, "float32")
+    for own in cache.own:
+        assert own.allocated == storages_below(own)
+        assert 0 < own.nbytes <= own.allocated
+        assert own.picture()["kind"]
+    assert made.survivors(logits, tokens) == sum(state.allocated for state in rows)
+    cache.free()
+    assert made.survivors(logits, tokens) == 0
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
+def test_under_the_transformer_from_scratch(family, expected, name, design):
+    from kvviz.scratch.load import from_transformers
+
+    twin = from_transformers(family(name)[0])
+    caches = [DESIGNS[design].new(room=PROMPT + NEW) for _ in twin.blocks]
+    chosen, new = [], prompt_of(1, PROMPT)
+    with torch.inference_mode():
+        for _ in range(NEW):
+            new = twin(new, caches)[:, -1:].argmax(-1)
+            chosen.append(new)
+    tokens = torch.cat(chosen, dim=1)
+    assert torch.equal(tokens, expected(name, 1)[0]) or not DESIGNS[design].exact
+    assert {own.seen for own in caches} == {PROMPT + NEW - 1}
+
+
+@pytest.mark.parametrize("design", ["concat", "prealloc", "paged", "sinks"])
+def test_eager_attention_too(family, expected, design):
+    model, _ = family("gemma3")
+    model.set_attn_implementation("eager")
+    try:
+        with torch.inference_mode():
+            cache = DesignCache(DESIGNS[design], model.config, room=PROMPT + NEW)
+            tokens, _ = decode_with(model, cache, prompt_of(3, PROMPT), PIECES["uneven"])
+    finally:
+        model.set_attn_implementation("sdpa")
+    assert torch.equal(tokens, expected("gemma3", 3)[0]) or not DESIGNS[design].exact

@@ -1,0 +1,118 @@
+"""The designs as modes: the whole proof with its accounts, refusals, what goes into a file and comes back."""
+
+import pytest
+
+from kvviz import compare
+from kvviz.caches.designs import DESIGNS
+from kvviz.caches.formula import kept_bytes
+from kvviz.engine import Engine
+from kvviz.errors import KvvizError
+from kvviz.export.reading import read, to_json
+from kvviz.modes import MODES, check_modes
+from kvviz.records import ComparisonSpec
+from kvviz.spec import ModelSpec
+
+HERE = tuple(name for name, mode in MODES.items() if not mode.accelerator and name != "unpassed")
+
+
+@pytest.fixture(scope="module")
+def done():
+    return compare("tiny-qwen3", modes=HERE, prompt_tokens=92, new_tokens=6, repeats=1, batch=2)
+
+
+def run_of(done, mode):
+    return next(run for run in done.document["runs"] if run["mode"] == mode)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in HERE if MODES[mode].caches])
+def test_three_accounts_of_a_mode_agree_or_say_why(done, mode):
+    run = run_of(done, mode)
+    assert run["exact"] == MODES[mode].exact and run["repeatable"]
+    assert run["identical"] or not run["exact"]
+    memory = run["memory"]
+    assert memory["tensors"] == run["cache_bytes"][-1] and memory["storages"] == run["allocated_bytes"][-1]
+    scales = 2 * 4 * len(run["layers"]) if mode == "quantized" else 0  # one number each for all keys, all values
+    assert run["outliving_bytes"][-1] == memory["storages"] + scales
+    beside = memory["allocator"]["kept"] - memory["storages"]
+    if mode in ("quantized", "static"):  # transformers' own: a scale for all numbers, a counter of tokens
+        assert 0 < beside < 4096 and any("of its own counters and scales" in said for said in memory["reasons"])
+    else:
+        assert beside == 0
+    assert memory["formula"] == memory["tensors"]
+    if memory["storages"] > memory["tensors"]:
+        assert any("lie in storages of" in sentence for sentence in memory["reasons"])
+
+
+def test_a_lossy_mode_says_where_it_first_differs_and_by_how_much(done):
+    run = run_of(done, "int4")
+    assert run["max_abs_logit_diff"] > 1e-3 and not run["exact"]
+    assert (run["first_divergence"] is None) == run["identical"] == (run["divergence_margin"] is None)
+    assert done.document["identical"], "the document speaks of the exact modes alone"
+    lost = run_of(done, "sinks")
+    assert lost["first_divergence"] is not None and lost["divergence_margin"] >= 0
+
+
+def test_shared_beginnings_of_a_batch_are_kept_once_and_said_so():
+    done = compare("tiny-qwen3", modes=("uncached", "prefix"), prompt="The same text for all. " * 3, batch=3, repeats=1,
+                   new_tokens=4)  # fmt: skip
+    run = run_of(done, "prefix")
+    memory = run["memory"]
+    assert run["identical"] and memory["tensors"] < 0.6 * memory["formula"]
+    assert memory["storages"] == memory["allocator"]["kept"] == run["outliving_bytes"][-1]
+    assert any("Shared blocks are kept once" in sentence for sentence in memory["reasons"])
+
+
+def test_the_reasons_travel_in_a_file(done):
+    again = read(to_json(done.records, done.document))
+    assert [run["memory"] for run in again.document["runs"]] == [run["memory"] for run in done.document["runs"]]
+
+
+def test_an_early_end_has_reserved_for_the_whole_run():
+    fields = {"modes": ("static", "prealloc"), "prompt_tokens": 20, "new_tokens": 30, "repeats": 1}
+    text = compare("tiny-qwen3", **fields).document["runs"][0]["text"]
+    done = compare("tiny-qwen3", **fields, stop_text=text[4:8])
+    for run in done.document["runs"]:  # 2 (K, V) x 2 heads x 32 dims x 4 bytes a token and layer
+        assert len(run["token_ids"]) < 30 and set(run["allocated_bytes"]) == {50 * len(run["layers"]) * 512}
+        assert run["repeatable"] and 0 <= run["memory"]["allocator"]["kept"] - run["memory"]["storages"] < 4096
+
+
+def test_offloading_needs_a_device_to_offload_from():
+    with pytest.raises(KvvizError, match="runs in the host's memory already: take cached, or a machine with a GPU"):
+        Engine().get(ComparisonSpec(model="tiny-qwen3", prompt="x", modes=("offloaded",), device="cpu"))
+    check_modes(["offloaded"], None, "cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("mode", "config", "sentence"),
+    [
+        ("sinks", {"model_type": "mistral", "sliding_window": 16}, "window of 16 tokens of its own"),
+        ("int8", {"model_type": "mistral", "sliding_window": 16}, "look back further than 64 tokens"),
+        ("quantized", {"model_type": "mistral", "sliding_window": 16}, "layers of kind sliding: take int8"),
+        ("paged", {"model_type": "mamba"}, "take cached"),
+    ],
+)
+def test_a_model_that_a_design_is_not_for_is_refused_before_it_is_loaded(mode, config, sentence):
+    with pytest.raises(KvvizError, match=sentence):
+        check_modes([mode], {**config, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
+
+
+def test_the_formula_of_each_design_by_hand():
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "vocab_size": 99}  # fmt: skip
+    spec = ModelSpec.from_config(config)
+    token = 3 * 2 * 2 * 16 * 4  # layers x K and V x heads x D x bytes
+    floats = {name: kept_bytes(name, spec, 100, 2, "float32") for name in ("concat", "prealloc", "paged", "static")}
+    assert set(floats.values()) == {2 * 100 * token}
+    assert kept_bytes("sinks", spec, 100, 2, "float32") == 2 * 64 * token
+    assert kept_bytes("quantized", spec, 100, 2, "float32") == 2 * 100 * token // 4
+    codes = 64 * (16 + 16) + 2 * 4 * 16 + 64 * 4  # 64 tokens in 2 groups, scales of channels, scales of tokens
+    assert kept_bytes("int8", spec, 100, 2, "float32") == 2 * (3 * 2 * codes + 36 * token)
+    assert kept_bytes("cached", spec, 100, 2, "float32") is None
+
+
+def test_no_design_shares_its_name_or_colour():
+    from kvviz import palette
+
+    assert set(DESIGNS) <= set(MODES) <= set(palette.LIGHT) | set(palette.DARK)
+    looks = [(palette.DASH[name], palette.MARKER[name]) for name in MODES]
+    assert len(set(looks)) == len(looks) and len({palette.LIGHT[name] for name in MODES}) == len(MODES)
