@@ -56,13 +56,19 @@ def decode(
     mode: str,
     new_tokens: int,
     choose: Choose = greedy,
+    room: int | None = None,
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
+
+    `room`: tokens of each sequence that a mode which reserves memory makes room for; by default all of this decode.
 
     Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait. The mode
     is opened at once, not at the first step, whose time is the prefill's.
     """
-    return _steps(mode_named(mode).open(model), prompt_ids, mode, new_tokens, choose)
+    forward = mode_named(mode).opened(model, room or prompt_ids.shape[1] + new_tokens)
+    if hasattr(forward, "prepare"):
+        forward.prepare(prompt_ids.shape[0])
+    return _steps(forward, prompt_ids, mode, new_tokens, choose)
 
 
 def _steps(forward: Any, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:

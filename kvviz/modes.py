@@ -27,7 +27,8 @@ class Mode:
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
     `check` raises KvvizError for the config of a model that the mode can't decode. `work`: what the cost model takes a
-    step for (`kvviz.paces`); "" where it has no prediction.
+    step for (`kvviz.paces`); "" where it has no prediction. A `sized` mode's `open` is given the
+    tokens of each sequence to make room for as well.
     """
 
     name: str
@@ -36,9 +37,14 @@ class Mode:
     exact: bool
     caches: bool
     fills: bool
-    open: Callable[[Any], Forward]
+    open: Callable[..., Forward]
     check: Callable[[Config], None] = _any_model
     work: str = ""
+    sized: bool = False
+
+    def opened(self, model: Any, room: int) -> Forward:
+        """The mode's forward on a model, for sequences of up to `room` tokens."""
+        return self.open(model, room) if self.sized else self.open(model)
 
 
 def _only_last(model: Any) -> dict[str, int]:
@@ -91,6 +97,12 @@ def _scratch(model: Any) -> Forward:
     return forward
 
 
+def _compiled(model: Any, room: int) -> Forward:
+    from kvviz.fast.forward import Forward as Fast
+
+    return Fast(model, room)
+
+
 _ROWS = (
     Mode(
         name="uncached",
@@ -132,6 +144,17 @@ _ROWS = (
         open=_scratch,
         check=check_design,
         work="joined",
+    ),
+    Mode(
+        name="compiled",
+        title="Compiled",
+        summary="the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
+        exact=True,
+        caches=True,
+        fills=True,
+        open=_compiled,
+        check=check_design,
+        sized=True,
     ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}

@@ -3,14 +3,36 @@
 https://jfly.uni-koeln.de/color/ ; lighter where the page is dark. Lines differ in dash and marker as well.
 """
 
-LIGHT = {"uncached": "#D55E00", "cached": "#0072B2", "unpassed": "#9A4B7D", "scratch": "#8A6A00", "watched": "#00755A"}
-DARK = {"uncached": "#F28E4B", "cached": "#56B4E9", "unpassed": "#E39BC4", "scratch": "#F0E442", "watched": "#35C79E"}
-DASH = {"uncached": "solid", "cached": "solid", "unpassed": "dot", "scratch": "dash", "watched": "solid"}
+LIGHT = {
+    "uncached": "#D55E00",
+    "cached": "#0072B2",
+    "unpassed": "#9A4B7D",
+    "scratch": "#8A6A00",
+    "compiled": "#3D8B1F",
+    "watched": "#00755A",
+}
+DARK = {
+    "uncached": "#F28E4B",
+    "cached": "#56B4E9",
+    "unpassed": "#E39BC4",
+    "scratch": "#F0E442",
+    "compiled": "#9BD770",
+    "watched": "#35C79E",
+}
+DASH = {
+    "uncached": "solid",
+    "cached": "solid",
+    "unpassed": "dot",
+    "scratch": "dash",
+    "compiled": "dashdot",
+    "watched": "solid",
+}
 MARKER = {
     "uncached": "diamond",
     "cached": "circle",
     "unpassed": "square",
     "scratch": "triangle-up",
+    "compiled": "bowtie",
     "watched": "circle",
 }
 

@@ -45,9 +45,11 @@ class ModeTrace:
     memory: dict[str, Any] | None = None
 
 
-def loop(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int) -> Iterator[Any]:
-    """The decode of one mode, fresh from its start."""
-    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling))
+def loop(
+    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int, room: int | None = None
+) -> Iterator[Any]:
+    """The decode of one mode, fresh from its start. `room`: what is reserved, where it is not for these steps alone."""
+    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling), room=room)
 
 
 class _Lane:
@@ -56,8 +58,9 @@ class _Lane:
     def __init__(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace) -> None:
         self.trace = trace
         self.step: Any = None
-        self._loop = loop(work, loaded, prompt, mode, work.new_tokens)
         self._made = Outliving(loaded.tensors)
+        with self._made:  # a mode may reserve its cache when it is opened
+            self._loop = loop(work, loaded, prompt, mode, work.new_tokens)
         self._stream = TextStream(loaded.codec)
         self._kinds = tuple(layer.kind for layer in loaded.spec.layers)
         self._ends = _Ends(work, loaded)
@@ -243,14 +246,19 @@ def _allocator_account(
     written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
 
+    room = prompt.shape[1] + work.new_tokens  # as in the whole run
+
     def after(steps: Iterator[Any], count: int) -> Any:
         return _cache_after(steps, count, should_stop)
 
+    def begun(ids: torch.Tensor, steps: int) -> Iterator[Any]:
+        return loop(work, loaded, ids, mode, steps, room)
+
     if not mode_named(mode).caches or len(trace.tokens) == 1:
-        return kept_by(lambda: after(loop(work, loaded, fed, mode, 1), 1), loaded.device)
-    result = kept_by(lambda: after(loop(work, loaded, fed[:, :-1], mode, 2), 2), loaded.device)
-    prefill = kept_by(lambda: after(loop(work, loaded, prompt, mode, 1), 1), loaded.device)
-    steps = loop(work, loaded, fed[:, :-1], mode, 2)
+        return kept_by(lambda: after(begun(fed, 1), 1), loaded.device)
+    result = kept_by(lambda: after(begun(fed[:, :-1], 2), 2), loaded.device)
+    prefill = kept_by(lambda: after(begun(prompt, 1), 1), loaded.device)
+    steps = begun(fed[:, :-1], 2)
     before = sum(row.allocated for row in snapshot(after(steps, 1)))
     last = kept_by(lambda: after(steps, 1), loaded.device)
     return replace(result, peak=max(prefill.peak, before + last.peak))

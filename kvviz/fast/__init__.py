@@ -1,1 +1,1 @@
-"""The fast path: the transformer from scratch once more, its decode step with as little between two sums as possible."""
+"""The fast path: the transformer from scratch once more, its decode step with nothing between the sums."""

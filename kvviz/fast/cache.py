@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import torch
 
-ROOM = 64  # slots are asked for in multiples of so many where nobody says how many tokens will come
-
 
 class SlotCache:
     """One layer's keys and values, `k` and `v`, both (B, Hkv, slots, D); the first `seen` slots are filled.
@@ -46,11 +44,6 @@ class SlotCache:
         return new
 
 
-def room_for(tokens: int) -> int:
-    """Slots for so many tokens and some more, where the number to come is not known."""
-    return (tokens // ROOM + 1) * ROOM
-
-
 def make_room(caches: Sequence[SlotCache], tokens: int) -> bool:
     """The same for all layers: whether any of them was replaced."""
-    return any([cache.make_room(tokens) for cache in caches])
+    return max([cache.make_room(tokens) for cache in caches])  # of every layer, not up to the first

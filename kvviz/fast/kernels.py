@@ -1,7 +1,7 @@
 """A whole decode step as one compiled function: every sum of a decoder, for one new token of each sequence.
 
 Nothing here knows torch: weights and caches are addresses, which `native.py` reads off the tensors; whoever calls has
-to keep those alive. Compiled by numba on the first call of a machine, kept beside this file or in numba's own folder.
+to keep those alive. numba compiles it when it is first imported on a machine, and keeps that as Python keeps bytecode.
 All numbers are float32. B sequences; `past` tokens have been seen.
 """
 
@@ -10,6 +10,19 @@ import math
 import numpy as np
 from numba import carray, config, get_num_threads, njit, prange, set_num_threads, types
 from numba.extending import intrinsic
+
+
+def _compiled(*signature, **options):
+    """numba's `njit`, what it compiles kept for the next process wherever there is a folder to keep it in."""
+
+    def wrap(function):
+        try:
+            return njit(*signature, cache=True, **options)(function)
+        except RuntimeError:  # numba found no folder that it may write to
+            return njit(*signature, **options)(function)
+
+    return wrap
+
 
 # Sums may be taken in any order and a product and a sum in one rounding, as every matrix library does; infinities and
 # NaN are kept as they are.
@@ -40,13 +53,13 @@ def _pointer(_, address):
     return types.CPointer(types.float32)(address), code
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _at(address, count):
     """So many numbers from an address on, as an array."""
     return carray(_pointer(address), count)
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _rows(x, row, y, add, low, high):
     """Outputs low..high of y = x W (+ y), where a weight's row (in memory) is that of an output."""
     batch, inputs = x.shape
@@ -63,16 +76,15 @@ def _rows(x, row, y, add, low, high):
             y[b, j] = (y[b, j] if add else np.float32(0)) + (total + start)
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _across(x, row, y, add, low, high):
     """The same where a weight's row (in memory) is that of an input: eight of them at a time."""
-    batch, inputs = x.shape
-    tile = high - low if batch == 1 else _TILE
+    tile = high - low if x.shape[0] == 1 else _TILE
     for start in range(low, high, tile):
         _tile(x, row, y, add, start, min(start + tile, high))
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _tile(x, row, y, add, low, high):
     batch, inputs = x.shape
     stride, n = row[STRIDE], high - low
@@ -105,7 +117,7 @@ def _tile(x, row, y, add, low, high):
         i += 1
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _part(x, row, y, add, low, high):
     if row[ACROSS]:
         _across(x, row, y, add, low, high)
@@ -113,7 +125,7 @@ def _part(x, row, y, add, low, high):
         _rows(x, row, y, add, low, high)
 
 
-@njit(parallel=True, **_FAST)
+@_compiled(parallel=True, **_FAST)
 def _product(x, row, y, add, threads):
     """y (B, out) = x (B, in) times a weight, plus its bias, plus what y was where `add`."""
     outputs = y.shape[1]
@@ -127,7 +139,7 @@ def _product(x, row, y, add, threads):
                 _part(x, row, y, add, part * step, last)
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _norm(x, row, rms, eps, y):
     """RMSNorm or LayerNorm of one row of numbers."""
     n = x.shape[0]
@@ -145,7 +157,7 @@ def _norm(x, row, rms, eps, y):
         y[i] = (x[i] - mean) * scale * weight[i] + (bias[i] if row[BIAS] else np.float32(0))
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _turn(x, cos, sin):
     """RoPE, in place, of one head."""
     half = cos.shape[0]
@@ -155,7 +167,7 @@ def _turn(x, cos, sin):
         x[i + half] = right * cos[i] + left * sin[i]
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _head(query, keys, values, slope, mixed):
     """One query head: how well it fits each key, as shares; `mixed` is that share of every value."""
     tokens, width = keys.shape
@@ -181,7 +193,7 @@ def _head(query, keys, values, slope, mixed):
             mixed[d] += share * value[d]
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _attend(index, sizes, cache, slots, tokens, slopes, query, mixed):
     """The query heads that share one key/value head of one sequence."""
     kv_heads, width = sizes[KV_HEADS], sizes[HEAD_DIM]
@@ -195,7 +207,7 @@ def _attend(index, sizes, cache, slots, tokens, slopes, query, mixed):
         _head(query[b, part], keys, values, slopes[h], mixed[b, part])
 
 
-@njit(parallel=True, **_FAST)
+@_compiled(parallel=True, **_FAST)
 def _attention(sizes, cache, slots, tokens, slopes, query, mixed, threads):
     count = query.shape[0] * sizes[KV_HEADS]
     if threads == 1 or query.size * tokens * 2 < SPLIT:
@@ -206,7 +218,7 @@ def _attention(sizes, cache, slots, tokens, slopes, query, mixed, threads):
             _attend(index, sizes, cache, slots, tokens, slopes, query, mixed)
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _keep(cache, sizes, slots, past, key, value):
     """The new token's keys and values into their slot."""
     width = sizes[HEAD_DIM]
@@ -218,7 +230,7 @@ def _keep(cache, sizes, slots, past, key, value):
                 keys[d], values[d] = key[b, kv * width + d], value[b, kv * width + d]
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _bend(kind, x):
     """The activation, in place."""
     for i in range(x.shape[0]):
@@ -232,7 +244,7 @@ def _bend(kind, x):
             x[i] = np.float32(0.5) * v * (np.float32(1) + math.erf(v * np.float32(0.7071067811865476)))
 
 
-@njit(**_FAST)
+@_compiled(**_FAST)
 def _ready(x, weights, sizes, eps, cos, sin):
     """Queries or keys (B, heads*D), each head brought to one length and turned, where the model does so."""
     width = sizes[HEAD_DIM]
@@ -245,7 +257,24 @@ def _ready(x, weights, sizes, eps, cos, sin):
                 _turn(head, cos, sin)
 
 
-@njit(**_FAST)
+_LINE, _ROWS, _TABLE = types.int64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
+_STEP = types.void(  # compiled for these at once, so that no step has to wait for it
+    _LINE,
+    types.int64,
+    _LINE,
+    types.float32,
+    _TABLE,
+    _ROWS,
+    _ROWS,
+    types.int64,
+    types.float32[::1],
+    types.float32[::1],
+    types.int64,
+    types.float32[:, ::1],
+)
+
+
+@_compiled(_STEP, **_FAST)
 def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, threads, logits):
     """One decode step: ids (B,) in, logits (B, vocabulary) written, each cache one token longer."""
     batch, width, head_dim = ids.shape[0], sizes[WIDTH], sizes[HEAD_DIM]

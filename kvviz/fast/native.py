@@ -34,7 +34,7 @@ class NativeStep:
         past = caches[0].seen
         logits = torch.empty(ids.shape[0], self._vocab)
         k.step(
-            ids[:, 0].numpy(),
+            ids[:, 0].contiguous().numpy(),
             past,
             self._sizes,
             self._eps,
