@@ -42,6 +42,9 @@ class FixedStep:
         self._reader, self._slots = reader, [_Slot(cache, self.at) for cache in caches]
         self._constants = reader.constants()
         self._all = torch.arange(caches[0].max_cache_len, device=device)
+        for cache in caches:  # an empty slot counts nothing times what stands in it, which has to be a number
+            cache.k[:, :, cache.seen :].zero_()
+            cache.v[:, :, cache.seen :].zero_()
 
     def run(self) -> None:
         self.logits = self._reader.read(self.ids, self.at, self._slots, (self._all <= self.at)[None], self._constants)

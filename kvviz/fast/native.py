@@ -67,7 +67,7 @@ def _turns(design: Design) -> np.ndarray:
     if design.rope is None:
         return np.zeros(0, np.float32)
     pair = torch.arange(0, design.head_dim, 2).float() / design.head_dim
-    return SCALINGS[design.rope.kind](1.0 / design.rope.theta**pair, design.rope).numpy()
+    return SCALINGS[design.rope.kind](1.0 / design.rope.theta**pair, design.rope).numpy().copy()
 
 
 def _layer_rows(block: torch.nn.Module) -> list[list[int]]:
