@@ -119,15 +119,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document (else a table)")
     parser.add_argument("--models", default="tiny-llama,mini-qwen3,gpt2")
-    parser.add_argument("--modes", default="uncached,cached,scratch")
+    parser.add_argument("--modes", default="uncached,cached,scratch,compiled")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="of the processor; by default those that kvviz itself takes")
     parser.add_argument("--quick", action="store_true", help="one short pass of each, for a smoke test")
     options = parser.parse_args()
     if options.quick:
         options.new_tokens, options.repeats = min(options.new_tokens, 6), 1
-    settle()
+    settle(options.threads)
     with alone("bench/ceiling.py"):
         found = document(options)
     if options.json:
