@@ -42,10 +42,10 @@ def generated(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, *, sta
             prompt,
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=work.new_tokens,
-            min_new_tokens=work.new_tokens,
             do_sample=False,
             use_cache=True,
             pad_token_id=0,
+            eos_token_id=-1,  # no token is the last: kvviz is asked for so many as well
             disable_compile=True,
             **({"cache_implementation": "static"} if static else {}),
         )
