@@ -39,7 +39,7 @@ TOKENS, PLACES, NORM, HEAD = range(4)
 # the address of a bias.
 ADDRESS, STRIDE, ACROSS, BIAS = range(4)
 # What decides how a decoder computes.
-LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, RMS, ROTARY, QK_NORM, ACTIVATION = range(11)
+LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, CONTEXT, RMS, ROTARY, QK_NORM, ACTIVATION = range(12)
 GELU, GELU_TANH, SILU = range(3)
 
 
@@ -276,7 +276,15 @@ _STEP = types.void(  # compiled for these at once, so that no step has to wait f
 
 @_compiled(_STEP, **_FAST)
 def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, threads, logits):
-    """One decode step: ids (B,) in, logits (B, vocabulary) written, each cache one token longer."""
+    """One decode step: ids (B,) in, logits (B, vocabulary) written, each cache one token longer.
+
+    Raises IndexError before anything is read from where nothing lies.
+    """
+    if past >= slots or (own[PLACES, ADDRESS] and past >= sizes[CONTEXT]):
+        raise IndexError("there is no place for another token")
+    for b in range(ids.shape[0]):
+        if ids[b] < 0 or ids[b] >= sizes[VOCAB]:
+            raise IndexError("a token's id is outside of the vocabulary")
     batch, width, head_dim = ids.shape[0], sizes[WIDTH], sizes[HEAD_DIM]
     x, h = np.empty((batch, width), np.float32), np.empty((batch, width), np.float32)
     queries, keys = (batch, sizes[HEADS] * head_dim), (batch, sizes[KV_HEADS] * head_dim)

@@ -56,7 +56,7 @@ def _sizes(design: Design) -> np.ndarray:
     sizes = np.zeros(k.ACTIVATION + 1, np.int64)
     sizes[k.LAYERS], sizes[k.WIDTH], sizes[k.HEADS] = design.layers, design.width, design.heads
     sizes[k.KV_HEADS], sizes[k.HEAD_DIM] = design.kv_heads, design.head_dim
-    sizes[k.MLP], sizes[k.VOCAB] = design.mlp_width, design.vocab
+    sizes[k.MLP], sizes[k.VOCAB], sizes[k.CONTEXT] = design.mlp_width, design.vocab, design.context
     sizes[k.RMS], sizes[k.ROTARY] = design.norm == "rms", design.positions == "rotary"
     sizes[k.QK_NORM], sizes[k.ACTIVATION] = design.qk_norm, _ACTIVATIONS[design.activation]
     return sizes

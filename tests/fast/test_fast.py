@@ -245,6 +245,31 @@ def test_half_precision_keeps_to_its_rounding(pair):
     assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
 
 
+def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(monkeypatch):
+    numbas = kernels.njit
+
+    def refusing(*signature, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return numbas(*signature, **options)
+
+    monkeypatch.setattr(kernels, "njit", refusing)
+    assert kernels._compiled()(lambda x: x + 1)(1) == 2
+
+
+@pytest.mark.parametrize("token", [-1, 96])
+def test_nothing_is_read_from_where_nothing_lies(pair, token):
+    forward = prepared(pair("gpt2").theirs, 1, 140)
+    fed_in(forward, token_ids(1, 128), [127, 1])  # all positions that the model has
+    with pytest.raises(IndexError, match="no place for another token"):
+        fed_in(forward, token_ids(1, 1), [1])
+    forward = prepared(pair("gpt2").theirs, 1, 140)
+    fed_in(forward, token_ids(1, 4), [4])
+    with pytest.raises(IndexError, match="outside of the vocabulary"):
+        fed_in(forward, torch.tensor([[token]]), [1])
+    assert forward.caches[0].seen == 4
+
+
 def test_models_are_refused_as_from_scratch(load):
     config = load("tiny-mistral").model.config.to_dict()
     with pytest.raises(KvvizError, match="sliding window of 16 tokens"):
