@@ -27,8 +27,8 @@ class Mode:
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
     `check` raises KvvizError for the config of a model that the mode can't decode. `work`: what the cost model takes a
-    step for (`kvviz.paces`); "" where it has no prediction. A `sized` mode's `open` is given the tokens of each sequence
-    to make room for as well.
+    step for (`kvviz.paces`); "" where it has no prediction. A `sized` mode's `open` is also given the tokens of each
+    sequence to make room for.
     """
 
     name: str
