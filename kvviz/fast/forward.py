@@ -66,9 +66,24 @@ def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
     """The compiled step for a model's weights, or why there is none."""
     if batch > LARGEST:
         return None, f"more than {LARGEST} sequences are matrix products"
+    reason = refusal(twin)
+    if reason:
+        return None, reason
     try:
-        from kvviz.fast.native import NativeStep, refusal
+        from kvviz.fast.native import NativeStep
     except ImportError as error:
         return None, f"numba can't be loaded ({error})"
-    reason = refusal(twin)
-    return (None, reason) if reason else (NativeStep(twin), None)
+    return NativeStep(twin), None
+
+
+def refusal(twin: Transformer) -> str | None:
+    """Why the compiled step can't be taken for a model's weights; None where it can."""
+    weights = list(twin.state_dict().values())
+    devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
+    if devices != {"cpu"}:
+        return "the weights are not in the processor's memory"
+    if dtypes != {torch.float32}:
+        return "the weights are not float32"
+    if any(1 not in weight.stride() and weight.numel() > 1 for weight in weights):
+        return "a weight lies scattered in memory"
+    return None

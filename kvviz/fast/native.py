@@ -94,16 +94,3 @@ def _row(module: torch.nn.Module | None) -> list[int]:
     across = weight.dim() == 2 and weight.stride(1) != 1
     stride = weight.stride(1 if across else 0)
     return [weight.data_ptr(), stride, int(across), bias.data_ptr() if isinstance(bias, torch.Tensor) else 0]
-
-
-def refusal(twin: Transformer) -> str | None:
-    """Why the compiled step can't be taken for a model's weights; None where it can."""
-    weights = list(twin.state_dict().values())
-    devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
-    if devices != {"cpu"}:
-        return "the weights are not in the processor's memory"
-    if dtypes != {torch.float32}:
-        return "the weights are not float32"
-    if any(1 not in weight.stride() and weight.numel() > 1 for weight in weights):
-        return "a weight lies scattered in memory"
-    return None
