@@ -9,7 +9,8 @@ The ceilings are measured before and after the decodes, and the higher value of 
 
     python bench/ceiling.py --json
     python bench/ceiling.py --json --quick
-    python bench/ceiling.py --json --models gpt2 --modes cached,scratch --prompt-tokens 256
+    python bench/ceiling.py --json --models gpt2 --modes cached,scratch,compiled --prompt-tokens 256 --threads 2
+    python bench/ceiling.py --models qwen3-4b --modes cached,compiled --dtype bfloat16   # on a GPU
 """
 
 import argparse
@@ -94,12 +95,13 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             modes=tuple(options.modes.split(",")),
             prompt_tokens=options.prompt_tokens,
             new_tokens=options.new_tokens,
+            dtype=options.dtype,
             repeats=options.repeats,
         )
         rows += measure(engine, work)
     after = gauge(device, seconds=seconds)
     loaded = engine.get(work)
-    read, rate = highest(before, after, "float32")
+    read, rate = highest(before, after, options.dtype)
     return {
         "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
         "read_bandwidth": read,
@@ -119,15 +121,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document (else a table)")
     parser.add_argument("--models", default="tiny-llama,mini-qwen3,gpt2")
-    parser.add_argument("--modes", default="uncached,cached,scratch")
+    parser.add_argument("--modes", default="uncached,cached,scratch,compiled")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="of the processor; by default those that kvviz itself takes")
     parser.add_argument("--quick", action="store_true", help="one short pass of each, for a smoke test")
     options = parser.parse_args()
     if options.quick:
         options.new_tokens, options.repeats = min(options.new_tokens, 6), 1
-    settle()
+    settle(options.threads)
     with alone("bench/ceiling.py"):
         found = document(options)
     if options.json:

@@ -1,14 +1,16 @@
-"""kvviz's cached decode against transformers' own `generate(use_cache=True)`, on the same weights, interleaved.
+"""kvviz's modes against transformers' own `generate`, on the same weights, all taking turns.
 
-Whole runs are timed on both sides, wall clock; kvviz's with its clock around every step. The ratio is that of the
-medians: below 1 means that kvviz's loop takes less time.
+Whole runs, prefill and all, by the wall clock; kvviz's with its own clock around every step, as on a page. transformers
+comes twice: as it is by default (a cache that grows), and with its StaticCache, neither compiled. `ratio_vs_generate`
+is a mode's median time over that of the default: below 1, the mode takes less time.
 
     python bench/peers.py --json
+    python bench/peers.py --models gpt2,qwen3-0.6b --modes cached,compiled --prompt-tokens 256 --threads 2
+    python bench/peers.py --models qwen3-4b --dtype bfloat16   # a GPU's question; the device is picked as kvviz does
 """
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,92 +22,137 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from kvviz.device import environment, set_threads
+from kvviz.device import environment
 from kvviz.engine import Engine
-from kvviz.measure import no_collection, pin, share_of_cores, synchroniser, timed
+from kvviz.headless import alone, settle
+from kvviz.measure import no_collection, quartiles, synchroniser, timed
 from kvviz.models import Loaded
 from kvviz.perform import encode_prompt
 from kvviz.proof import loop
 from kvviz.records import ComparisonSpec
 
-NEW_TOKENS = 64
+Decode = Callable[[], tuple[list[int], list[float]]]  # the first sequence's new tokens, the seconds of each step
 
 
-def generated(loaded: Loaded, prompt: torch.Tensor) -> list[int]:
+def generated(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, *, static: bool) -> Decode:
     """transformers' own greedy decode."""
-    out = loaded.model.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        max_new_tokens=NEW_TOKENS,
-        min_new_tokens=NEW_TOKENS,
-        do_sample=False,
-        use_cache=True,
-        pad_token_id=0,
-    )
-    return out[0, prompt.shape[1] :].tolist()
+
+    def call() -> tuple[list[int], list[float]]:
+        out = loaded.model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=work.new_tokens,
+            do_sample=False,
+            use_cache=True,
+            pad_token_id=0,
+            eos_token_id=-1,  # no token is the last: kvviz is asked for so many as well
+            disable_compile=True,
+            **({"cache_implementation": "static"} if static else {}),
+        )
+        return out[0, prompt.shape[1] :].tolist(), []
+
+    return call
 
 
-def decoded(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str) -> tuple[list[int], list[float]]:
-    """kvviz's decode under its clock: the tokens, and the seconds of each step."""
-    steps = list(timed(loop(work, loaded, prompt, mode, NEW_TOKENS), synchroniser(loaded.device)))
-    return [int(step.step.token_ids[0]) for step in steps], [step.seconds for step in steps]
+def decoded(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str) -> Decode:
+    """kvviz's decode under its clock."""
+
+    def call() -> tuple[list[int], list[float]]:
+        steps = list(timed(loop(work, loaded, prompt, mode, work.new_tokens), synchroniser(loaded.device)))
+        return [int(step.step.token_ids[0]) for step in steps], [step.seconds for step in steps]
+
+    return call
 
 
-def spent(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, Any]:
+def spent(call: Decode, sync: Callable[[], None]) -> tuple[float, list[int], list[float]]:
+    """(seconds of a whole run, its tokens, the seconds of its steps)."""
     with no_collection():
         sync()
         start = time.perf_counter()
-        result = call()
+        tokens, steps = call()
         sync()
-        return time.perf_counter() - start, result
+        return time.perf_counter() - start, tokens, steps
 
 
-def measure(engine: Engine, model: str, mode: str, rounds: int) -> dict[str, Any]:
-    """One row: kvviz's mode and generate, taking turns."""
-    work = ComparisonSpec(model=model, modes=(mode,), prompt="Once upon a time", new_tokens=NEW_TOKENS)
+def measure(engine: Engine, work: ComparisonSpec) -> list[dict[str, Any]]:
+    """A row for each of transformers' two and kvviz's modes, on one model."""
     loaded = engine.get(work)
     prompt, sync = encode_prompt(work, loaded), synchroniser(loaded.device)
-    calls = {"generate": lambda: generated(loaded, prompt), "kvviz": lambda: decoded(work, loaded, prompt, mode)}
+    calls = {"generate": generated(work, loaded, prompt, static=False)}
+    calls["generate-static"] = generated(work, loaded, prompt, static=True)
+    calls |= {mode: decoded(work, loaded, prompt, mode) for mode in work.modes}
     times: dict[str, list[float]] = {name: [] for name in calls}
-    itl: list[float] = []
+    itl: dict[str, list[float]] = {name: [] for name in calls}
     tokens: dict[str, list[int]] = {}
-    for number in range(rounds + 1):
-        for name in list(calls) if number % 2 else reversed(list(calls)):
-            seconds, result = spent(calls[name], sync)
-            tokens[name] = result if name == "generate" else result[0]
+    names = list(calls)
+    for number in range(work.repeats + 1):
+        for name in names if number % 2 else reversed(names):
+            seconds, tokens[name], steps = spent(calls[name], sync)
             if number:  # the first round warms up
                 times[name].append(seconds)
-                itl += result[1][1:] if name == "kvviz" else []
-    ours, theirs = statistics.median(times["kvviz"]), statistics.median(times["generate"])
-    return {
-        "model": model,
-        "mode": mode,
-        "ratio_vs_generate": ours / theirs,
-        "kvviz_s": ours,
-        "generate_s": theirs,
-        "itl_s": statistics.median(itl),
-        "same_tokens": tokens["kvviz"] == tokens["generate"],
-        "rounds": rounds,
-    }
+                itl[name] += steps[1:]
+        names = names[1:] + names[:1]  # nobody always comes after the same one
+    usual = quartiles(times["generate"])[1]
+    return [
+        {
+            "model": work.model,
+            "mode": name,
+            "prompt_tokens": prompt.shape[1],
+            "new_tokens": work.new_tokens,
+            "batch": work.batch,
+            "ratio_vs_generate": quartiles(times[name])[1] / usual,
+            **dict(zip(("total_s_q1", "total_s", "total_s_q3"), quartiles(times[name]), strict=True)),
+            "tokens_per_s": work.new_tokens * work.batch / quartiles(times[name])[1],
+            "itl_s": quartiles(itl[name])[1] if itl[name] else None,
+            "same_tokens": tokens[name] == tokens["generate"],
+            "rounds": work.repeats,
+        }
+        for name in calls
+    ]
+
+
+def document(options: argparse.Namespace) -> dict[str, Any]:
+    """All rows, and where they were measured."""
+    engine, rows = Engine(), []
+    for model in options.models.split(","):
+        work = ComparisonSpec(
+            model=model,
+            modes=tuple(options.modes.split(",")),
+            prompt_tokens=options.prompt_tokens,
+            new_tokens=options.new_tokens,
+            batch=options.batch,
+            dtype=options.dtype,
+            repeats=options.rounds,
+        )
+        rows += measure(engine, work)
+    loaded = engine.get(work)
+    return {"rows": rows, "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
-    parser.add_argument("--models", default="gpt2,tiny-llama,tiny-qwen3")
-    parser.add_argument("--modes", default="cached")
+    parser.add_argument("--json", action="store_true", help="print one JSON document (else a table)")
+    parser.add_argument("--models", default="mini-gpt2,mini-qwen3,gpt2")
+    parser.add_argument("--modes", default="cached,scratch,compiled")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, help="of the processor; by default those that kvviz itself takes")
     options = parser.parse_args()
-    measuring, _ = share_of_cores()
-    pin(measuring)
-    set_threads(len(measuring) or 1)
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    engine, models = Engine(), options.models.split(",")
-    rows = [measure(engine, model, mode, options.rounds) for model in models for mode in options.modes.split(",")]
-    loaded = engine.get(ComparisonSpec(model=models[0], prompt="x"))
-    print(json.dumps({"rows": rows, "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype))}))
+    settle(options.threads)
+    with alone("bench/peers.py"):
+        found = document(options)
+    if options.json:
+        print(json.dumps(found))
+        return
+    for row in found["rows"]:
+        spread = f"{row['total_s_q1']:.4g} to {row['total_s_q3']:.4g} s"
+        step = f"{row['itl_s'] * 1e3:9.3f} ms a step" if row["itl_s"] else ""
+        told = "" if row["same_tokens"] else "  OTHER TOKENS"
+        rate = f"{row['tokens_per_s']:10.1f} tokens/s {1 / row['ratio_vs_generate']:6.2f}x generate"
+        print(f"{row['model']:12} {row['mode']:16} {rate} {spread:24} {step}{told}")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ def decode(
     is opened at once, not at the first step, whose time is the prefill's.
     """
     forward = mode_named(mode).opened(model, room or prompt_ids.shape[1] + new_tokens)
+    if hasattr(forward, "prepare"):
+        forward.prepare(prompt_ids.shape[0])
     return ranged(_steps(forward, prompt_ids, mode, new_tokens, choose), mode)
 
 

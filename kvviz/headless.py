@@ -24,11 +24,19 @@ from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
 Record = dict[str, Any]
 
 
-def settle() -> None:
-    """Take the cores and threads that a dashboard's worker would have, and quieten the libraries."""
+def settle(threads: int | None = None) -> None:
+    """Take the cores and threads that a dashboard's worker would have, and quieten the libraries.
+
+    With a number of `threads`, take those, on whichever cores there are.
+    """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
-    take_cores()
+    if threads is None:
+        take_cores()
+    else:
+        from kvviz.device import set_threads
+
+        set_threads(threads)
 
     from transformers.utils import logging
 

@@ -143,6 +143,12 @@ def _scratch(model: Any) -> Forward:
     return forward
 
 
+def _compiled(model: Any, room: int) -> Forward:
+    from kvviz.fast.forward import Forward as Fast
+
+    return Fast(model, room)
+
+
 _ROWS = (
     Mode(
         name="uncached",
@@ -184,6 +190,17 @@ _ROWS = (
         open=_scratch,
         check=check_design,
         work="joined",
+    ),
+    Mode(
+        name="compiled",
+        title="Compiled",
+        summary="the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
+        exact=True,
+        caches=True,
+        fills=True,
+        open=_compiled,
+        check=check_design,
+        sized=True,
     ),
     Mode(
         name="static",

@@ -59,8 +59,9 @@ class _Lane:
     def __init__(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace) -> None:
         self.trace = trace
         self.step: Any = None
-        self._loop = loop(work, loaded, prompt, mode, work.new_tokens)
         self._made = Outliving(loaded.tensors)
+        with self._made:  # a mode may reserve its cache when it is opened
+            self._loop = loop(work, loaded, prompt, mode, work.new_tokens)
         self._stream = TextStream(loaded.codec)
         self._kinds = tuple(layer.kind for layer in loaded.spec.layers)
         self._ends = _Ends(work, loaded)

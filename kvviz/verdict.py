@@ -40,7 +40,7 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
         "crossover": _crossover(once, again, fits),
-        "sentence": _bounded([run for run in (once, again) if run is not None]),
+        "sentence": _bounded([run for run in (once, again) if run is not None]) + _starts(known, once),
         "advice": _advice(once, again),
         "prediction": _prediction(runs),
     }
@@ -177,6 +177,23 @@ def _bounded(runs: Sequence[Run]) -> str:
     apart = [f"{factor:.3g} times {_name(run)}" for run, e in known if (factor := _factor(run, e)) > OFF]
     caution = f" Estimate and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
     return f"{words} {' and, '.join(each)}.{caution if apart else ''}"
+
+
+ONE_CALL = (
+    "Starting an operation takes as long however small it is, so a small model waits for its starts, on a GPU most of "
+    "all; the mode Compiled takes them away: a whole step is one call, on a GPU one graph that is replayed"
+)
+
+
+def _starts(known: Mapping[str, Run], once: Run | None) -> str:
+    """Where starts bound the step with the cache: the mode without them, and its time where it ran."""
+    estimate = StepEstimate.of_run(once) if once else None
+    if estimate is None or estimate.largest != "starting_s":
+        return ""
+    usual, compiled = _typical(once), _typical(known.get("compiled", {}))
+    if not usual or not compiled or once["mode"] == "compiled":
+        return f" {ONE_CALL}."
+    return f" {ONE_CALL}: here its step took {ms(compiled)}, and {ms(usual)} {_name(once)}."
 
 
 def _measured(run: Run) -> str:

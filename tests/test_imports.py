@@ -20,6 +20,7 @@ FLOORS = [
     {"spec", "views", "counted", "mixers"},
     {"memory", "shape", "sources", "text", "measure", "recording", "weightfiles"},
     {"cost", "scratch", "caches"},
+    {"fast"},
     {
         "modes",
         "looks",
@@ -55,6 +56,7 @@ TORCH = {
     "breaking",
     "caches",
     "counted",
+    "fast",
     "looking",
     "mistiming",
     "scratch",
@@ -130,6 +132,7 @@ def test_each_package_has_its_rooms(room, path):
     assert "plotly" not in everywhere or room == "charts"
     assert "sqlalchemy" not in everywhere or room == "runs"
     assert "platformdirs" not in everywhere or room == "home"
+    assert not {"numba", "llvmlite"} & everywhere or room == "fast"
     assert "segno" not in everywhere or room == "joining"
 
 

@@ -122,6 +122,15 @@ def test_how_far_off_the_prediction_was_is_said():
     assert entry(found, "cached")["prediction_bias"] == 0.04
 
 
+def test_where_starts_bound_the_step_it_names_the_mode_without_them():
+    assert "Compiled" not in verdict(made())["sentence"]
+    document = made(bounds=("starting_s", "starting_s"))
+    assert module.ONE_CALL in verdict(document)["sentence"] and "took" not in verdict(document)["sentence"]
+    document["runs"].append({"mode": "compiled", "step_s": [5e-4] * STEPS})
+    assert verdict(document)["sentence"].endswith(" ms with the cache.")
+    assert "its step took 0.5 ms, and 4." in verdict(document)["sentence"]
+
+
 LEVEL = {"cached": curve((4e-3, 1e-7)), "uncached": curve((4e-3, 1e-6, 1e-10), seed=2)}
 
 

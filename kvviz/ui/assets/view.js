@@ -354,7 +354,7 @@ function reasons({ formula, tensors, storages, allocator }, state) {
   const kept = allocator?.kept ?? null
   const all = []
   if (formula !== tensors) all.push("Formula and tensors differ: the library keeps this cache in another way than the config's formula says.")
-  if (storages > tensors) all.push(`The tensors lie in storages of ${count(storages)} B: a window is a view of a longer tensor until the next step.`)
+  if (storages > tensors) all.push(`The tensors lie in storages of ${count(storages)} B: room for tokens to come, or a window that is a view of a longer tensor until the next step.`)
   if (kept !== null && kept !== storages) {
     all.push(state.environment.device.startsWith("cuda")
       ? `The allocator gives whole blocks: ${count(kept - storages)} B more than was asked for.`

@@ -1,0 +1,338 @@
+"""A whole decode step as one compiled function: every sum of a decoder, for one new token of each sequence.
+
+Nothing here knows torch: weights and caches are addresses, which `native.py` reads off the tensors; whoever calls has
+to keep those alive. numba compiles it when it is first imported on a machine, and keeps that as Python keeps bytecode.
+All numbers are float32. B sequences; `past` tokens have been seen.
+"""
+
+import math
+
+import numpy as np
+from numba import carray, config, get_num_threads, njit, prange, set_num_threads, types
+from numba.extending import intrinsic
+
+
+def _compiled(*signature, **options):
+    """numba's `njit`, what it compiles kept for the next process wherever there is a folder to keep it in."""
+
+    def wrap(function):
+        try:
+            return njit(*signature, cache=True, **options)(function)
+        except RuntimeError:  # numba found no folder that it may write to
+            return njit(*signature, **options)(function)
+
+    return wrap
+
+
+# Sums may be taken in any order and a product and a sum in one rounding, as every matrix library does; infinities and
+# NaN are kept as they are.
+_FAST = {"fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "error_model": "numpy"}
+SPLIT = 2**17  # elements below which a product is not worth handing to several threads
+_TILE = 512  # columns at a time, so that with several sequences the rows stay in the nearest cache
+
+# A layer's rows in the table: where each weight lies.
+ATTENTION_NORM, QUERY, KEY, VALUE, QUERY_NORM, KEY_NORM, OUTPUT, MLP_NORM, UP, GATE, DOWN = range(11)
+PARTS = 11
+# The model's own, in a table of one layer.
+TOKENS, PLACES, NORM, HEAD = range(4)
+# What a row says: the address, how many numbers from one row to the next, whether the rows are those of the input, and
+# the address of a bias.
+ADDRESS, STRIDE, ACROSS, BIAS = range(4)
+# What decides how a decoder computes.
+LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, CONTEXT, RMS, ROTARY, QK_NORM, ACTIVATION = range(12)
+GELU, GELU_TANH, SILU = range(3)
+
+
+@intrinsic
+def _pointer(_, address):
+    """An address as a pointer to float32."""
+
+    def code(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(address), code
+
+
+@_compiled(**_FAST)
+def _at(address, count):
+    """So many numbers from an address on, as an array."""
+    return carray(_pointer(address), count)
+
+
+@_compiled(**_FAST)
+def _rows(x, row, y, add, low, high):
+    """Outputs low..high of y = x W (+ y), where a weight's row (in memory) is that of an output."""
+    batch, inputs = x.shape
+    stride = row[STRIDE]
+    weight, bias = _at(row[ADDRESS], (high - 1) * stride + inputs), _at(row[BIAS], high)
+    for j in range(low, high):
+        one = weight[j * stride : j * stride + inputs]
+        start = bias[j] if row[BIAS] else np.float32(0)
+        for b in range(batch):
+            new = x[b]
+            total = np.float32(0)
+            for i in range(inputs):
+                total += new[i] * one[i]
+            y[b, j] = (y[b, j] if add else np.float32(0)) + (total + start)
+
+
+@_compiled(**_FAST)
+def _across(x, row, y, add, low, high):
+    """The same where a weight's row (in memory) is that of an input: eight of them at a time."""
+    tile = high - low if x.shape[0] == 1 else _TILE
+    for start in range(low, high, tile):
+        _tile(x, row, y, add, start, min(start + tile, high))
+
+
+@_compiled(**_FAST)
+def _tile(x, row, y, add, low, high):
+    batch, inputs = x.shape
+    stride, n = row[STRIDE], high - low
+    weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
+    for b in range(batch):
+        out = y[b, low:high]
+        for j in range(n):
+            out[j] = (out[j] if add else np.float32(0)) + (bias[low + j] if row[BIAS] else np.float32(0))
+    i = 0
+    while i + 8 <= inputs:
+        p = i * stride + low
+        w0, w1 = weight[p : p + n], weight[p + stride : p + stride + n]
+        w2, w3 = weight[p + 2 * stride : p + 2 * stride + n], weight[p + 3 * stride : p + 3 * stride + n]
+        p += 4 * stride
+        w4, w5 = weight[p : p + n], weight[p + stride : p + stride + n]
+        w6, w7 = weight[p + 2 * stride : p + 2 * stride + n], weight[p + 3 * stride : p + 3 * stride + n]
+        for b in range(batch):
+            out, e = y[b, low:high], x[b, i : i + 8]
+            e0, e1, e2, e3, e4, e5, e6, e7 = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
+            for j in range(n):
+                first = e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
+                out[j] += first + (e4 * w4[j] + e5 * w5[j] + e6 * w6[j] + e7 * w7[j])
+        i += 8
+    while i < inputs:
+        last = weight[i * stride + low : i * stride + high]
+        for b in range(batch):
+            out = y[b, low:high]
+            for j in range(n):
+                out[j] += x[b, i] * last[j]
+        i += 1
+
+
+@_compiled(**_FAST)
+def _part(x, row, y, add, low, high):
+    if row[ACROSS]:
+        _across(x, row, y, add, low, high)
+    else:
+        _rows(x, row, y, add, low, high)
+
+
+@_compiled(parallel=True, **_FAST)
+def _product(x, row, y, add, threads):
+    """y (B, out) = x (B, in) times a weight, plus its bias, plus what y was where `add`."""
+    outputs = y.shape[1]
+    if threads == 1 or outputs * x.shape[1] < SPLIT:
+        _part(x, row, y, add, 0, outputs)
+    else:
+        step = (outputs // threads + 15) // 16 * 16
+        for part in prange(threads):
+            if part * step < outputs:
+                last = outputs if part == threads - 1 else min((part + 1) * step, outputs)
+                _part(x, row, y, add, part * step, last)
+
+
+@_compiled(**_FAST)
+def _norm(x, row, rms, eps, y):
+    """RMSNorm or LayerNorm of one row of numbers."""
+    n = x.shape[0]
+    weight, bias = _at(row[ADDRESS], n), _at(row[BIAS], n)
+    mean = np.float32(0)
+    if not rms:
+        for i in range(n):
+            mean += x[i]
+        mean /= np.float32(n)
+    square = np.float32(0)
+    for i in range(n):
+        square += (x[i] - mean) * (x[i] - mean)
+    scale = np.float32(1) / np.sqrt(square / np.float32(n) + eps)
+    for i in range(n):
+        y[i] = (x[i] - mean) * scale * weight[i] + (bias[i] if row[BIAS] else np.float32(0))
+
+
+@_compiled(**_FAST)
+def _turn(x, cos, sin):
+    """RoPE, in place, of one head."""
+    half = cos.shape[0]
+    for i in range(half):
+        left, right = x[i], x[i + half]
+        x[i] = left * cos[i] - right * sin[i]
+        x[i + half] = right * cos[i] + left * sin[i]
+
+
+@_compiled(**_FAST)
+def _head(query, keys, values, slope, mixed):
+    """One query head: how well it fits each key, as shares; `mixed` is that share of every value."""
+    tokens, width = keys.shape
+    scores = np.empty(tokens, np.float32)
+    highest = np.float32(-np.inf)
+    scale = np.float32(1) / np.sqrt(np.float32(width))
+    for t in range(tokens):
+        key = keys[t]
+        total = np.float32(0)
+        for d in range(width):
+            total += query[d] * key[d]
+        scores[t] = total * scale + slope * np.float32(t - tokens + 1)
+        highest = max(highest, scores[t])
+    total = np.float32(0)
+    for t in range(tokens):
+        scores[t] = math.exp(scores[t] - highest)
+        total += scores[t]
+    for d in range(width):
+        mixed[d] = np.float32(0)
+    for t in range(tokens):
+        value, share = values[t], scores[t] / total
+        for d in range(width):
+            mixed[d] += share * value[d]
+
+
+@_compiled(**_FAST)
+def _attend(index, sizes, cache, slots, tokens, slopes, query, mixed):
+    """The query heads that share one key/value head of one sequence."""
+    kv_heads, width = sizes[KV_HEADS], sizes[HEAD_DIM]
+    group = sizes[HEADS] // kv_heads
+    b, kv = index // kv_heads, index % kv_heads
+    start = 4 * index * slots * width
+    keys = _at(cache[0] + start, tokens * width).reshape(tokens, width)
+    values = _at(cache[1] + start, tokens * width).reshape(tokens, width)
+    for h in range(kv * group, (kv + 1) * group):
+        part = slice(h * width, (h + 1) * width)
+        _head(query[b, part], keys, values, slopes[h], mixed[b, part])
+
+
+@_compiled(parallel=True, **_FAST)
+def _attention(sizes, cache, slots, tokens, slopes, query, mixed, threads):
+    count = query.shape[0] * sizes[KV_HEADS]
+    if threads == 1 or query.size * tokens * 2 < SPLIT:
+        for index in range(count):
+            _attend(index, sizes, cache, slots, tokens, slopes, query, mixed)
+    else:
+        for index in prange(count):
+            _attend(index, sizes, cache, slots, tokens, slopes, query, mixed)
+
+
+@_compiled(**_FAST)
+def _keep(cache, sizes, slots, past, key, value):
+    """The new token's keys and values into their slot."""
+    width = sizes[HEAD_DIM]
+    for b in range(key.shape[0]):
+        for kv in range(sizes[KV_HEADS]):
+            start = 4 * ((b * sizes[KV_HEADS] + kv) * slots + past) * width
+            keys, values = _at(cache[0] + start, width), _at(cache[1] + start, width)
+            for d in range(width):
+                keys[d], values[d] = key[b, kv * width + d], value[b, kv * width + d]
+
+
+@_compiled(**_FAST)
+def _bend(kind, x):
+    """The activation, in place."""
+    for i in range(x.shape[0]):
+        v = x[i]
+        if kind == SILU:
+            x[i] = v / (np.float32(1) + math.exp(-v))
+        elif kind == GELU_TANH:
+            y = np.float32(0.7978845608028654) * (v + np.float32(0.044715) * v * v * v)
+            x[i] = v / (np.float32(1) + math.exp(np.float32(-2) * y))  # (1 + tanh y) / 2 is 1 / (1 + exp(-2y))
+        else:
+            x[i] = np.float32(0.5) * v * (np.float32(1) + math.erf(v * np.float32(0.7071067811865476)))
+
+
+@_compiled(**_FAST)
+def _ready(x, weights, sizes, eps, cos, sin):
+    """Queries or keys (B, heads*D), each head brought to one length and turned, where the model does so."""
+    width = sizes[HEAD_DIM]
+    for b in range(x.shape[0]):
+        for start in range(0, x.shape[1], width):
+            head = x[b, start : start + width]
+            if sizes[QK_NORM]:
+                _norm(head, weights, sizes[RMS], eps, head)
+            if sizes[ROTARY]:
+                _turn(head, cos, sin)
+
+
+_LINE, _ROWS, _TABLE = types.int64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
+_STEP = types.void(  # compiled for these at once, so that no step has to wait for it
+    _LINE,
+    types.int64,
+    _LINE,
+    types.float32,
+    _TABLE,
+    _ROWS,
+    _ROWS,
+    types.int64,
+    types.float32[::1],
+    types.float32[::1],
+    types.int64,
+    types.float32[:, ::1],
+)
+
+
+@_compiled(_STEP, **_FAST)
+def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, threads, logits):
+    """One decode step: ids (B,) in, logits (B, vocabulary) written, each cache one token longer.
+
+    Raises IndexError before anything is read from where nothing lies.
+    """
+    if past >= slots or (own[PLACES, ADDRESS] and past >= sizes[CONTEXT]):
+        raise IndexError("there is no place for another token")
+    for b in range(ids.shape[0]):
+        if ids[b] < 0 or ids[b] >= sizes[VOCAB]:
+            raise IndexError("a token's id is outside of the vocabulary")
+    batch, width, head_dim = ids.shape[0], sizes[WIDTH], sizes[HEAD_DIM]
+    x, h = np.empty((batch, width), np.float32), np.empty((batch, width), np.float32)
+    queries, keys = (batch, sizes[HEADS] * head_dim), (batch, sizes[KV_HEADS] * head_dim)
+    query, mixed = np.empty(queries, np.float32), np.empty(queries, np.float32)
+    key, value = np.empty(keys, np.float32), np.empty(keys, np.float32)
+    up, gate = np.empty((batch, sizes[MLP]), np.float32), np.empty((batch, sizes[MLP]), np.float32)
+    cos, sin = np.cos(turns * np.float32(past)), np.sin(turns * np.float32(past))
+    for b in range(batch):
+        token = _at(own[TOKENS, ADDRESS] + 4 * ids[b] * own[TOKENS, STRIDE], width)
+        for i in range(width):
+            x[b, i] = token[i]
+        if own[PLACES, ADDRESS]:
+            place = _at(own[PLACES, ADDRESS] + 4 * past * own[PLACES, STRIDE], width)
+            for i in range(width):
+                x[b, i] += place[i]
+    for layer in range(sizes[LAYERS]):
+        row, cache = table[layer], caches[layer]
+        for b in range(batch):
+            _norm(x[b], row[ATTENTION_NORM], sizes[RMS], eps, h[b])
+        _product(h, row[QUERY], query, False, threads)
+        _product(h, row[KEY], key, False, threads)
+        _product(h, row[VALUE], value, False, threads)
+        _ready(query, row[QUERY_NORM], sizes, eps, cos, sin)
+        _ready(key, row[KEY_NORM], sizes, eps, cos, sin)
+        _keep(cache, sizes, slots, past, key, value)
+        _attention(sizes, cache, slots, past + 1, slopes, query, mixed, threads)
+        _product(mixed, row[OUTPUT], x, True, threads)
+        for b in range(batch):
+            _norm(x[b], row[MLP_NORM], sizes[RMS], eps, h[b])
+        _product(h, row[UP], up, False, threads)
+        if row[GATE, ADDRESS]:
+            _product(h, row[GATE], gate, False, threads)
+        for b in range(batch):
+            if row[GATE, ADDRESS]:
+                _bend(sizes[ACTIVATION], gate[b])
+                for i in range(sizes[MLP]):
+                    up[b, i] *= gate[b, i]
+            else:
+                _bend(sizes[ACTIVATION], up[b])
+        _product(up, row[DOWN], x, True, threads)
+    for b in range(batch):
+        _norm(x[b], own[NORM], sizes[RMS], eps, h[b])
+    _product(h, own[HEAD], logits, False, threads)
+
+
+def use_threads(wanted: int) -> int:
+    """Share the work among so many threads, or as many as there are."""
+    threads = max(1, min(wanted, config.NUMBA_NUM_THREADS))
+    if threads != get_num_threads():
+        set_num_threads(threads)
+    return threads
