@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import subprocess
 import sys
 import weakref
 
@@ -243,6 +244,15 @@ def test_half_precision_keeps_to_its_rounding(pair):
         forward = Forward(theirs, 30)
         logits = fed_in(forward, ids, [21] + [1] * 9)
     assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
+
+
+def test_torch_keeps_its_number_of_threads():
+    code = (
+        "import torch; torch.set_num_threads(1); import kvviz.fast.native; from kvviz.fast import kernels;"
+        "kernels.use_threads(1); print(torch.get_num_threads())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "1"
 
 
 def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(monkeypatch):
