@@ -70,10 +70,19 @@ def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
     if reason:
         return None, reason
     try:
-        from kvviz.fast.native import NativeStep
+        return native_step()(twin), None
     except ImportError as error:
         return None, f"numba can't be loaded ({error})"
-    return NativeStep(twin), None
+
+
+def native_step() -> type:
+    """NativeStep, loaded. Torch keeps its number of threads, which numba sets anew as it starts: both ask OpenMP."""
+    threads = torch.get_num_threads()
+    try:
+        from kvviz.fast.native import NativeStep
+    finally:
+        torch.set_num_threads(threads)
+    return NativeStep
 
 
 def refusal(twin: Transformer) -> str | None:

@@ -17,14 +17,7 @@ from kvviz.scratch.positions import SCALINGS, slopes
 _ACTIVATIONS = {"gelu": k.GELU, "gelu_tanh": k.GELU_TANH, "silu": k.SILU}
 
 
-def _start_threads() -> None:
-    """Have numba start its threads without torch taking over their number: both ask the same OpenMP."""
-    wanted = torch.get_num_threads()
-    k.use_threads(wanted)
-    torch.set_num_threads(wanted)
-
-
-_start_threads()
+k.use_threads(torch.get_num_threads())  # has numba start its threads now, before anything is timed
 
 
 class NativeStep:

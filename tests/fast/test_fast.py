@@ -248,8 +248,8 @@ def test_half_precision_keeps_to_its_rounding(pair):
 
 def test_torch_keeps_its_number_of_threads():
     code = (
-        "import torch; torch.set_num_threads(1); import kvviz.fast.native; from kvviz.fast import kernels;"
-        "kernels.use_threads(1); print(torch.get_num_threads())"
+        "import torch; torch.set_num_threads(1); from kvviz.fast.forward import native_step;"
+        "native_step(); from kvviz.fast import kernels; kernels.use_threads(1); print(torch.get_num_threads())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "1"
