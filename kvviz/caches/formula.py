@@ -70,6 +70,7 @@ _RULES: Mapping[str, Callable[[LayerSpec, int, Case], int]] = {
     "int4": _codes(4),
     "offloaded": _as_floats(_all),
     "static": _as_floats(_ring),
+    "compiled": _as_floats(_all),
     "quantized": _bytes_each,
 }
 
@@ -140,6 +141,7 @@ _SLACK = {
     "int4": "the newest tokens lie in a longer tensor until the next step",
     "offloaded": "the buffer in the host's memory has room for all tokens of the run from the start",
     "static": "the buffer has room for all tokens of the run from the start",
+    "compiled": "the buffer has room for all tokens of the run from the start",
     "quantized": "a tensor is part of a longer one",
 }
 _SCALES = (

@@ -94,6 +94,7 @@ def test_the_whole_proof(model):
     assert len(set(compiled["allocated_bytes"])) == 1, "a buffer for all of the run, from the start"
     assert compiled["outliving_bytes"] == compiled["allocated_bytes"], "of all that a run makes, its cache alone stays"
     memory = compiled["memory"]
+    assert any("room for all tokens of the run" in why for why in memory["reasons"])
     assert memory["formula"] == memory["tensors"] == compiled["cache_bytes"][-1]
     assert memory["storages"] == memory["allocator"]["kept"] == memory["tensors"] * 42 // 41  # a slot for the last one
 
