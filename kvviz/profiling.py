@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-CLASSES = ("weights", "attention", "cache", "other", "gaps")
-STEP, ATTENTION, ROTARY, CACHE = (f"kvviz::{name}" for name in ("step", "attention", "rotary", "cache"))
+CLASSES = ("weights", "attention", "cache", "other", "call", "gaps")
+STEP, ATTENTION, ROTARY, CACHE, CALL = (f"kvviz::{n}" for n in ("step", "attention", "rotary", "cache", "call"))
 _MODULES = {ATTENTION: re.compile(r"(Attention|Attn|Mixer|DeltaNet|SSM)\d*D?$"), ROTARY: re.compile("Rotary")}
 _WEIGHTS = {"aten::linear", "aten::addmm", "aten::mm", "aten::conv1d", "aten::_grouped_mm", "aten::mv"}
 _PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's own, where it is not fused
@@ -45,6 +45,8 @@ class Profile:
 
 def class_of(name: str, scopes: Sequence[str]) -> str:
     """The kind of work that an operation is."""
+    if name == CALL:
+        return "call"
     if CACHE in scopes:
         return "cache"
     if name in _WEIGHTS:
@@ -83,9 +85,11 @@ def profile(model: Any, calls: Sequence[Callable[[], Any]], device: str, sync: C
 
 
 def _operations(event: Any, around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
-    """The outermost operations below an event; a scope is no operation."""
+    """The outermost operations below an event; a scope is no operation, but one call that holds a whole step is."""
     for child in event.cpu_children:
-        if child.name.startswith("kvviz::"):
+        if child.name == CALL:
+            yield Operation(child.name, around, child.time_range.elapsed_us() / 1e6)
+        elif child.name.startswith("kvviz::"):
             yield from _operations(child, (child.name, *around), on_cuda)
         elif child.name.startswith("cuda"):
             continue  # the driver's own calls: waiting for the device is no work of its
@@ -126,9 +130,14 @@ def _marked(module: Any, scope: str) -> tuple[Any, Any]:
     return module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)
 
 
-def _scoped(method: Callable[..., Any]) -> Callable[..., Any]:
-    def update(*args: Any, **kwargs: Any) -> Any:
-        with record_function(CACHE):
+def _scoped(method: Callable[..., Any], scope: str = CACHE) -> Callable[..., Any]:
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        with record_function(scope):
             return method(*args, **kwargs)
 
-    return update
+    return scoped
+
+
+def as_one_call(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step in which no operation can be told from another, marked so that a profile counts it as one call."""
+    return _scoped(step, CALL)

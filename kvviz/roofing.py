@@ -17,7 +17,7 @@ from kvviz.measure import no_collection, quartiles, synchroniser, timed
 from kvviz.models import Loaded
 from kvviz.modes import mode_named
 from kvviz.perform import encode_prompt
-from kvviz.profiling import profile
+from kvviz.profiling import as_one_call, profile
 from kvviz.proof import Stopped
 from kvviz.roofline import (
     DECODE,
@@ -40,7 +40,8 @@ from kvviz.roofline import (
 log = logging.getLogger("kvviz.roofing")
 
 PROFILED, FEW, LONG = 9, 3, 0.05  # forwards, the one in the middle is shown; how many of those that take so long (s)
-UNCACHED = "uncached step"
+UNCACHED, COMPILED = "uncached step", "compiled step"
+ALONE = 3  # calls that are timed without the profiler
 Stop = Callable[[], bool]
 
 
@@ -159,7 +160,7 @@ def _widen(cache: Any, batch: int) -> None:
 def _profiles(
     spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: list[Mapping[str, Any]], should_stop: Stop
 ) -> Iterator[dict[str, Any]]:
-    """A prefill, a decode step and a step without the cache at the longest context, profiled."""
+    """A prefill, a decode step, the same compiled, and a step without the cache at the longest context, profiled."""
     sync = synchroniser(loaded.device)
     alone = {p["phase"]: p["s"] for p in points if p["tokens"] == spec.tokens and p["batch"] == 1}
 
@@ -170,7 +171,14 @@ def _profiles(
     often = {name: PROFILED if seconds < LONG else FEW for name, seconds in alone.items()}
     for _ in range(1 + WARMUP):
         next(steps)
-    for name, call in ((PREFILL, whole("cached")), (DECODE, lambda: next(steps)), (UNCACHED, whole("uncached"))):
+    compiled = _compiled_step(loaded, prompt)
+    calls = {
+        **{PREFILL: whole("cached"), DECODE: lambda: next(steps)},
+        **({COMPILED: compiled} if compiled else {}),
+        UNCACHED: whole("uncached"),
+    }
+    often[COMPILED] = often[DECODE]
+    for name, call in calls.items():
         if should_stop():
             raise Stopped
         found = profile(loaded.model, [call] * often.get(name, often[PREFILL]), loaded.device, sync)
@@ -185,7 +193,33 @@ def _profiles(
         }
 
 
-def _alone(call: Callable[[], Any], sync: Callable[[], None], count: int = 3) -> float:
+def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | None:
+    """The next step of the mode `compiled`; None where it can't decode the model, or not as one call."""
+    mode = mode_named("compiled")
+    try:
+        mode.check(loaded.source.config or {})
+    except KvvizError:
+        return None
+    forward = mode.opened(loaded.model, prompt.shape[1])
+    forward.prepare(1)
+    if forward.path == "operations":
+        return None
+    with torch.inference_mode():
+        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE)]
+        new = greedy(forward(ids, ids)[0], 0)[:, None]
+    forward.wrap_step(as_one_call)
+
+    def step() -> None:
+        nonlocal new
+        with torch.inference_mode():
+            new = greedy(forward(new, new)[0], 0)[:, None]
+
+    for _ in range(WARMUP):
+        step()
+    return step
+
+
+def _alone(call: Callable[[], Any], sync: Callable[[], None], count: int = ALONE) -> float:
     """The median seconds of a call without a profiler."""
 
     def calls() -> Iterator[None]:

@@ -95,7 +95,7 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
         assert found["stopped"] == (found["written"] < 64)
         assert [json.loads(r)["t"] for r in anatomy.records] == ["loading", "look", "anatomy", "done"]
         assert json.loads(mistake.records[2])["first_difference"] is not None
-        assert len(roof.document["points"]) == 8 and len(roof.document["profiles"]) == 3
+        assert len(roof.document["points"]) == 8 and len(roof.document["profiles"]) == 4
         assert roof.document["roof"]["flops"] > 1e8 and roof.document["sentences"]
         assert "60 tokens; a look inside takes at most 48" in long.message
     finally:

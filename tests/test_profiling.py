@@ -45,7 +45,7 @@ def test_a_kind_follows_from_name_and_scope(name, around, kind):
 
 def test_the_classes_sum_to_the_wall_time():
     found = divided([Operation("aten::linear", (), 0.5), Operation("aten::add", (), 0.2)], 1.0)
-    assert found == {"weights": 0.5, "attention": 0, "cache": 0, "other": 0.2, "gaps": pytest.approx(0.3)}
+    assert found == {"weights": 0.5, "attention": 0, "cache": 0, "other": 0.2, "call": 0, "gaps": pytest.approx(0.3)}
     rounded = divided([Operation("aten::linear", (), 1.0000001)], 1.0)
     assert (sum(rounded.values()), rounded["gaps"]) == (pytest.approx(1.0, abs=1e-12), 0)
 
@@ -103,9 +103,12 @@ def test_on_cuda_the_kernels_count_and_not_the_time_to_start_them():
         event(ATTENTION, 300, 0, event("aten::linear", 40, 200, event("aten::addmm", 30, 200))),
         event("aten::add", 10, 50),
         event("cudaDeviceSynchronize", 500, 0),
+        event("kvviz::call", 70, 0),
     )
     assert list(_operations(step, (), True)) == [
         Operation("aten::linear", (ATTENTION,), 200e-6),
         Operation("aten::add", (), 50e-6),
+        Operation("kvviz::call", (), 70e-6),
     ]
-    assert [one.seconds for one in _operations(step, (), False)] == [40e-6, 10e-6]
+    assert [one.seconds for one in _operations(step, (), False)] == [40e-6, 10e-6, 70e-6]
+    assert class_of("kvviz::call", ()) == "call"

@@ -43,7 +43,7 @@ def document(records):
 def test_records_come_in_order_and_every_forward_is_a_point(records):
     kinds = [record["t"] for record in records]
     count = len(places(SPEC))
-    assert kinds == ["look", "roof", *["point"] * count, *["profile"] * 3, "done"]
+    assert kinds == ["look", "roof", *["point"] * count, *["profile"] * 4, "done"]
     points = [record for record in records if record["t"] == "point"]
     assert [(p["phase"], p["tokens"], p["batch"]) for p in points] == [
         (place.phase, place.tokens, place.batch) for place in places(SPEC)
@@ -57,10 +57,13 @@ def test_the_document_is_whole(document):
         assert 0 < p["s_q1"] <= p["s"] <= p["s_q3"]
         assert p["flops_per_s"] == pytest.approx(p["flops"] / p["s"])
         assert p["bound"] in ("memory", "compute", "launch", "between") and p["roof_share"] > 0
-    assert [p["forward"] for p in document["profiles"]] == ["prefill", "decode", "uncached step"]
+    assert [p["forward"] for p in document["profiles"]] == ["prefill", "decode", "compiled step", "uncached step"]
     for p in document["profiles"]:
         assert sum(p["classes"].values()) == pytest.approx(p["wall_s"])
         assert p["unprofiled_s"] > 0 and p["operations"] > 0
+    eager, compiled = document["profiles"][1:3]
+    assert compiled["classes"]["call"] > 0 == eager["classes"]["call"], "one call, whatever it does"
+    assert compiled["operations"] < eager["operations"] / 8
     single = {p["phase"]: p["s"] for p in document["points"] if p["tokens"] == 64 and p["batch"] == 1}
     assert document["profiles"][0]["unprofiled_s"] == single[PREFILL]
     assert document["roof"] == {"read": 2e10, "flops": 9e10}

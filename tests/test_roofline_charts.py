@@ -64,7 +64,7 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
 
 
 def test_a_profiles_bars_are_shares_of_its_wall_time():
-    classes = {"weights": 0.4, "attention": 0.1, "cache": 0.1, "other": 0.2, "gaps": 0.2}
+    classes = {"weights": 0.4, "attention": 0.1, "cache": 0.1, "other": 0.1, "call": 0.1, "gaps": 0.2}
     profiles = [{"forward": name, "wall_s": 1.0, "classes": classes} for name in ("prefill", "decode", "uncached step")]
     figure = profile_figure(profiles)
     assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([100] * 3)

@@ -19,9 +19,15 @@ CLASSES = {
     "attention": ("attention", "#D55E00"),
     "cache": ("cache update", "#E69F00"),
     "other": ("norms, activations, sampling …", "#56B4E9"),
+    "call": ("the whole step as one call", "#009E73"),
     "gaps": ("between operations", "#8A94A0"),
 }
-FORWARDS = {"prefill": "prefill", "decode": "decode step", "uncached step": "step without<br>the cache"}
+FORWARDS = {
+    "prefill": "prefill",
+    "decode": "decode step",
+    "compiled step": "decode step,<br>compiled",
+    "uncached step": "step without<br>the cache",
+}
 Points = Sequence[Mapping[str, Any]]
 
 

@@ -43,6 +43,10 @@ class Forward:
         if self.reason:
             log.info("compiled: %s, because %s", self.path, self.reason)
 
+    def wrap_step(self, around: Callable[[Step], Step]) -> None:
+        """Put something around each single step, such as a profiler's mark."""
+        self._step = around(self._step)
+
     def _fastest(self, batch: int) -> tuple[str, Step, str | None]:
         if replays(self.caches):
             step = GraphStep(self._read)

@@ -155,6 +155,16 @@ def times(found: Found) -> None:
         f"At {found['profiles'][0]['tokens']:,} tokens, by torch.profiler. *Between operations* is the time {where}: "
         "Python and the framework on their way to the next. In which bar is it widest, and in which are the products?"
     )
+    both = {p["forward"]: p for p in found["profiles"]}
+    if "compiled step" in both:
+        eager, compiled = both["decode"], both["compiled step"]
+        st.markdown(
+            f"**The same step, compiled**: {millis(compiled['unprofiled_s'])} in place of "
+            f"{millis(eager['unprofiled_s'])}. PyTorch starts {eager['operations']:,} operations one by one; compiled, "
+            "the step is one call, and there is nothing to wait for between. On a GPU, where a small model's step is "
+            "little else than starts, that is why its curve is flat with the cache and without. The live page's mode "
+            "*Compiled* decodes so."
+        )
     st.caption(
         f"The profiler slows what it watches, most of all the time between operations: {walls}. An operation's kind "
         "follows from its name and from the module around it."
