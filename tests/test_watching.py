@@ -156,10 +156,12 @@ def changed(records, path, value):
         ([0, "model", "layers"], 10**9),
         ([0, "environment", "device"], {"a": 1}),
         ([0, "prompt", "pieces"], "abc"),
-        ([1, "modes"], {"other": {}}),
-        ([1, "modes", "cached", "layers"], [[1, 2]]),
-        ([1, "modes", "cached", "delta"], "NaN"),
+        ([2, "modes"], {"other": {}}),
+        ([2, "modes", "cached", "layers"], [[1, 2]]),
+        ([2, "modes", "cached", "delta"], "NaN"),
         ([1, "t"], "script"),
+        ([1, "step_s"], {"other": [1.0]}),
+        ([1, "paces", "start"], -1.0),
     ],
 )
 def test_a_recording_that_does_not_fit_gets_one_sentence(good, path, value):
