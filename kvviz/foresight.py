@@ -7,18 +7,20 @@ import json
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from kvviz.cost import estimated
 from kvviz.errors import KvvizError
-from kvviz.looks import LookSpec, RoofSpec
+from kvviz.looks import Look, LookSpec, RoofSpec
 from kvviz.plan import each_pass
 from kvviz.records import ComparisonSpec
 from kvviz.roofline import foreseen
-from kvviz.sources import find_source
+from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.sources import Source, find_source
 from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
-Spec = ComparisonSpec | SweepSpec | LookSpec | RoofSpec
+Spec = ComparisonSpec | SweepSpec | Look
 Device = Mapping[str, Any]
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
@@ -49,14 +51,16 @@ class Course:
         if isinstance(self._spec, SweepSpec):
             self.whole = within(self._spec, self._spec.budget_s, device, self._done_before).seconds
             return
-        if isinstance(self._spec, LookSpec):
+        if isinstance(self._spec, LookSpec | ArrivalsSpec):
             return  # noting every line is what takes the time, and no rate tells of that: see `expect`
         source = find_source(self._spec.model, self._spec.weights)
         if isinstance(self._spec, RoofSpec):
             shape = estimated(source.config)
             self.whole = shape and foreseen(shape, self._spec, device["rates"])
             return
-        if source.params is not None and source.spec is not None:
+        if isinstance(self._spec, SharingSpec | TalkSpec):
+            self.whole = serving_seconds(self._spec, source, device)
+        elif source.params is not None and source.spec is not None:
             self._passes = each_pass(source, self._spec, device)
             self.whole = sum(self._passes.values()) * (self._spec.warmup + self._spec.repeats)
 
@@ -94,6 +98,14 @@ class Course:
     def took(self, now: float) -> float | None:
         """Seconds since it began to be measured."""
         return None if self._begun is None else now - self._begun
+
+
+def serving_seconds(spec: SharingSpec | TalkSpec, source: Source, device: Device) -> float | None:
+    """Seconds of its prefills and answers at the most, every one cold; None where model or device tell too little."""
+    if source.params is None or source.spec is None or not device.get("rates"):
+        return None
+    one = replace(spec.work(), batch=1, new_tokens=spec.new_tokens)
+    return spec.prefills * sum(each_pass(source, one, device).values())
 
 
 class Experience:

@@ -10,6 +10,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.records import WEIGHTS, ComparisonSpec
 from kvviz.scratch.pitfalls import pitfall_named
+from kvviz.servelooks import SERVE_KINDS, ServeLook, serve_look_of
 
 KINDS = ("anatomy", "mistake", "first-steps")
 MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
@@ -137,8 +138,13 @@ def _doubling(first: int, last: int) -> tuple[int, ...]:
     return (*found, last)
 
 
-def look_of(data: Mapping[str, Any]) -> LookSpec | RoofSpec:
+Look = LookSpec | RoofSpec | ServeLook
+
+
+def look_of(data: Mapping[str, Any]) -> Look:
     """Whichever look `to_dict` has written. Raises KvvizError as `LookSpec.from_dict` does."""
+    if data.get("kind") in SERVE_KINDS:
+        return serve_look_of(data)
     if data.get("kind") != ROOF:
         return LookSpec.from_dict(data)
     if unknown := set(data) - {f.name for f in fields(RoofSpec)}:
