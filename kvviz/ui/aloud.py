@@ -78,6 +78,14 @@ ALOUD = {
         trade_off="The cache moves a step from arithmetic to memory traffic; a batch buys some of the arithmetic back, "
         "until the caches of all sequences are more bytes than the weights they share.",
     ),
+    "serving": Aloud(
+        state="The state is one memory that many sequences share: whose each piece is, how much of it is filled, and "
+        "which pieces hold a beginning that somebody else begins with too.",
+        axis="It grows on the batch axis as requests come and on the token axis of each of them as it writes; a kept "
+        "beginning saves work on the token axis, up to the first token that differs.",
+        trade_off="Blocks trade a table to look things up in for room: less than a block is wasted per sequence, so "
+        "more run at once; and who lets more in may have to preempt and compute again.",
+    ),
 }
 
 
