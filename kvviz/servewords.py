@@ -27,10 +27,16 @@ def sharing_sentences(found: Found) -> list[str]:
         f"{warm:,}: each block of the shared beginning once.",
         f"**Time**: from the second request on, the first token came after {span(times['cold'])} cold and "
         f"{span(times['warm'])} warm{_times(times)}.",
-        f"**Memory**: {len(rows)} caches, each on its own, take {human(found['cold_bytes'])}; the shared blocks that "
-        f"were kept for all of them take {human(found['kept_bytes'])}.",
+        f"**Memory**: {len(rows)} caches, each on its own, take {human(found['cold_bytes'])}; with what is shared "
+        f"counted once, {human(at_once_bytes(rows))}. After the last, {human(found['kept_bytes'])} of blocks stay for "
+        "whoever comes next.",
         identity(rows),
     ]
+
+
+def at_once_bytes(rows: Sequence[Found]) -> int:
+    """Bytes of all requests' caches at the same time, what a request found counted with whoever had it first."""
+    return sum(row["warm"]["cache_bytes"] - row["warm"]["found_bytes"] for row in rows)
 
 
 def span(seconds: Sequence[float]) -> str:
@@ -64,13 +70,28 @@ def turn_sentence(row: Found, drop: int) -> str:
     if row["turn"] == "trimmed":
         return (
             f"The first {drop:,} tokens are gone, so every token stands {drop:,} places earlier, behind another "
-            f"beginning: none of its keys and values fits any more. {kept:,} tokens are kept: {done}."
+            f"beginning: its keys and values don't fit any more. {kept or 'No'} tokens are kept: {done}."
         )
     reason = {
         "second": f"All {alike:,} tokens of the first turn and its answer that are in the cache come again",
         "edited": f"The history is the same for {alike:,} tokens, up to the edit; what stands behind it depends on it",
     }[row["turn"]]
-    return f"{reason}: the {kept // BLOCK:,} full blocks of them are kept, {kept:,} tokens; {done}."
+    blocks = kept // BLOCK
+    full = {0: "they fill no block, so none is kept", 1: "the one full block of them is kept"}
+    whole = full.get(blocks, f"the {blocks:,} full blocks of them are kept")
+    return f"{reason}: {whole}, {kept:,} tokens; {done}."
+
+
+def text(found: Found) -> str:
+    """The documents of `kvviz serving` for a terminal, which knows no Markdown."""
+    lines = list(found["fragmentation"]["sentences"])
+    if "sharing" in found:
+        lines += ["", *found["sharing"]["sentences"], ""]
+        for row in found["conversation"]["requests"]:
+            warm, cold = (millis(row[name]["ttft_s"]) for name in ("warm", "cold"))
+            lines.append(f"{row['turn']}: {row['sentence']} First token {warm}, prefilled anew {cold}.")
+        lines.append(identity(found["conversation"]["requests"]))
+    return "\n".join(lines).replace("**", "")
 
 
 def arrivals_sentences(found: Found) -> list[str]:

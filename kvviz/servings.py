@@ -13,7 +13,8 @@ from kvviz.limits import check_prompt
 from kvviz.measure import synchroniser
 from kvviz.models import Loaded
 from kvviz.proof import Stopped
-from kvviz.servelooks import LONGEST, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.records import ComparisonSpec
+from kvviz.servelooks import LONGEST, ArrivalsSpec, ServeLook, SharingSpec, TalkSpec
 from kvviz.servewords import arrivals_sentences, common, sharing_sentences, turn_sentence
 from kvviz.text import Codec
 
@@ -24,6 +25,16 @@ TURNS = ("first", "second", "edited", "trimmed")
 def never() -> bool:
     """Nobody asks it to stop."""
     return False
+
+
+def carried_out(
+    spec: ServeLook, load: Callable[[ComparisonSpec], Loaded], should_stop: Stop = never, most: int = LONGEST
+) -> Iterator[dict[str, Any]]:
+    """The records of any of them; `load` gets the model of its work. `most`: tokens that a prompt may have."""
+    if isinstance(spec, ArrivalsSpec):
+        return arrivals(spec, should_stop)
+    carry_out = sharing if isinstance(spec, SharingSpec) else conversation
+    return carry_out(spec, load(spec.work()), should_stop, most)
 
 
 def arrivals(spec: ArrivalsSpec, should_stop: Stop = never) -> Iterator[dict[str, Any]]:

@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from kvviz import headless
 from kvviz.caches.arrivals import Moments, compare_ways
 from kvviz.caches.books import BLOCK
+from kvviz.cli import app
 from kvviz.errors import KvvizError
 from kvviz.looks import look_of
 from kvviz.proof import Stopped
 from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.servewords import common, identity
+from kvviz.servewords import at_once_bytes, common, identity, text
 from kvviz.servings import arrivals, conversation, sharing
+from kvviz.worker.loop import Job, Worker
 
 ARRIVALS = ArrivalsSpec(requests=40, slots=512, longest=128)
 SYSTEM = "You are a kind teller of short stories about animals. "
@@ -180,6 +183,10 @@ def test_the_shared_prompt_is_computed_once(shared):
     assert first["warm"]["found_bytes"] == 0
     assert second["warm"]["found_bytes"] * (second["prompt_tokens"] + 3) == kept * second["warm"]["cache_bytes"]
     assert shared["kept_bytes"] < shared["cold_bytes"]
+    twice = 2 * second["warm"]["found_bytes"]
+    assert at_once_bytes(shared["requests"]) == shared["cold_bytes"] - twice, (
+        "the beginning of two requests is not theirs"
+    )
 
 
 def test_its_sentences_have_the_documents_figures(shared):
@@ -210,7 +217,7 @@ def test_each_turn_says_what_was_kept_and_why(talk):
     assert first.startswith("Nothing is there yet")
     assert "the 4 full blocks of them are kept, 64 tokens" in second
     assert "the same for 40 tokens, up to the edit" in edited and "the 2 full blocks" in edited
-    assert "stands 16 places earlier" in trimmed and "0 tokens are kept" in trimmed
+    assert "stands 16 places earlier" in trimmed and "No tokens are kept" in trimmed
 
 
 def test_more_cannot_be_cut_off_than_there_is(load):
@@ -239,3 +246,77 @@ def test_a_look_stops_between_two_prompts(load):
 
 def test_what_two_sequences_have_in_common():
     assert [common([1, 2, 3], other) for other in ([1, 2, 4], [1, 2], [], [1, 2, 3, 4])] == [2, 2, 0, 3]
+
+
+# --- headless -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_documents(monkeypatch, capsys):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    given = ["--requests", "20", "--slots", "512", "--longest", "128", "--share", "2"]
+    app(["serving", "tiny-llama", *given, "--system", SYSTEM, "--json"], standalone_mode=False)
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert list(found) == ["fragmentation", "sharing", "conversation"]
+    assert found["fragmentation"]["trace"]["requests"] == 20 and len(found["sharing"]["requests"]) == 2
+    assert [row["turn"] for row in found["conversation"]["requests"]] == ["first", "second", "edited", "trimmed"]
+    assert "4 of 4, Paged, beginnings shared" in said.err
+
+
+def test_without_a_model_it_is_the_memory_alone_and_words_for_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    app(["serving", "--requests", "20", "--slots", "512", "--longest", "128"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "Growing in one piece moved" in said and "**" not in said and "Identical" not in said
+
+
+def test_a_terminal_is_told_of_turns_as_well(crowd, shared, talk):
+    said = text({"fragmentation": crowd, "sharing": shared, "conversation": talk})
+    assert "trimmed: The first 16 tokens are gone" in said and "Work: 3 prompts" in said and "**" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--slots", "10"], "slots is 10"),
+        (["--share", "1"], "--share is 1"),
+        (["no-such-model"], "no-such-model"),
+        (["tiny-llama", "--system", " "], "the system prompt is empty"),
+    ],
+)
+def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    with pytest.raises(KvvizError, match=said):
+        app(["serving", *given], standalone_mode=False)
+
+
+# --- through the hub and the worker ---------------------------------------------------------------------------
+
+
+def test_the_worker_carries_each_of_them_out(load, monkeypatch):
+    sent = []
+    worker = Worker.__new__(Worker)
+    worker._load = lambda job, work: load(work.model)
+    limits = {"prompt_tokens": 1000, "run_seconds": 60, "memory_share": 1.0}
+    for spec in (ARRIVALS, SHARING, TALK):
+        job = Job({"id": "x", "do": "look", "spec": spec.to_dict(), "limits": limits}, lambda name: False)
+        sent.append([record["t"] for record in worker._look(job)])
+    assert sent == [["loading", "look", *["way"] * 4, "done"], ["loading", "look", "done"], ["loading", "look", "done"]]
+
+
+def test_how_long_it_takes_is_foreseen_and_learnt(hub_without_worker):
+    hub = hub_without_worker
+    served = hub.submit_look(SHARING, "one")
+    one_prompt = hub.get(served).course.whole / SHARING.prefills
+    assert one_prompt > 0 and hub.get(hub.submit_look(TALK, "one")).course.whole > 0
+    first = hub.submit_look(ARRIVALS, "another")
+    assert hub.get(first).course.whole is None
+    hub.record(first, {"t": "look"})
+    hub.record(first, {"t": "done", "document": {}})
+    assert hub.get(hub.submit_look(replace(ARRIVALS, seed=1), "another")).course.whole is not None
+
+
+def test_a_model_that_keeps_states_is_refused_before_anything_is_queued(hub_without_worker):
+    with pytest.raises(KvvizError):
+        hub_without_worker.submit_look(replace(SHARING, model="mamba-130m"))
+    assert hub_without_worker.works() == []

@@ -8,16 +8,16 @@ import plotly.graph_objects as go
 from kvviz import palette
 from kvviz.caches.books import BLOCK
 
-WAYS = {  # colour and dash of each way of giving out memory
-    "reserved": ("#D55E00", "dash"),
-    "growing": ("#B8860B", "dot"),
-    "paged": ("#0072B2", "solid"),
-    "prefix": ("#00916E", "dashdot"),
+WAYS = {  # colour, dash and short name of each way of giving out memory
+    "reserved": ("#D55E00", "dash", "reserved"),
+    "growing": ("#B8860B", "dot", "grown"),
+    "paged": ("#0072B2", "solid", "blocks"),
+    "prefix": ("#00916E", "dashdot", "shared blocks"),
 }
 PARTS = {"used": ("tokens", "#0072B2"), "internal": ("wasted inside", "#E69F00"), "external": ("between", "#9A4B7D")}
 COLD, WARM, KEPT = "#D55E00", "#0072B2", "#8A94A0"
 FREE, FINDABLE, SHARED = "rgba(128,128,128,0.13)", "rgba(0,145,110,0.35)", "#3B4652"
-OWNERS = palette.SERIES[:5]  # the sixth is close to that of shared blocks
+OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the others are close to those above
 _LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 Found = Mapping[str, Any]
 
@@ -26,12 +26,12 @@ def counts_figure(ways: Sequence[Found], name: str, words: str, tick: int | None
     """A step chart of how many sequences run, or wait, at each tick, a line a way."""
     figure = go.Figure(layout=_layout(words, 300))
     for way in ways:
-        colour, dash = WAYS[way["name"]]
+        colour, dash, title = WAYS[way["name"]]
         figure.add_trace(
             go.Scatter(
                 x=way["ticks"]["tick"],
                 y=way["ticks"][name],
-                name=way["title"],
+                name=title,
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
                 hovertemplate="%{y}",

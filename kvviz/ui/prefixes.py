@@ -11,28 +11,12 @@ from kvviz.errors import KvvizError
 from kvviz.hub import Hub
 from kvviz.memory import human
 from kvviz.roofline import millis
-from kvviz.servelooks import MOST_ASKS, SharingSpec
+from kvviz.servelooks import ASKS, MOST_ASKS, SYSTEM, SharingSpec
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
 
 Found = Mapping[str, Any]
-SYSTEM = (
-    "You tell short stories to small children. Every story is about an animal who has lost something and a friend who "
-    "helps to look for it. They look in the garden, under the old tree and at the pond. It rains a little, then the "
-    "sun comes out. Nobody is mean, nobody gets hurt, and at the end they find it where nobody had thought to look. "
-    "Use simple words and short sentences. Begin with the animal, and stop when it is happy again."
-)
-ASKS = (
-    "Tell one about a little cat.",
-    "Tell one about a brown dog who has lost a red ball.",
-    "Tell one about a bird.",
-    "Tell one about two mice and a big green hat.",
-    "Tell one about a frog at night.",
-    "Tell one about a rabbit who could not sleep.",
-    "Tell one about a duck.",
-    "Tell one about a bear and his small blue boat.",
-)
 
 
 def section(hub: Hub) -> None:
@@ -95,6 +79,5 @@ def _row(name: str, row: Found) -> dict[str, Any]:
         "First token, warm": millis(row["warm"]["ttft_s"]),
         "Cache": human(row["warm"]["cache_bytes"]),
         "Of it shared": human(row["warm"]["found_bytes"]),
-        "Same answer": "yes" if row["identical"] else "no",
-        "Answer": row["answer"],
+        "Same tokens": "yes" if row["identical"] else "no",
     }

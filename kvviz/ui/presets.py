@@ -36,6 +36,7 @@ def fields() -> Mapping[str, Read]:
         "modes": _modes,
         "new_tokens": _new_tokens,
         "attn": one_of(*ATTENTION),
+        "batch": _batch,
     }
 
 
@@ -55,6 +56,10 @@ def _modes(text: str) -> list[str]:
 def _new_tokens(text: str) -> int:
     """A step of the slider."""
     return min(512, max(8, whole(text) // 8 * 8))
+
+
+def _batch(text: str) -> int:
+    return min(64, max(1, whole(text)))
 
 
 def form(**fields: Any) -> dict[str, str]:

@@ -11,20 +11,13 @@ from kvviz.charts.serving import first_token_figure
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
 from kvviz.roofline import millis
-from kvviz.servelooks import TalkSpec
+from kvviz.servelooks import EDITED, FIRST, SECOND, TalkSpec
 from kvviz.servewords import identity
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
 
 Found = Mapping[str, Any]
-FIRST = (
-    "Once upon a time there was a little cat who lived in a small house by the pond. Every day she went into the "
-    "garden to play with her red ball. One day the ball was gone. She looked under the bed, behind the door and in the "
-    "old tree, but it was not there."
-)
-EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "the kite was gone")
-SECOND = "Then a friend came to help her. What did the friend say?"
 NAMES = {
     "first": "The first turn",
     "second": "The second turn",
@@ -81,6 +74,10 @@ def _draw(found: Found) -> None:
     for row in rows:
         _turn(row)
     st.markdown(f"- {identity(rows)}")
+    st.caption(
+        "Where nothing is kept, cold and warm are the same work: how far those two bars are apart is how far to trust "
+        "the others. The edited turn keeps the old answer behind it, as a history does that somebody edits."
+    )
     where(dict(found))
 
 
@@ -89,15 +86,10 @@ def _turn(row: Found) -> None:
     with st.container(border=True):
         st.markdown(f"**{NAMES[row['turn']]}**. {row['sentence']}")
         st.html(strip(row["pieces"], kept))
-        left, right = st.columns([1, 1], gap="medium")
-        left.markdown(
+        st.markdown(
             f"First token: **{millis(row['warm']['ttft_s'])}** with what was kept, {millis(row['cold']['ttft_s'])} "
-            "prefilled anew."
+            f"prefilled anew. Kept: ${BLOCK} \\cdot \\lfloor {alike} / {BLOCK} \\rfloor = {kept}$ tokens."
         )
-        with right:
-            st.latex(
-                rf"{BLOCK} \cdot \left\lfloor \frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {kept}\ \text{{tokens kept}}"
-            )
 
 
 def strip(pieces: list[str], kept: int) -> str:

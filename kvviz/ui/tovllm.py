@@ -34,20 +34,14 @@ ROWS = (
         "Prefix caching",
         "A full block is known by its tokens and all before them; who begins alike takes it, and computes the rest.",
         "A system prompt or a long history is computed once, not once a request.",
-        (
-            (
-                "Shared beginnings beside transformers' cache",
-                "live",
-                form(modes=["cached", "prefix"], new_tokens=32),
-            ),
-        ),
+        (("Four like prompts, kept once", "live", form(modes=["cached", "prefix"], batch=4, new_tokens=32)),),
         ("Cold against warm, above", "prefix-sharing"),
     ),
     Row(
         "FlashAttention",
         "Scores, softmax and the sum over values in one kernel, tile by tile: the matrix of scores is never written "
         "to memory.",
-        "Reading and writing that matrix is what takes the time and the room in a long prefill.",
+        "Writing that matrix and reading it back takes room and time, which grow with the square of the prompt.",
         (
             ("With torch's fused kernel", "live", form(attn="sdpa", modes=["uncached", "cached"], prompt=PROMPT)),
             ("With the softmax step by step", "live", form(attn="eager", modes=["uncached", "cached"], prompt=PROMPT)),

@@ -3,6 +3,7 @@
 A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub passes most of them on unread.
 """
 
+import functools
 import json
 import logging
 import math
@@ -39,8 +40,8 @@ from kvviz.models import Loaded
 from kvviz.perform import Stopped, perform
 from kvviz.records import ComparisonSpec
 from kvviz.roofing import roofline
-from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.servings import arrivals, conversation, sharing
+from kvviz.servelooks import ServeLook
+from kvviz.servings import carried_out
 from kvviz.settings import settings
 from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
@@ -169,12 +170,9 @@ class Worker:
         if isinstance(spec, RoofSpec):
             yield from roofline(spec, self._load(job, spec.work()), job.should_stop)
             return
-        if isinstance(spec, ArrivalsSpec):
-            yield from arrivals(spec, job.should_stop)
-            return
-        if isinstance(spec, SharingSpec | TalkSpec):
-            carry_out = sharing if isinstance(spec, SharingSpec) else conversation
-            yield from carry_out(spec, self._load(job, spec.work()), job.should_stop, job.limits["prompt_tokens"])
+        if isinstance(spec, ServeLook):
+            load = functools.partial(self._load, job)
+            yield from carried_out(spec, load, job.should_stop, job.limits["prompt_tokens"])
             return
         if spec.kind == "first-steps":
             yield from first_steps(pick_device())

@@ -6,9 +6,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from kvviz.modes import MODES
-from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.servelooks import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.servings import arrivals, conversation, sharing
-from kvviz.ui import MAIN, PAGES, prefixes
+from kvviz.ui import MAIN, PAGES
 from kvviz.ui.serving import progress, shareable
 from kvviz.ui.talk import strip
 from kvviz.ui.tovllm import ROWS
@@ -91,7 +91,7 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit):
     document = measured(app, "vf", arrivals)
     charts = figures(app)
     assert len(charts) == 2 + 4 + 4
-    assert [line["name"] for line in charts[0]["data"]] == [way["title"] for way in document["ways"]]
+    assert [line["name"] for line in charts[0]["data"]] == ["reserved", "grown", "blocks", "shared blocks"]
     assert all(line["line"]["shape"] == "hv" for line in charts[0]["data"])
     assert {trace["name"] for trace in charts[4]["data"]} >= {"tokens", "wasted inside", "between", "preempted"}
     words = said(app)
@@ -125,7 +125,7 @@ def test_a_shared_prompt_cold_and_warm(visit, load):
     app.text_area(key="v_system").set_value(SYSTEM).run()
     document = measured(app, "vs", lambda spec: sharing(spec, load("tiny-llama")))
     (work,) = app.hub.works()
-    assert work.spec == SharingSpec("tiny-llama", SYSTEM, prefixes.ASKS[:3])
+    assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
     times, tokens = figures(app)
     assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
     assert [bar["name"] for bar in tokens["data"]] == ["kept", "computed"]
@@ -136,7 +136,7 @@ def test_a_shared_prompt_cold_and_warm(visit, load):
     alike = document["alike_tokens"]
     assert any(f"= {alike // 16 * 16}" in one.value for one in app.latex)
     table = app.dataframe[0].value
-    assert list(table["Same answer"]) == ["yes"] * 3
+    assert list(table["Same tokens"]) == ["yes"] * 3
 
 
 def test_a_conversation_kept_edited_and_cut_off(visit, load):
@@ -202,7 +202,7 @@ def test_each_row_opens_a_form_that_can_be_run(visit, link):
     (work,) = app.hub.works()
     if "modes" in fields:
         assert set(work.spec.modes) == set(fields["modes"].split(","))
-    assert work.spec.attn == fields.get("attn", "sdpa")
+    assert work.spec.attn == fields.get("attn", "sdpa") and work.spec.batch == int(fields.get("batch", 1))
 
 
 def test_the_rows_are_those_that_can_be_shown_here():
@@ -216,7 +216,7 @@ def test_the_rows_are_those_that_can_be_shown_here():
 
 
 def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
-    app = visit("live", modes="nothing,at all", new_tokens="x", model="no-such", prompt=" ", attn="loud")
+    app = visit("live", modes="nothing,at all", new_tokens="x", model="no-such", prompt=" ", attn="loud", batch="x")
     assert app.session_state["modes"] == ["uncached", "cached"] and app.slider(key="new_tokens").value == 32
     app = visit("live", modes="paged,nothing", new_tokens="9999")
     assert app.session_state["modes"] == ["paged"] and app.slider(key="new_tokens").value == 512
