@@ -34,8 +34,10 @@ ASKS = (
 )
 FIRST = (
     "Once upon a time there was a little cat who lived in a small house by the pond. Every day she went into the "
-    "garden to play with her red ball. One day the ball was gone. She looked under the bed, behind the door and in the "
-    "old tree, but it was not there."
+    "garden and sat under the old tree, and the birds sang to her. When it rained she slept in the kitchen, and when "
+    "the sun came out she ran to the gate to look who was there. Most of all she liked to play with her red ball. One "
+    "day the ball was gone. She looked under the bed, behind the door and in the old tree, but it was not there. She "
+    "sat down by the pond and was very sad."
 )
 EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "the kite was gone")
 SECOND = "Then a friend came to help her. What did the friend say?"

@@ -13,7 +13,7 @@ from kvviz.errors import KvvizError
 from kvviz.looks import look_of
 from kvviz.proof import Stopped
 from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.servewords import at_once_bytes, common, identity, text
+from kvviz.servewords import at_once_bytes, common, identity, little_saved, text
 from kvviz.servings import arrivals, conversation, sharing
 from kvviz.worker.loop import Job, Worker
 
@@ -242,6 +242,16 @@ def test_a_look_stops_between_two_prompts(load):
     with pytest.raises(Stopped):
         list(sharing(SHARING, load("tiny-llama"), should_stop))
     assert len(asked) == 3
+
+
+def test_that_hardly_any_time_was_saved_is_said_where_it_was_so():
+    def row(found, cold, warm):
+        return {"cold": {"ttft_s": cold, "found_tokens": 0}, "warm": {"ttft_s": warm, "found_tokens": found}}
+
+    assert little_saved([row(0, 1.0, 2.0)]) is None, "nothing was kept"
+    assert little_saved([row(0, 1.0, 9.0), row(32, 1.0, 0.5)]) is None
+    assert "32 tokens were spared here and hardly any time" in little_saved([row(32, 1.0, 0.9)])
+    assert "90% of the time" in little_saved([row(32, 1.0, 0.9)])
 
 
 def test_what_two_sequences_have_in_common():

@@ -114,8 +114,8 @@ def map_figure(picture: Found | None, slots: int) -> go.Figure:
         for edge in range(BLOCK, width, BLOCK):
             figure.add_vline(x=edge - 0.5, line={"color": "#888888", "width": 1})
     figure.update_layout(height=60 + max(160, min(11 * len(rows), 300)), margin={"t": 8, "r": 8, "b": 30, "l": 8})
-    figure.update_xaxes(title=f"{width} slots in a row", showticklabels=False, showgrid=False, zeroline=False)
-    figure.update_yaxes(autorange="reversed", showticklabels=False, showgrid=False, zeroline=False)
+    figure.update_xaxes(title=f"{width} slots in a row", showticklabels=False, ticks="", showgrid=False, zeroline=False)
+    figure.update_yaxes(autorange="reversed", showticklabels=False, ticks="", showgrid=False, zeroline=False)
     return figure
 
 
@@ -175,7 +175,8 @@ def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure
                 error_y={
                     "array": [(one["ttft_s_q3"] - one["ttft_s"]) * 1e3 for one in found],
                     "arrayminus": [(one["ttft_s"] - one["ttft_s_q1"]) * 1e3 for one in found],
-                    "thickness": 1.2,
+                    "thickness": 1.5,
+                    "color": "#888888",
                 },
                 name={"cold": "cold: all computed", "warm": "warm: the rest computed"}[name],
                 marker={"color": colour, "pattern": {"shape": "/" if name == "cold" else ""}},

@@ -126,15 +126,15 @@ def _moment(found: Found) -> None:
     paged = next(way for way in found["ways"] if way["name"] == "paged")
     crowded = max(range(len(paged["pictures"])), key=lambda i: paged["ticks"]["used"][(i + 1) * paged["stride"] - 1])
     start = max(stride, (crowded + 1) * paged["stride"] // stride * stride)
-    tick = st.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{found['spec']}")
+    tick = st.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
     for ways in (found["ways"][:2], found["ways"][2:]):
         for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
             with place:
                 _memory(way, tick, found)
     st.caption(
-        "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Pale: "
-        "the sequence's, and empty. Grey: free. Pale green: free, and a like beginning would find it again. Dark with "
-        "a number: a block that so many sequences share."
+        "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Faint: "
+        "the sequence's, and empty. Grey: free. Faint green: free, and a like beginning would find it again. Slate "
+        "with a number: a block that so many sequences share."
     )
     _formulas(found, tick)
 
@@ -155,9 +155,9 @@ def _said(picture: Found, way: Found, tick: int) -> str:
     running, waiting = (way["ticks"][name][tick - 1] for name in ("running", "waiting"))
     head = f"**{running} run**, {waiting} wait; "
     if picture["kind"] == "regions":
-        holes = picture["holes"]
-        largest = max((length for _, length in holes), default=0)
-        return head + f"{len(holes)} hole{'s' * (len(holes) != 1)}, the largest {largest:,} slots"
+        holes = [length for _, length in picture["holes"]]
+        many = f"{len(holes)} holes, the largest" if len(holes) > 1 else "one hole of"
+        return head + (f"{many} {max(holes):,} slots" if holes else "no hole")
     free = picture["free"]
     following = f", next {', '.join(map(str, free[:3]))} …" if free else ""
     return head + f"free list: {len(free)} block{'s' * (len(free) != 1)}{following}"

@@ -12,6 +12,7 @@ from kvviz.hub import Hub
 from kvviz.memory import human
 from kvviz.roofline import millis
 from kvviz.servelooks import ASKS, MOST_ASKS, SYSTEM, SharingSpec
+from kvviz.servewords import little_saved
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
@@ -53,6 +54,8 @@ def _draw(found: Found) -> None:
     left.plotly_chart(first_token_figure(rows, names), config=CHART, key="v_shared_time")
     right.plotly_chart(tokens_figure(rows, names), config=CHART, key="v_shared_tokens")
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    if sentence := little_saved(rows):
+        st.info(sentence)
     st.markdown("What is found are whole blocks: of a beginning that is the same for *s* tokens,")
     alike = found["alike_tokens"]
     st.latex(

@@ -84,7 +84,7 @@ def checked(hub: Hub, spec: SharingSpec | TalkSpec) -> str:
         needs(source, spec.work()).check(size, device, hub.limits.memory_share)
     seconds = serving_seconds(spec, source, hub.device or {})
     said = f"{spec.prefills} prompts are served, each with an answer of {spec.new_tokens} tokens"
-    return f"{said}: at most about {lasting(seconds)}." if seconds is not None else f"{said}."
+    return f"{said}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{said}."
 
 
 def progress(records: list[str]) -> tuple[float, str]:

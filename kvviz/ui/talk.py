@@ -12,7 +12,7 @@ from kvviz.errors import KvvizError
 from kvviz.hub import Hub
 from kvviz.roofline import millis
 from kvviz.servelooks import EDITED, FIRST, SECOND, TalkSpec
-from kvviz.servewords import identity
+from kvviz.servewords import identity, little_saved
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
@@ -24,6 +24,7 @@ NAMES = {
     "edited": "The first turn edited",
     "trimmed": "The history cut off at its front",
 }
+SHORT = {"first": "first", "second": "second", "edited": "edited", "trimmed": "cut off"}
 _STYLE = """<style>
 .kv-strip { line-height: 1.75; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.92rem; }
 .kv-strip span { border-radius: 3px; padding: 0.1em 0; margin-right: 1px; }
@@ -66,7 +67,7 @@ def _ask(hub: Hub) -> TalkSpec:
 def _draw(found: Found) -> None:
     rows = found["requests"]
     st.html(_STYLE)
-    st.plotly_chart(first_token_figure(rows, [NAMES[row["turn"]] for row in rows]), config=CHART, key="v_turns")
+    st.plotly_chart(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), config=CHART, key="v_turns")
     st.markdown(
         "Underlined blue is what had to be **computed**, grey is what was **kept**. Look where the one becomes the "
         "other, in each of the four."
@@ -74,6 +75,8 @@ def _draw(found: Found) -> None:
     for row in rows:
         _turn(row)
     st.markdown(f"- {identity(rows)}")
+    if sentence := little_saved(rows):
+        st.info(sentence)
     st.caption(
         "Where nothing is kept, cold and warm are the same work: how far those two bars are apart is how far to trust "
         "the others. The edited turn keeps the old answer behind it, as a history does that somebody edits."
