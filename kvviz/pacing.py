@@ -42,10 +42,10 @@ ATTENDED = (12, 256, 64)  # heads, tokens, head dim
 HEADS, LONG, DIM = 8, 256, 64  # of a cached layer that is joined with one more token
 
 
-def paces_of(loaded: Loaded) -> Paces:
-    """The paces for a model's precision, attention and activation; measured before the first work that asks for them.
+def paces_of(loaded: Loaded) -> tuple[Paces, int]:
+    """The paces for a model's precision, attention and activation, and the operations that a step of it asks for.
 
-    Of the model only its settings are read.
+    Both are measured before the first work that needs them; of the model itself only its settings are read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -55,11 +55,12 @@ def paces_of(loaded: Loaded) -> Paces:
     paces = _paces(loaded.device, loaded.dtype, attn, activation, threads)
     key = (config.to_json_string(), loaded.device, loaded.dtype, attn, threads)
     if key not in _starts:
-        _starts[key] = _start(loaded.model, loaded.device, loaded.dtype)
-    return replace(paces, start=_starts[key])
+        _starts[key] = _start(config, loaded.device, loaded.dtype)
+    start, operations = _starts[key]
+    return replace(paces, start=start), operations
 
 
-_starts: dict[Any, float] = {}  # by config: as many numbers as models are loaded in a process's life
+_starts: dict[Any, tuple[float, int]] = {}  # by config: as many as models are loaded in a process's life
 
 
 @cache
@@ -112,7 +113,7 @@ class Counter(TorchDispatchMode):
 
 @torch.inference_mode()
 def count_operations(model: Any) -> int:
-    """Operations of a decode step of one token, counted on the model itself, untimed."""
+    """Operations that a decode step of one token asks PyTorch for."""
     forward = mode_named("cached").open(model)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     forward(ids[:, :1], ids[:, :1])
@@ -121,15 +122,17 @@ def count_operations(model: Any) -> int:
     return counter.operations
 
 
-def _start(model: Any, device: str, dtype: str) -> float:
-    """Seconds of an operation so small that starting it is all there is, Python, modules and the loop around it.
+def _start(config: Any, device: str, dtype: str) -> tuple[float, int]:
+    """Seconds of an operation so small that starting it is all there is, and how many a step asks for.
 
-    Of a decoder like the model's, layer for layer, whose rows are too narrow to cost anything.
+    Of a decoder like the model's, layer for layer, whose rows are too narrow to cost anything: Python, modules and the
+    loop around an operation count as its start.
     """
-    twin = _narrow(model.config).to(device, getattr(torch, dtype)).eval()
+    twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
     seconds = [step.seconds for step in timed(decode(twin, ids, mode="cached", new_tokens=25), sync)]
-    return statistics.median(seconds[9:]) / count_operations(twin)
+    operations = count_operations(twin)
+    return statistics.median(seconds[9:]) / operations, operations
 
 
 def _narrow(config: Any) -> Any:

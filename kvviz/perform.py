@@ -20,7 +20,7 @@ from kvviz.measure import interleaved, no_collection, synchroniser, timed
 from kvviz.models import Loaded
 from kvviz.modes import check_modes, mode_named
 from kvviz.paces import Paces, predict
-from kvviz.pacing import count_operations, paces_of
+from kvviz.pacing import paces_of
 from kvviz.proof import ModeTrace, Stopped, account_memory, loop, prove
 from kvviz.records import ComparisonSpec
 from kvviz.report import comparison_document
@@ -43,8 +43,10 @@ def perform(
     traces = {name: ModeTrace() for name in work.modes}
     env = environment(loaded.model, loaded.device, loaded.dtype)
     yield _started(work, loaded, comparison_id, prompt, asdict(env))
-    paces = paces_of(loaded)
-    predicted = predicted_curves(work, loaded, prompt.shape[1], paces)  # before any step of the model is made
+    paces, operations = paces_of(loaded)  # before any step of the model is made
+    predicted = predicted_curves(work, loaded, prompt.shape[1], paces, operations)
+    if should_stop():
+        raise Stopped
     if predicted is not None:
         yield {"t": "predicted", **predicted}
     for part in (prove, account_memory, _measure):
@@ -58,14 +60,15 @@ def perform(
     }
 
 
-def predicted_curves(work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, paces: Paces) -> dict[str, Any] | None:
+def predicted_curves(
+    work: ComparisonSpec, loaded: Loaded, prompt_tokens: int, paces: Paces, operations: int
+) -> dict[str, Any] | None:
     """What the cost model expects of each mode that it knows, as JSON; None for a model that can't be counted."""
     shape = estimated(loaded.source.config)
     works = {name: mode_named(name).work for name in work.modes if mode_named(name).work}
     if shape is None or not works:
         return None
     size = {"prompt_tokens": prompt_tokens, "new_tokens": work.new_tokens, "batch": work.batch}
-    operations = count_operations(loaded.model)
     try:
         return predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu").to_dict()
     except KvvizError:

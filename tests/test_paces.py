@@ -139,8 +139,9 @@ def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
         assert type(twin) is type(model) and twin.config.get_text_config().hidden_size == 16
         assert pacing.count_operations(twin) == pacing.count_operations(model)
         assert sum(p.numel() for p in twin.parameters()) < 100_000
-    found = pacing.paces_of(load("tiny-gpt2"))
-    assert 0 < found.start < 1e-3 and pacing.paces_of(load("tiny-gpt2")) == found
+    found, operations = pacing.paces_of(load("tiny-gpt2"))
+    assert 0 < found.start < 1e-3 and pacing.paces_of(load("tiny-gpt2")) == (found, operations)
+    assert operations == pacing.count_operations(load("tiny-gpt2").model)
 
 
 def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(load, monkeypatch):
@@ -157,9 +158,16 @@ def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(l
     assert twin.config.num_hidden_layers == load("tiny-gpt2").model.config.n_layer
 
 
-def test_operations_are_counted_on_the_model_and_change_nothing_in_it(load):
+def test_operations_of_a_step_are_counted(load):
     few, many = (pacing.count_operations(load(name).model) for name in ("tiny-gpt2", "tiny-qwen3"))
     assert 20 < few < many < 1000 and few == pacing.count_operations(load("tiny-gpt2").model)
+
+
+def test_the_model_itself_makes_no_step_for_a_prediction(load, monkeypatch):
+    loaded = load("tiny-gpt2")
+    monkeypatch.setattr(pacing, "_starts", {})
+    monkeypatch.setattr(loaded.model, "forward", None)
+    assert pacing.paces_of(loaded)[1] > 20
 
 
 # --- made before the run -------------------------------------------------------------------------------------------

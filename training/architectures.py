@@ -130,8 +130,8 @@ SPECS = {
         1024,
         _gpt2,
         learned_positions=True,
-        stages=((0.7, 256), (0.2, 256), (0.1, 1024)),
-        steps=9200,
+        stages=((0.5, 256), (0.4, 256), (0.1, 1024)),
+        steps=16000,
     ),
     "mini-qwen3": Spec(
         "mini-qwen3",
