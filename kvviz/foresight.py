@@ -7,18 +7,20 @@ import json
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from kvviz.cost import estimated
 from kvviz.errors import KvvizError
-from kvviz.looks import LookSpec, RoofSpec
+from kvviz.looks import CachesSpec, LookSpec, RoofSpec
 from kvviz.plan import each_pass
+from kvviz.raced import TEXT_TOKENS
 from kvviz.records import ComparisonSpec
 from kvviz.roofline import foreseen
-from kvviz.sources import find_source
+from kvviz.sources import Source, find_source
 from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
-Spec = ComparisonSpec | SweepSpec | LookSpec | RoofSpec
+Spec = ComparisonSpec | SweepSpec | LookSpec | RoofSpec | CachesSpec
 Device = Mapping[str, Any]
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
@@ -55,6 +57,9 @@ class Course:
         if isinstance(self._spec, RoofSpec):
             shape = estimated(source.config)
             self.whole = shape and foreseen(shape, self._spec, device["rates"])
+            return
+        if isinstance(self._spec, CachesSpec):
+            self.whole = racing_seconds(source, self._spec, device)
             return
         if source.params is not None and source.spec is not None:
             self._passes = each_pass(source, self._spec, device)
@@ -94,6 +99,17 @@ class Course:
     def took(self, now: float) -> float | None:
         """Seconds since it began to be measured."""
         return None if self._begun is None else now - self._begun
+
+
+def racing_seconds(source: Source, spec: CachesSpec, device: Device) -> float | None:
+    """Seconds that a race of cache designs takes by estimate; None for a model of unknown size."""
+    if source.params is None or source.spec is None:
+        return None
+    work = spec.work()
+    passes = each_pass(source, work, device)
+    forced = replace(work, prompt=None, prompt_tokens=1, new_tokens=TEXT_TOKENS, batch=1, modes=work.modes[1:])
+    books = sum(passes[name] for name in spec.designs)
+    return sum(passes.values()) * (1 + spec.repeats) + books + sum(each_pass(source, forced, device).values())
 
 
 class Experience:

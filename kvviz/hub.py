@@ -17,7 +17,7 @@ from kvviz.errors import KvvizError
 from kvviz.foresight import Experience
 from kvviz.limits import check_comparison, check_sweep
 from kvviz.logs import event
-from kvviz.looks import LookSpec, RoofSpec
+from kvviz.looks import CachesSpec, LookSpec, RoofSpec
 from kvviz.modes import check_modes, mode_named
 from kvviz.ownership import NOBODY, mark_of, may_change
 from kvviz.queueing import FairQueue
@@ -124,7 +124,7 @@ class Hub:
         find_sources(spec)
         return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
 
-    def submit_look(self, spec: LookSpec | RoofSpec, owner: str = "", *, again: bool = False) -> str:
+    def submit_look(self, spec: LookSpec | RoofSpec | CachesSpec, owner: str = "", *, again: bool = False) -> str:
         """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it.
 
         With `again` one that is there does not: what is measured may have been disturbed.
@@ -144,7 +144,7 @@ class Hub:
                 work.course.expect(self._looks.usual)
             return self._wait_in_line(work)
 
-    def same_look(self, spec: LookSpec | RoofSpec) -> Work | None:
+    def same_look(self, spec: LookSpec | RoofSpec | CachesSpec) -> Work | None:
         """The newest look of the same kind at the same that waits, is under way or is there."""
         with self._lock:
             same = (work for work in reversed(self._works.values()) if work.spec == spec)

@@ -47,7 +47,7 @@ def perform(
     predicted = predicted_curves(work, loaded, prompt.shape[1], paces)  # before any step of the model is made
     if predicted is not None:
         yield {"t": "predicted", **predicted}
-    for part in (prove, account_memory, _measure):
+    for part in (prove, account_memory, measure):
         for record in part(work, loaded, prompt, traces, should_stop):
             yield {**record, "at": round(time.monotonic() - started, 3)}
     yield {
@@ -113,7 +113,7 @@ def _started(
     }
 
 
-def _measure(
+def measure(
     work: ComparisonSpec,
     loaded: Loaded,
     prompt: torch.Tensor,

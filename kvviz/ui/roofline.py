@@ -1,13 +1,11 @@
 """The roofline page's form, and the wait for what it asks for."""
 
-import json
 from typing import Any
 
 import streamlit as st
 
 from kvviz.catalog import models
 from kvviz.errors import KvvizError
-from kvviz.foresight import in_line
 from kvviz.hub import Hub
 from kvviz.limits import check_comparison
 from kvviz.looks import REACH, RoofSpec
@@ -18,9 +16,8 @@ from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
+from kvviz.ui.measuring import last_of, measured
 from kvviz.ui.plain import plain
-from kvviz.ui.session import owner
-from kvviz.works import Work
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -84,40 +81,8 @@ def _check(hub: Hub, spec: RoofSpec) -> None:
 
 
 def look(hub: Hub, spec: RoofSpec) -> dict[str, Any] | None:
-    """The buttons, and the document once there is one; whoever asks for the same shares it."""
-    work = _work(hub, spec)
-    active = work is not None and work.active
-    there = work is not None and work.state == "done"
-    press, stop, words = st.columns([2, 2, 8], vertical_alignment="center")
-    label = "Measure again" if there else "Measure"
-    pressed = press.button(label, type="primary", disabled=active, width="stretch", key="r_measure")
-    mine = active and hub.may_stop(work.id, owner())
-    if stop.button("Stop", disabled=not mine, width="stretch", key="r_stop"):
-        hub.stop(work.id, owner())
-        st.rerun()
-    words.caption(_foreseen(hub, spec))
-    if pressed:
-        _submit(hub, spec, again=there)
-    elif active:
-        st.fragment(lambda: _wait(hub, work.id), run_every=0.5)()
-    elif work is not None and not there:
-        st.warning(plain(work.message or "This measurement was stopped."))
-    return work.document if there else None
-
-
-def _work(hub: Hub, spec: RoofSpec) -> Work | None:
-    """What this session asked for last, where it was this; else somebody's who asked for the same."""
-    before, work_id = st.session_state.get("r_look") or (None, "")
-    return (hub.get(work_id) if before == spec else None) or hub.same_look(spec)
-
-
-def _submit(hub: Hub, spec: RoofSpec, *, again: bool) -> None:
-    try:
-        st.session_state["r_look"] = (spec, hub.submit_look(spec, owner(), again=again))
-    except KvvizError as error:
-        st.warning(plain(error))
-        return
-    st.rerun()
+    """The buttons, and the document once there is one."""
+    return measured(hub, spec, "r", _foreseen(hub, spec), progress)
 
 
 def _foreseen(hub: Hub, spec: RoofSpec) -> str:
@@ -128,20 +93,9 @@ def _foreseen(hub: Hub, spec: RoofSpec) -> str:
     return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."
 
 
-def _wait(hub: Hub, work_id: str) -> None:
-    work = hub.get(work_id)
-    if work is None or not work.active:
-        st.rerun()
-    elif work.state == "queued":
-        st.info(in_line(hub.ahead(work_id), hub.expected_wait(work_id), hub.held_by), icon=":material/hourglass_empty:")
-    else:
-        done, words = progress(work.records)
-        st.progress(done, text=words)
-
-
 def progress(records: list[str]) -> tuple[float, str]:
     """How far a look at the roofline is: a share, and what was measured last, in words."""
-    last = json.loads(records[-1]) if records else {}
+    last = last_of(records)
     kind = last.get("t")
     if kind == "point":
         where = f"{last['phase']} at {last['tokens']:,} tokens" + (f" × {last['batch']}" if last["batch"] > 1 else "")
