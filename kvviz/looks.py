@@ -22,7 +22,7 @@ SHORT = 32  # tokens of the shorter context that is decoded in growing batches
 REACH = 8  # positions beyond the longest context that timed steps come to
 CACHES = "caches"
 RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
-RACED = ("concat", "prealloc", "paged", "sinks", "int8", "int4")
+RACED = ("concat", "prealloc", "paged", "prefix", "sinks", "int8", "int4")
 REFERENCES = ("uncached", "cached")
 MOST_RACED = 192  # new tokens
 

@@ -57,6 +57,8 @@ def row(run: Found, reference: Found) -> dict[str, Any]:
         "title": run["title"],
         "exact": run["exact"],
         "tokens": tokens_said(run),
+        "first_divergence": run["first_divergence"],
+        "margin": run["divergence_margin"],
         "quality": "" if kept is None else quality_said(run),
         "perplexity": None if kept is None else kept["perplexity"],
         "kl": None if kept is None else mean(kept["kl"]),

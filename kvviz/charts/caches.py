@@ -81,7 +81,8 @@ def kl_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
         )
     _laid(figure, "token of the text", "KL, nats", 400)
     longest = max((len(run["quality"]["kl"]) for run in runs if run["quality"]), default=1)
-    figure.update_yaxes(type="log", dtick=2, exponentformat="power")
+    powers = [10.0**power for power in range(-9, 4, 2)]
+    figure.update_yaxes(type="log", tickvals=powers, ticktext=[_power(tick) for tick in powers])
     return figure.update_xaxes(range=[0, longest + 1])
 
 
@@ -115,8 +116,12 @@ def quality_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
         type="log",
         range=[bottom - 0.6, top + 0.4],
         tickvals=ticks,
-        ticktext=["0", *(f"{tick:g}" for tick in ticks[1:])],
+        ticktext=["0", *(_power(tick) for tick in ticks[1:])],
     )
+
+
+def _power(tick: float) -> str:
+    return f"{tick:g}" if tick >= 1e-3 else f"10<sup>{round(math.log10(tick))}</sup>"
 
 
 def _point(x: float, y: float, members: Runs, colours: Colours, *, right: bool) -> go.Scatter:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kvviz.charts import as_text
 from kvviz.memory import human
 
 Picture = Mapping[str, Any]
@@ -10,6 +11,7 @@ Picture = Mapping[str, Any]
 STYLE = """<style>
 .kvp { font-size: 0.9rem; line-height: 1.35; }
 .kvp p { margin: 0.35rem 0; }
+.kvp p:first-child { margin-top: 0; }
 .kvp-row { display: flex; flex-wrap: wrap; gap: 3px; margin: 0.3rem 0; align-items: center; }
 .kvp-s { width: 11px; height: 20px; border-radius: 2px; box-sizing: border-box; border: 1px solid transparent; }
 .kvp-old { background: #2F7FC1; }
@@ -37,15 +39,16 @@ STYLE = """<style>
 .kvp-chip.kvp-shared { background: #9A4B7D; }
 .kvp-name { min-width: 6.5em; }
 .kvp-bar { display: flex; height: 22px; border-radius: 4px; overflow: hidden; margin: 0.3rem 0; }
-.kvp-key { display: inline-block; width: 11px; height: 14px; border-radius: 2px; margin: 0 4px -2px 10px;
+.kvp-key { display: inline-block; width: 11px; height: 14px; border-radius: 2px; margin: 0 4px -2px 0;
   box-sizing: border-box; }
-.kvp-key:first-child { margin-left: 0; }
+.kvp-word { white-space: nowrap; margin-right: 8px; }
 </style>"""
 
 
-def picture_html(picture: Picture) -> str:
-    """The memory of one layer as HTML. Raises KeyError for a kind that has no drawing."""
-    return f'<div class="kvp">{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
+def picture_html(picture: Picture, title: str) -> str:
+    """The memory of one layer as HTML, under a title. Raises KeyError for a kind that has no drawing."""
+    head = f"<p><b>{as_text(title)}</b></p>"
+    return f'<div class="kvp">{head}{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
 
 
 def _sizes(picture: Picture) -> str:
@@ -63,10 +66,9 @@ def _cells(classes: Iterable[str]) -> str:
 
 
 def _key(**names: str) -> str:
-    parts = (
-        f'<span class="kvp-key kvp-{name}"></span>{words}' for name, words in names.items()
-    )  # a span leads its words
-    return f"<p>{''.join(parts)}</p>"
+    """What the colours mean; a colour and its words stay on one line."""
+    parts = (f'<span class="kvp-word"><span class="kvp-key kvp-{n}"></span>{said}</span>' for n, said in names.items())
+    return f"<p>{' '.join(parts)}</p>"
 
 
 def _row(body: str) -> str:

@@ -48,9 +48,11 @@ def ask(hub: Hub) -> CachesSpec | None:
         dtype = five.selectbox("Precision", DTYPES, key="k_dtype")
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", key="k_prompt", height=96)
-        designs = right.multiselect(
+        designs = right.pills(
             "Cache designs",
             offered,
+            selection_mode="multi",
+            wrap=True,
             format_func=lambda name: MODES[name].title,
             key="k_designs",
             help="  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered),

@@ -11,7 +11,7 @@ from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figur
 from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
 from kvviz.memory import human
-from kvviz.raced import rows, sentences
+from kvviz.raced import NOTHING, rows, sentences
 from kvviz.ui.plain import plain
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
@@ -37,8 +37,12 @@ def table(found: Found) -> None:
         [
             {
                 "Design": r["title"],
-                "Tokens": r["tokens"],
-                "Predictions on the text": r["quality"] or "–",
+                "Tokens": "identical"
+                if r["first_divergence"] is None
+                else f"other from {r['first_divergence'] + 1} on",
+                "Margin there": "–" if r["margin"] is None else f"{r['margin']:.2g}",
+                "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < NOTHING else f"{r['kl']:.2g} nats",
+                "Perplexity": "–" if r["perplexity"] is None else f"{r['perplexity']:.4g}",
                 "A step": "–" if r["step_s"] is None else f"{1e3 * r['step_s']:.3g} ms",
                 "Held": human(r["held"]),
                 "Allocated": human(r["allocated"]),
@@ -51,9 +55,11 @@ def table(found: Found) -> None:
         hide_index=True,
     )
     st.caption(
-        "Bytes over all layers at the last step. *Wasted* is allocated and not held. *Copied* is what that step wrote "
-        "into what is kept, *gathered* what it put together for attention alone; of transformers' own caches nobody "
-        "counts them. A step: the median over all decode steps."
+        "*Margin there*: how far the reference's two best tokens lay apart where another was chosen. Mean KL and "
+        "perplexity are of the text further down. Bytes are over all layers at the last step. *Wasted* is "
+        "allocated and not held; *copied* is what that step wrote into what is kept, *gathered* what it put together "
+        "for attention alone; of transformers' own caches nobody counts the two. A step: the median over all decode "
+        "steps."
     )
     with st.expander("What is slow by design, and what by our simple way"):
         st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
@@ -77,11 +83,10 @@ def pictures(found: Found) -> None:
     step = place[0].select_slider("After new token", steps, key="k_step")
     place[1].caption(_sequences(found))
     st.html(STYLE)
-    columns = st.columns(2, gap="medium")
-    for number, run in enumerate(drawn):
-        with columns[number % 2].container(border=True):
-            st.markdown(f"**{run['title']}**, layer {run['books']['layer']}")
-            st.html(picture_html(run["books"]["pictures"][steps.index(step)]))
+    for start in range(0, len(drawn), 2):
+        for column, run in zip(st.columns(2, gap="medium"), drawn[start : start + 2], strict=False):
+            title = f"{run['title']}, layer {run['books']['layer']}"
+            column.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
     st.caption(
         "Step through it: which design writes everything anew, which only one slot? When does the paged one take a new "
         "block, and whose block is it?"
@@ -138,15 +143,15 @@ def quality(found: Found, colours: Mapping[str, str]) -> None:
     right.plotly_chart(kl_figure(found["runs"], colours), config=_CHART, key="k_kl")
     st.markdown(
         "Every design reads **the same text** token by token and says how likely each next token is. KL is how far "
-        "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the right, a "
-        "line begins where a design first loses something; exact designs have none."
+        "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the "
+        "right, a line begins where a design first loses something; exact designs have none."
     )
     told = found["text"]
     source = {
         "heldout": "A story that the bundled models were not trained on, its names least of all",
         "own": "The prompt and what the model itself wrote, as it can't read our story",
     }[told["source"]]
-    words = f"{source}; {told['tokens']:,} tokens, the first {told['tokens']:,} of it."
+    words = f"{source}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
     with st.expander("The text"):
