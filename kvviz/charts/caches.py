@@ -124,6 +124,14 @@ def _power(tick: float) -> str:
     return f"{tick:g}" if tick >= 1e-3 else f"10<sup>{round(math.log10(tick))}</sup>"
 
 
+def _label(members: Runs) -> str:
+    """The names of what stands at one place; of many, how many they are: a narrow screen has no room for all."""
+    if len(members) <= 2:
+        return "<br>".join(run["title"] for run in members)
+    exact = sum(run["exact"] and run["mode"] != "cached" for run in members)
+    return f"{exact} exact designs and the reference" if exact == len(members) - 1 else f"{len(members)} designs"
+
+
 def _point(x: float, y: float, members: Runs, colours: Colours, *, right: bool) -> go.Scatter:
     first = members[0]
     told = "<br>".join(
@@ -136,7 +144,7 @@ def _point(x: float, y: float, members: Runs, colours: Colours, *, right: bool) 
         y=[y],
         mode="markers+text",
         marker={"symbol": palette.MARKER[first["mode"]], "size": 14, "color": colours[first["mode"]]},
-        text=["<br>".join(run["title"] for run in members)],
-        textposition=("middle" if len(members) == 1 else "top") + (" right" if right else " left"),
+        text=[_label(members)],
+        textposition="middle right" if right else "top left",
         hovertemplate=f"{told}<extra></extra>",
     )

@@ -37,7 +37,8 @@ STYLE = """<style>
   font-size: 0.8rem; color: #fff; background: #2F7FC1; box-sizing: border-box; }
 .kvp-chip.kvp-none { background: none; }
 .kvp-chip.kvp-shared { background: #9A4B7D; }
-.kvp-name { min-width: 6.5em; }
+.kvp-line { display: flex; align-items: flex-start; }
+.kvp-name { flex: 0 0 6.2em; line-height: 1.9rem; }
 .kvp-bar { display: flex; height: 22px; border-radius: 4px; overflow: hidden; margin: 0.3rem 0; }
 .kvp-key { display: inline-block; width: 11px; height: 14px; border-radius: 2px; margin: 0 4px -2px 0;
   box-sizing: border-box; }
@@ -53,7 +54,7 @@ def picture_html(picture: Picture, title: str) -> str:
 
 def _sizes(picture: Picture) -> str:
     wasted = picture["allocated"] - picture["nbytes"]
-    moved = f"the last step copied {human(picture['copied'])}"
+    moved = f"this step copied {human(picture['copied'])}"
     moved += f" and gathered {human(picture['gathered'])} for attention" if picture["gathered"] else ""
     return (
         f"<p>Holds {human(picture['nbytes'])}, allocated {human(picture['allocated'])}, wasted {human(wasted)}; "
@@ -105,11 +106,15 @@ def _blocks(picture: Picture) -> str:
     for number, table in enumerate(picture["tables"], 1):
         chips = "".join(_chip(block, "kvp-shared" if block in shared else "") for block in table["blocks"])
         gone = f"<span>({table['left_behind']} left behind)</span>" if table["left_behind"] else ""
-        body += _row(f'<span class="kvp-name">Sequence {number}</span>{gone}{chips}')
+        body += _named_row(f"Sequence {number}", gone + chips)
     findable = set(picture.get("findable", ()))
     free = "".join(_chip(block, "kvp-none", "*" if block in findable else "") for block in picture["free"])
-    body += _row(f'<span class="kvp-name">Free list</span>{free or "empty"}')
+    body += _named_row("Free list", free or "empty")
     return body + ("<p>* would be found again by a like beginning.</p>" if findable else "")
+
+
+def _named_row(name: str, body: str) -> str:
+    return f'<div class="kvp-line"><span class="kvp-name">{name}</span>{_row(body)}</div>'
 
 
 def _block(block: Picture, size: int, end: int | None) -> str:
@@ -156,7 +161,7 @@ def _codes(picture: Picture) -> str:
     residual = _cells(["kvp-old"] * max(0, picture["residual"] - 1) + ["kvp-new"] * min(1, picture["residual"]))
     gone = f", {picture['left_behind']:,} groups left behind" if picture["left_behind"] else ""
     words = (
-        f"<p>{groups:,} groups of {group} tokens as {picture['bits']}-bit codes{gone}; the newest "
+        f"<p>{groups:,} group{'s' * (groups != 1)} of {group} tokens as {picture['bits']}-bit codes{gone}; the newest "
         f"{picture['residual']:,} tokens are still as they came.</p>"
     )
     parts = {

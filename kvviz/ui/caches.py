@@ -132,7 +132,8 @@ def look(hub: Hub, spec: CachesSpec) -> dict[str, Any] | None:
 
 def _foreseen(hub: Hub, spec: CachesSpec) -> str:
     seconds = None if hub.device is None else racing_seconds(find_source(spec.model, spec.weights), spec, hub.device)
-    each = f"{len(spec.modes)} ways, each proven, {spec.repeats} times timed, and held against one text"
+    often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
+    each = f"{len(spec.modes)} ways, each proven, {often} timed, and held against one text"
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."
 
 

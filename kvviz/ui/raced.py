@@ -78,7 +78,7 @@ def pictures(found: Found) -> None:
     st.subheader("Their memory as it is", anchor=False)
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
     if st.session_state.get("k_step") not in steps:
-        st.session_state["k_step"] = steps[-1]
+        st.session_state["k_step"] = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     place = st.columns([3, 2], gap="large", vertical_alignment="center")
     step = place[0].select_slider("After new token", steps, key="k_step")
     place[1].caption(_sequences(found))
@@ -167,6 +167,7 @@ def where(found: Found) -> None:
     )
     st.caption(
         f"{found['title']}, {found['weights']} weights, {env['dtype']}, {found['prompt_tokens']:,} + "
-        f"{found['new_tokens']:,} tokens × {found['batch']}, on {env['device_name']}, {env['threads']} threads, torch "
+        f"{found['new_tokens']:,} tokens × {found['batch']}, on {env['device_name']}, {env['threads']} "
+        f"thread{'s' * (env['threads'] != 1)}, torch "
         f"{env['torch']}, transformers {env['transformers']}.{disturbed} {plain(found['note'])}"
     )
