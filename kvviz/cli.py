@@ -27,6 +27,7 @@ from kvviz.headless import (
     ceilings_here,
     open_journal,
     roofline_here,
+    serving_here,
     settle,
 )
 from kvviz.hubconfig import fetch_config
@@ -36,6 +37,19 @@ from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.raced import text as caches_text
 from kvviz.records import ComparisonSpec, Sampling, new_id
 from kvviz.roofline import text as roofline_text
+from kvviz.servelooks import (
+    ASKS,
+    EDITED,
+    FIRST,
+    MOST_ASKS,
+    SECOND,
+    SYSTEM,
+    ArrivalsSpec,
+    ServeLook,
+    SharingSpec,
+    TalkSpec,
+)
+from kvviz.servewords import text as serving_text
 from kvviz.shape import read_shape
 from kvviz.sources import Source, beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.spec import ModelSpec
@@ -538,6 +552,34 @@ def roofline(
         _print_json(found)
     else:
         typer.echo(roofline_text(found))
+
+
+@app.command()
+def serving(
+    model: Annotated[str | None, typer.Argument(help="For prompts that share; without one, memory alone.")] = None,
+    weights: Annotated[str, typer.Option(help="auto, bundled, random, hub or local.")] = "auto",
+    requests: Annotated[int, typer.Option(help="Sequences that come.")] = 80,
+    rate: Annotated[float, typer.Option(help="Of them a tick, on average.")] = 1.0,
+    slots: Annotated[int, typer.Option(help="Tokens that the memory has room for.")] = 2048,
+    longest: Annotated[int, typer.Option(help="Tokens that a sequence has at most.")] = 256,
+    seed: Annotated[int, typer.Option(help="Of the requests.")] = 0,
+    share: Annotated[int, typer.Option(help="Requests that share a system prompt.")] = 4,
+    system: Annotated[str, typer.Option(help="The system prompt.")] = SYSTEM,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Many sequences in one memory, given out four ways; with a model, what a shared prompt and a kept history save."""
+    looks: dict[str, ServeLook] = {"fragmentation": ArrivalsSpec(requests, rate, slots, longest, seed)}
+    if not 2 <= share <= MOST_ASKS:
+        raise KvvizError(f"--share is {share}; it is a whole number from 2 to {MOST_ASKS}")
+    if model is not None:
+        looks["sharing"] = SharingSpec(model, system, ASKS[:share], weights)
+        looks["conversation"] = TalkSpec(model, FIRST, SECOND, EDITED, weights)
+    found = serving_here(looks, patient=not no_wait)
+    if as_json:
+        _print_json(found)
+    else:
+        typer.echo(serving_text(found))
 
 
 @app.command()

@@ -12,15 +12,16 @@ from typing import Any
 
 from kvviz.cost import estimated
 from kvviz.errors import KvvizError
-from kvviz.looks import CachesSpec, LookSpec, RoofSpec
+from kvviz.looks import CachesSpec, Look, LookSpec, RoofSpec
 from kvviz.plan import each_pass
 from kvviz.raced import TEXT_TOKENS
 from kvviz.records import ComparisonSpec
 from kvviz.roofline import foreseen
+from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.sources import Source, find_source
 from kvviz.sweeps import Pass, SweepSpec, lasting, within
 
-Spec = ComparisonSpec | SweepSpec | LookSpec | RoofSpec | CachesSpec
+Spec = ComparisonSpec | SweepSpec | Look
 Device = Mapping[str, Any]
 ENOUGH = 0.05  # of a comparison: from this share on, what it took so far says more than the estimate
 
@@ -51,7 +52,7 @@ class Course:
         if isinstance(self._spec, SweepSpec):
             self.whole = within(self._spec, self._spec.budget_s, device, self._done_before).seconds
             return
-        if isinstance(self._spec, LookSpec):
+        if isinstance(self._spec, LookSpec | ArrivalsSpec):
             return  # noting every line is what takes the time, and no rate tells of that: see `expect`
         source = find_source(self._spec.model, self._spec.weights)
         if isinstance(self._spec, RoofSpec):
@@ -61,7 +62,9 @@ class Course:
         if isinstance(self._spec, CachesSpec):
             self.whole = racing_seconds(source, self._spec, device)
             return
-        if source.params is not None and source.spec is not None:
+        if isinstance(self._spec, SharingSpec | TalkSpec):
+            self.whole = serving_seconds(self._spec, source, device)
+        elif source.params is not None and source.spec is not None:
             self._passes = each_pass(source, self._spec, device)
             self.whole = sum(self._passes.values()) * (self._spec.warmup + self._spec.repeats)
 
@@ -110,6 +113,14 @@ def racing_seconds(source: Source, spec: CachesSpec, device: Device) -> float | 
     forced = replace(work, prompt=None, prompt_tokens=1, new_tokens=TEXT_TOKENS, batch=1, modes=work.modes[1:])
     books = sum(passes[name] for name in spec.designs)
     return sum(passes.values()) * (1 + spec.repeats) + books + sum(each_pass(source, forced, device).values())
+
+
+def serving_seconds(spec: SharingSpec | TalkSpec, source: Source, device: Device) -> float | None:
+    """Seconds of its prefills and answers at the most, every one cold; None where model or device tell too little."""
+    if source.params is None or source.spec is None or not device.get("rates"):
+        return None
+    one = replace(spec.work(), batch=1, new_tokens=spec.new_tokens)
+    return spec.prefills * sum(each_pass(source, one, device).values())
 
 
 class Experience:

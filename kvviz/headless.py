@@ -19,6 +19,7 @@ from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
 from kvviz.looks import CachesSpec, RoofSpec
+from kvviz.servelooks import ServeLook
 from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
 
 Record = dict[str, Any]
@@ -135,6 +136,29 @@ def roofline_here(spec: RoofSpec, *, patient: bool = True) -> Record:
         except Stopped:
             raise Halted(told[0], "the roofline was stopped; nothing of it is kept") from None
     return record["document"]
+
+
+def serving_here(looks: Mapping[str, ServeLook], *, patient: bool = True) -> Record:
+    """The documents of `kvviz serving` by name, measured in this process. Raises as `roofline_here` does."""
+    settle()
+
+    from kvviz.engine import Engine
+    from kvviz.proof import Stopped
+    from kvviz.servings import carried_out
+
+    engine, found = Engine(), {}
+    with alone("kvviz serving", patient), told_to_stop() as told:
+        try:
+            for name, spec in looks.items():
+                for record in carried_out(spec, engine.get, should_stop=lambda: bool(told)):
+                    if record["t"] == "way":
+                        print(
+                            f"kvviz: {record['done']} of {record['of']}, {record['title']}", file=sys.stderr, flush=True
+                        )
+                found[name] = record["document"]
+        except Stopped:
+            raise Halted(told[0], "serving was stopped; nothing of it is kept") from None
+    return found
 
 
 def caches_here(spec: CachesSpec, *, patient: bool = True) -> Record:

@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,13 +17,14 @@ from kvviz.errors import KvvizError
 from kvviz.foresight import Experience
 from kvviz.limits import check_comparison, check_sweep
 from kvviz.logs import event
-from kvviz.looks import CachesSpec, LookSpec, RoofSpec
+from kvviz.looks import Look, LookSpec, RoofSpec
 from kvviz.modes import check_modes, mode_named
 from kvviz.ownership import NOBODY, mark_of, may_change
 from kvviz.queueing import FairQueue
 from kvviz.records import ComparisonSpec, new_id
 from kvviz.report import headline
 from kvviz.roofline import countable
+from kvviz.servelooks import ArrivalsSpec
 from kvviz.settings import Limits, settings
 from kvviz.sources import find_source
 from kvviz.sweeps import SweepSpec, find_sources, lasting
@@ -39,6 +40,7 @@ STEP_S = 4.0  # seconds that a server which leaves waits for the step under way
 LEFT = "the server was ended in the middle of this run; what it had measured until then is kept"
 NOT_BEGUN = "the server was ended before this run began"
 GRACE = 15.0  # seconds that a worker has to end a work that it was told to end; one step may take so long
+LEARNT = (LookSpec, ArrivalsSpec)  # looks whose time no rate tells of: those before tell
 
 Clock = Callable[[], float]
 
@@ -59,7 +61,7 @@ class Hub:
         self._lock = threading.RLock()
         self._works: OrderedDict[str, Work] = OrderedDict()
         self._queue = FairQueue()
-        self._experience, self._looks = Experience(), Experience()
+        self._experience, self._looks = Experience(), defaultdict[type, Experience](Experience)
         self._current: str | None = None
         self._measured: str | None = None
         self._told_to_stop: float | None = None  # when
@@ -124,7 +126,7 @@ class Hub:
         find_sources(spec)
         return self._wait_in_line(Work(new_id(), spec, kind="sweep", earlier=earlier, made_by=mark_of(owner)))
 
-    def submit_look(self, spec: LookSpec | RoofSpec | CachesSpec, owner: str = "", *, again: bool = False) -> str:
+    def submit_look(self, spec: Look, owner: str = "", *, again: bool = False) -> str:
         """Queue a look inside; returns its id. One that is there or waits already serves all who ask for it.
 
         With `again` one that is there does not: what is measured may have been disturbed.
@@ -140,11 +142,11 @@ class Hub:
             if found is not None and (found.active or not again):
                 return found.id
             work = Work(new_id(), spec, kind="look", made_by=mark_of(owner))
-            if isinstance(spec, LookSpec):  # the others are estimated
-                work.course.expect(self._looks.usual)
+            if isinstance(spec, LEARNT):  # the others are estimated
+                work.course.expect(self._looks[type(spec)].usual)
             return self._wait_in_line(work)
 
-    def same_look(self, spec: LookSpec | RoofSpec | CachesSpec) -> Work | None:
+    def same_look(self, spec: Look) -> Work | None:
         """The newest look of the same kind at the same that waits, is under way or is there."""
         with self._lock:
             same = (work for work in reversed(self._works.values()) if work.spec == spec)
@@ -363,9 +365,9 @@ class Hub:
         if state == "done" and work.kind == "comparison":
             work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
             self._experience.note(work.course.whole, work.course.took(self._clock()))
-        if state == "done" and isinstance(work.spec, LookSpec):
+        if state == "done" and isinstance(work.spec, LEARNT):
             took = work.course.took(self._clock())
-            self._looks.note(took, took)
+            self._looks[type(work.spec)].note(took, took)
         self._end(work, state, message)
 
     def looked(self) -> None:

@@ -11,6 +11,7 @@ from kvviz.caches.designs import DESIGNS
 from kvviz.errors import KvvizError
 from kvviz.records import WEIGHTS, ComparisonSpec
 from kvviz.scratch.pitfalls import pitfall_named
+from kvviz.servelooks import SERVE_KINDS, ServeLook, serve_look_of
 from kvviz.text import STORY
 
 KINDS = ("anatomy", "mistake", "first-steps")
@@ -199,8 +200,13 @@ class CachesSpec:
         return {**asdict(self), "designs": list(self.designs)}
 
 
-def look_of(data: Mapping[str, Any]) -> LookSpec | RoofSpec | CachesSpec:
+Look = LookSpec | RoofSpec | CachesSpec | ServeLook
+
+
+def look_of(data: Mapping[str, Any]) -> Look:
     """Whichever look `to_dict` has written. Raises KvvizError as `LookSpec.from_dict` does."""
+    if data.get("kind") in SERVE_KINDS:
+        return serve_look_of(data)
     kinds = {ROOF: (RoofSpec, "the roofline"), CACHES: (CachesSpec, "cache designs")}
     if data.get("kind") not in kinds:
         return LookSpec.from_dict(data)

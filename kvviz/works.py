@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.catalog import models
 from kvviz.foresight import Course
-from kvviz.looks import CachesSpec, LookSpec, RoofSpec
+from kvviz.looks import Look
 from kvviz.ownership import NOBODY
 from kvviz.records import ComparisonSpec
 from kvviz.sweeps import SweepSpec
@@ -24,7 +24,7 @@ class Work:
     """
 
     id: str
-    spec: ComparisonSpec | SweepSpec | LookSpec | RoofSpec | CachesSpec | None  # None for a recording
+    spec: ComparisonSpec | SweepSpec | Look | None  # None for a recording
     state: str = "queued"
     message: str = ""
     records: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ from kvviz.ui import verdict
 from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
 from kvviz.ui.plain import plain
+from kvviz.ui.presets import take_form
 from kvviz.ui.session import owner
 from kvviz.ui.thinking import of_live, think
 
@@ -18,6 +19,7 @@ st.markdown(
     "Press Run and watch the two curves part."
 )
 
+take_form()
 choice = choose(hub())
 watched = st.query_params.get("comparison")
 may_stop = hub().may_stop(watched or "", owner())

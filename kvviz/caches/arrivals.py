@@ -7,7 +7,6 @@ layer; waste inside a sequence's memory is `internal`, free memory that the firs
 be enough is `external`. PagedAttention, figure 2: https://arxiv.org/abs/2309.06180
 """
 
-import random
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -17,51 +16,11 @@ from typing import Any
 import torch
 
 from kvviz.caches.arena import Arena
-from kvviz.caches.books import Blocks, FoundBlocks, OutOfBlocks
-from kvviz.caches.paged import BLOCK, Pages
+from kvviz.caches.books import BLOCK, Blocks, FoundBlocks, OutOfBlocks
+from kvviz.caches.paged import Pages
 from kvviz.caches.prefix import SharedPages
+from kvviz.caches.trace import Request, Trace
 from kvviz.errors import KvvizError
-
-
-@dataclass(frozen=True)
-class Request:
-    """A sequence: its tokens, how many of them are its prompt, when it comes."""
-
-    number: int
-    arrives: int
-    prompt: int
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What comes. Lengths are drawn: most are short, few are long, none has more than `longest` tokens in all.
-
-    `shared` tokens at the start are those of one of `systems` system prompts.
-    """
-
-    requests: int = 120
-    rate: float = 1.0  # arrivals a tick, on average
-    longest: int = 256
-    shared: int = 32
-    systems: int = 3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.requests < 1 or self.rate <= 0 or self.systems < 1 or not 0 <= self.shared < self.longest - 2:
-            raise KvvizError("a trace needs requests, a rate above 0, a system prompt, and room behind what is shared")
-
-    def draw(self) -> list[Request]:
-        """The requests in the order in which they come."""
-        chance, now, found = random.Random(self.seed), 0.0, []
-        for number in range(self.requests):
-            now += chance.expovariate(self.rate)
-            system = chance.randrange(self.systems)
-            own = min(self.longest - self.shared - 1, 1 + int(chance.lognormvariate(3.0, 0.8)))
-            new = min(self.longest - self.shared - own, 1 + int(chance.expovariate(1 / 40)))
-            ids = (*([-1 - system] * self.shared), *([number] * (own + new)))
-            found.append(Request(number, int(now), self.shared + own, ids))
-        return found
 
 
 class Reserved:
@@ -112,6 +71,12 @@ class Reserved:
         """Free slots that the first in the line can't use, though together they are enough."""
         wanted = self.wants(request, tokens) if request else 0
         return self.arena.free if self.arena.largest < wanted <= self.arena.free else 0
+
+    def picture(self) -> dict[str, Any]:
+        """Every region with its owner, first slot, slots and tokens; every hole with its first slot and its slots."""
+        regions = [(number, *place, self.lengths[number]) for number, place in self.regions.items()]
+        regions.sort(key=lambda region: region[1])
+        return {"kind": "regions", "regions": regions, "holes": self.arena.holes[:]}
 
 
 class Growing(Reserved):
@@ -211,6 +176,24 @@ class InBlocks:
         """None ever: any free block will do."""
         return 0
 
+    def picture(self) -> dict[str, Any]:
+        """Each sequence with its owner, its blocks and its tokens; the free blocks, the next to be taken first.
+
+        `findable` are free blocks that a like beginning would find again.
+        """
+        books = self.pages.books
+        tables = [(number, self.pages.tables[sequence]) for number, sequence in self.sequences.items()]
+        return {
+            "kind": "blocks",
+            "block": BLOCK,
+            "tables": [(number, list(table.blocks), table.length) for number, table in tables],
+            "free": [*books.free, *range(len(books.refs), books.limit or 0)],
+            "findable": self._findable(),
+        }
+
+    def _findable(self) -> list[int]:
+        return []
+
 
 class InSharedBlocks(InBlocks):
     """The same with like beginnings kept once, and found again as long as nobody needed their blocks."""
@@ -227,6 +210,9 @@ class InSharedBlocks(InBlocks):
     def evicted(self) -> int:
         return self.pages.books.forgotten
 
+    def _findable(self) -> list[int]:
+        return self.pages.books.known_free
+
     def _started(self, request: Request, tokens: int) -> int:
         return self.pages.adopt(list(request.ids[:tokens]))[0]
 
@@ -236,6 +222,25 @@ class InSharedBlocks(InBlocks):
 
 
 WAYS = (Reserved, Growing, InBlocks, InSharedBlocks)
+
+
+class Moments:
+    """Pictures of a memory, every `stride`-th tick: where there are MOST, every other goes and the stride doubles."""
+
+    MOST = 96
+
+    def __init__(self) -> None:
+        self.stride = 1
+        self.pictures: list[dict[str, Any]] = []  # of the ticks stride, 2 x stride, ...
+
+    def take(self, tick: int, way: Any) -> None:
+        """The picture of a tick (the first is 1), if it is one that is kept."""
+        if tick % self.stride:
+            return
+        self.pictures.append(way.picture())
+        if len(self.pictures) == self.MOST:
+            del self.pictures[::2]
+            self.stride *= 2
 
 
 @dataclass
@@ -248,6 +253,7 @@ class _Run:
     preempted: int = 0
     recomputed: int = 0
     ended: int = 0
+    before: tuple[int, int, int] = (0, 0, 0)
 
     def tick(self) -> None:
         """A token for all that run, those that end go, those that wait are let in."""
@@ -274,9 +280,15 @@ class _Run:
         return True
 
     def row(self, tick: int, slots: int) -> dict[str, int]:
-        """The memory as it is: slots used, wasted inside and between, free; who runs and who waits."""
+        """The memory as it is: slots used, wasted inside and between, free; who runs and who waits.
+
+        And what happened in this tick: sequences preempted, blocks evicted, tokens moved.
+        """
         used, reserved = self.way.used, self.way.reserved
         external = self.way.external(*self.line[0]) if self.line else 0
+        now = (self.preempted, self.way.evicted, self.way.moved)
+        preempted, evicted, moved = (new - old for new, old in zip(now, self.before, strict=True))
+        self.before = now
         return {
             "tick": tick,
             "running": len(self.running),
@@ -285,6 +297,9 @@ class _Run:
             "internal": reserved - used,
             "external": external,
             "free": slots - reserved - external,
+            "preempted": preempted,
+            "evicted": evicted,
+            "moved": moved,
         }
 
 
@@ -305,13 +320,14 @@ def compare_ways(trace: Trace, *, slots: int, ways: Sequence[type] = WAYS) -> di
 
 
 def _passed(way: Any, requests: list[Request], slots: int) -> dict[str, Any]:
-    run, coming, rows = _Run(way), deque(requests), []
+    run, coming, rows, moments = _Run(way), deque(requests), [], Moments()
     while run.ended < len(requests):
         while coming and coming[0].arrives <= len(rows):
             request = coming.popleft()
             run.line.append((request, request.prompt))
         run.tick()
-        rows.append(run.row(len(rows), slots))
+        rows.append(run.row(len(rows) + 1, slots))
+        moments.take(len(rows), way)
     busy = [row for row in rows if row["waiting"]]  # what a way wastes shows while somebody has to wait
 
     def mean(name: str, of: int = 1) -> float | None:
@@ -321,6 +337,8 @@ def _passed(way: Any, requests: list[Request], slots: int) -> dict[str, Any]:
         "name": way.name,
         "title": way.title,
         "ticks": rows,
+        "stride": moments.stride,
+        "pictures": moments.pictures,
         "most_running": max(row["running"] for row in rows),
         "mean_running_while_some_wait": mean("running"),
         "used_share_while_some_wait": mean("used", slots),

@@ -9,6 +9,8 @@ from array import array
 
 from kvviz.errors import KvvizError
 
+BLOCK = 16  # tokens of a block, as in vLLM
+
 
 class OutOfBlocks(KvvizError):
     """Every block is in use: someone has to wait, or to give theirs back."""

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 
 from kvviz.caches.base import KVCache, Pair, size
-from kvviz.caches.books import Blocks, OutOfBlocks
-
-BLOCK = 16  # tokens of a block, as in vLLM
+from kvviz.caches.books import BLOCK, Blocks, OutOfBlocks
 
 
 @dataclass

@@ -5,7 +5,7 @@ prompt that many requests share, a second turn of a conversation, an earlier tur
 is found), a history whose front was cut off (nothing is: every token stands elsewhere): each is a list of prompts.
 """
 
-import statistics
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +16,7 @@ from kvviz.caches.designs import DESIGNS
 from kvviz.caches.prefix import Prefix, SharedPages
 from kvviz.caches.under import DesignCache, Layer
 from kvviz.errors import KvvizError
+from kvviz.measure import no_collection, quartiles
 
 
 class Kept:
@@ -55,29 +56,40 @@ def serve(
     new_tokens: int = 8,
     repeats: int = 3,
     sync: Callable[[], None] = lambda: None,
+    between: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Serve each prompt in turn, cold and warm, greedily: seconds (medians over repeats), tokens computed and bytes.
+    """Serve each prompt in turn, cold and warm, greedily: seconds (quartiles over repeats), tokens computed and bytes.
 
-    Each repeat starts from an empty memory. `sync` waits for the device. Raises KvvizError for a prompt without tokens
-    or a model with states.
+    Each repeat starts from an empty memory; which of cold and warm comes first, changes. `sync` waits for the device;
+    `between` is called before every prompt and may raise. Raises KvvizError for a prompt without tokens or a model with
+    states.
     """
     if not prompts or not all(prompts):
         raise KvvizError("there is a prompt without tokens; each needs at least one")
-    passes = [_pass(model, prompts, new_tokens, sync) for _ in range(repeats)]
+    with no_collection():
+        passes = [_pass(model, prompts, new_tokens, sync, between, turn % 2 == 1) for turn in range(repeats)]
     rows = [_medians([served[i] for served, _ in passes]) for i in range(len(prompts))]
     return {"requests": rows, "kept_bytes": passes[0][1], "cold_bytes": sum(row["cold"]["cache_bytes"] for row in rows)}
 
 
 def _pass(
-    model: Any, prompts: Sequence[Sequence[int]], new_tokens: int, sync: Callable[[], None]
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    new_tokens: int,
+    sync: Callable[[], None],
+    between: Callable[[], None],
+    warm_first: bool,
 ) -> tuple[list[dict[str, Any]], int]:
     """Every prompt once, cold and warm."""
     kept, served = Kept(model.config), []
     for prompt in prompts:
         ids = list(prompt)
-        cold = _request(model, *Kept(model.config).start(ids), ids, new_tokens, sync)
-        warm = _request(model, *kept.start(ids), ids, new_tokens, sync)
-        served.append({"prompt_tokens": len(ids), "cold": cold, "warm": warm})
+        memories = {"cold": Kept(model.config), "warm": kept}
+        row: dict[str, Any] = {"prompt_tokens": len(ids)}
+        between()
+        for name in reversed(memories) if warm_first else memories:
+            row[name] = _request(model, *memories[name].start(ids), ids, new_tokens, sync)
+        served.append(row)
     return served, kept.nbytes
 
 
@@ -86,6 +98,7 @@ def _request(
 ) -> dict[str, Any]:
     """The prefill of what was not found, under the clock, and the decode after it."""
     new, tokens = torch.tensor([ids[found:]], device=model.device), []
+    shared = sum(own.nbytes for own in cache.own)
     sync()
     started = time.perf_counter()
     with torch.inference_mode():
@@ -104,19 +117,23 @@ def _request(
         "computed_tokens": len(ids) - found,
         "ttft_s": seconds,
         "cache_bytes": held,
+        "found_bytes": shared,
         "token_ids": tokens,
     }
 
 
 def _logits(model: Any, cache: DesignCache, new: torch.Tensor) -> torch.Tensor:
+    """Of the last position alone, where the model can spare its head the others."""
     cache.note(new)
-    return model(input_ids=new, past_key_values=cache, use_cache=True).logits[:, -1]
+    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    return model(input_ids=new, past_key_values=cache, use_cache=True, **last).logits[:, -1]
 
 
 def _medians(served: list[dict[str, Any]]) -> dict[str, Any]:
-    """One request over its repeats: the seconds' medians, everything else of the first."""
+    """One request over its repeats: the seconds' quartiles, everything else of the first."""
     row = {name: dict(served[0][name]) for name in ("cold", "warm")}
     for name, found in row.items():
-        found["ttft_s"] = statistics.median(one[name]["ttft_s"] for one in served)
+        seconds = quartiles([one[name]["ttft_s"] for one in served])
+        found["ttft_s_q1"], found["ttft_s"], found["ttft_s_q3"] = seconds
     identical = all(one["cold"]["token_ids"] == one["warm"]["token_ids"] for one in served)
     return {"prompt_tokens": served[0]["prompt_tokens"], "identical": identical, **row}

@@ -86,6 +86,14 @@ ALOUD = {
         trade_off="Memory, copying and exactness are paid for with one another: reserving buys still memory with an "
         "empty tail, blocks buy it back with a table to look up, fewer bits or tokens buy bytes with precision.",
     ),
+    "serving": Aloud(
+        state="The state is one memory that many sequences share: whose each piece is, how much of it is filled, and "
+        "which pieces hold a beginning that somebody else begins with too.",
+        axis="It grows on the batch axis as requests come and on the token axis of each of them as it writes; a kept "
+        "beginning saves work on the token axis, up to the first token that differs.",
+        trade_off="Blocks trade a table to look things up in for room: less than a block is wasted per sequence, so "
+        "more run at once; and who lets more in may have to preempt and compute again.",
+    ),
 }
 
 

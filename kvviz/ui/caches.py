@@ -1,5 +1,6 @@
 """The caches page's form, and the wait for what it asks for."""
 
+import json
 from typing import Any
 
 import streamlit as st
@@ -18,7 +19,7 @@ from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
-from kvviz.ui.measuring import last_of, measured
+from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 
 PROMPT = (
@@ -127,7 +128,7 @@ def _check(hub: Hub, spec: CachesSpec) -> None:
 
 def look(hub: Hub, spec: CachesSpec) -> dict[str, Any] | None:
     """The buttons, and the document once there is one."""
-    return measured(hub, spec, "k", _foreseen(hub, spec), progress)
+    return measured(hub, spec, key="k", words=_foreseen(hub, spec), progress=progress)
 
 
 def _foreseen(hub: Hub, spec: CachesSpec) -> str:
@@ -139,7 +140,7 @@ def _foreseen(hub: Hub, spec: CachesSpec) -> str:
 
 def progress(records: list[str]) -> tuple[float, str]:
     """How far a race is: a share, and which part is under way."""
-    last = last_of(records)
+    last = json.loads(records[-1]) if records else {}
     if last.get("t") != "part":
         return 0.0, "Loading the model …" if last.get("t") != "look" else "The tokens …"
     names = list(PARTS)

@@ -1,6 +1,5 @@
-"""What pages share that measure on demand: the buttons, the wait, and the document once there is one."""
+"""A look that takes a while: asked for by a button, waited for without holding anyone up, shared by all who ask."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,32 +8,32 @@ import streamlit as st
 from kvviz.errors import KvvizError
 from kvviz.foresight import in_line
 from kvviz.hub import Hub
-from kvviz.looks import CachesSpec, RoofSpec
+from kvviz.looks import Look
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 from kvviz.works import Work
 
-Spec = CachesSpec | RoofSpec
 Progress = Callable[[list[str]], tuple[float, str]]
 
 
-def measured(hub: Hub, spec: Spec, key: str, foreseen: str, progress: Progress) -> dict[str, Any] | None:
-    """The buttons, and the document once there is one; whoever asks for the same shares it.
+def measured(
+    hub: Hub, spec: Look, *, key: str, words: str, progress: Progress, press: str = "Measure"
+) -> dict[str, Any] | None:
+    """The buttons, `words` beside them, and the document once there is one.
 
-    `key` begins the names of the page's widgets; `foreseen` says how long it will take; `progress` makes of the records
-    so far a share and words.
+    `progress` makes a share and words of the records so far.
     """
     work = _work(hub, spec, key)
     active = work is not None and work.active
     there = work is not None and work.state == "done"
-    press, stop, words = st.columns([2, 2, 8], vertical_alignment="center")
-    label = "Measure again" if there else "Measure"
-    pressed = press.button(label, type="primary", disabled=active, width="stretch", key=f"{key}_measure")
+    first, second, third = st.columns([2, 2, 8], vertical_alignment="center")
+    label = f"{press} again" if there else press
+    pressed = first.button(label, type="primary", disabled=active, width="stretch", key=f"{key}_measure")
     mine = active and hub.may_stop(work.id, owner())
-    if stop.button("Stop", disabled=not mine, width="stretch", key=f"{key}_stop"):
+    if second.button("Stop", disabled=not mine, width="stretch", key=f"{key}_stop"):
         hub.stop(work.id, owner())
         st.rerun()
-    words.caption(foreseen)
+    third.caption(words)
     if pressed:
         _submit(hub, spec, key, again=there)
     elif active:
@@ -44,13 +43,13 @@ def measured(hub: Hub, spec: Spec, key: str, foreseen: str, progress: Progress) 
     return work.document if there else None
 
 
-def _work(hub: Hub, spec: Spec, key: str) -> Work | None:
+def _work(hub: Hub, spec: Look, key: str) -> Work | None:
     """What this session asked for last, where it was this; else somebody's who asked for the same."""
     before, work_id = st.session_state.get(f"{key}_look") or (None, "")
     return (hub.get(work_id) if before == spec else None) or hub.same_look(spec)
 
 
-def _submit(hub: Hub, spec: Spec, key: str, *, again: bool) -> None:
+def _submit(hub: Hub, spec: Look, key: str, *, again: bool) -> None:
     try:
         st.session_state[f"{key}_look"] = (spec, hub.submit_look(spec, owner(), again=again))
     except KvvizError as error:
@@ -68,8 +67,3 @@ def _wait(hub: Hub, work_id: str, progress: Progress) -> None:
     else:
         done, words = progress(work.records)
         st.progress(done, text=words)
-
-
-def last_of(records: list[str]) -> dict[str, Any]:
-    """The newest record; empty before the first."""
-    return json.loads(records[-1]) if records else {}

@@ -1,5 +1,6 @@
 """The roofline page's form, and the wait for what it asks for."""
 
+import json
 from typing import Any
 
 import streamlit as st
@@ -16,7 +17,7 @@ from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
-from kvviz.ui.measuring import last_of, measured
+from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -81,8 +82,8 @@ def _check(hub: Hub, spec: RoofSpec) -> None:
 
 
 def look(hub: Hub, spec: RoofSpec) -> dict[str, Any] | None:
-    """The buttons, and the document once there is one."""
-    return measured(hub, spec, "r", _foreseen(hub, spec), progress)
+    """The buttons, and the document once there is one; whoever asks for the same shares it."""
+    return measured(hub, spec, key="r", words=_foreseen(hub, spec), progress=progress)
 
 
 def _foreseen(hub: Hub, spec: RoofSpec) -> str:
@@ -95,7 +96,7 @@ def _foreseen(hub: Hub, spec: RoofSpec) -> str:
 
 def progress(records: list[str]) -> tuple[float, str]:
     """How far a look at the roofline is: a share, and what was measured last, in words."""
-    last = last_of(records)
+    last = json.loads(records[-1]) if records else {}
     kind = last.get("t")
     if kind == "point":
         where = f"{last['phase']} at {last['tokens']:,} tokens" + (f" × {last['batch']}" if last["batch"] > 1 else "")

@@ -3,6 +3,7 @@
 A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub passes most of them on unread.
 """
 
+import functools
 import json
 import logging
 import math
@@ -40,6 +41,8 @@ from kvviz.perform import Stopped, perform
 from kvviz.racing import race
 from kvviz.records import ComparisonSpec
 from kvviz.roofing import roofline
+from kvviz.servelooks import ServeLook
+from kvviz.servings import carried_out
 from kvviz.settings import settings
 from kvviz.sources import restrict
 from kvviz.sweeping import perform_sweep
@@ -172,6 +175,10 @@ class Worker:
             loaded = self._load(job, spec.work())
             check_prompt(len(loaded.codec.encode(spec.prompt)), job.limits["prompt_tokens"])
             yield from race(spec, loaded, job.should_stop)
+            return
+        if isinstance(spec, ServeLook):
+            load = functools.partial(self._load, job)
+            yield from carried_out(spec, load, job.should_stop, job.limits["prompt_tokens"])
             return
         if spec.kind == "first-steps":
             yield from first_steps(pick_device())

@@ -1,0 +1,86 @@
+"""The serving page's second section: a system prompt that requests share, cold against warm."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.caches.books import BLOCK
+from kvviz.charts.serving import first_token_figure, tokens_figure
+from kvviz.errors import KvvizError
+from kvviz.hub import Hub
+from kvviz.memory import human
+from kvviz.roofline import millis
+from kvviz.servelooks import ASKS, MOST_ASKS, SYSTEM, SharingSpec
+from kvviz.servewords import little_saved
+from kvviz.ui.measuring import measured
+from kvviz.ui.plain import plain
+from kvviz.ui.serving import CHART, checked, progress, shareable, where
+
+Found = Mapping[str, Any]
+
+
+def section(hub: Hub) -> None:
+    """The form, the measurement, what it shows."""
+    st.subheader("Prefix sharing", anchor="prefix-sharing")
+    st.markdown(
+        "Many requests begin with the same system prompt. **Cold**, each computes all of it. **Warm**, it begins with "
+        "the blocks that others have left, and only the rest goes through the model."
+    )
+    with st.container(border=True):
+        left, right = st.columns([3, 2], gap="medium")
+        st.session_state.setdefault("v_system", SYSTEM)
+        system = left.text_area("System prompt", key="v_system", height=150)
+        titles = shareable()
+        model = right.selectbox("Model", list(titles), format_func=titles.__getitem__, key="v_model")
+        most = max(2, min(MOST_ASKS, hub.limits.batch))
+        st.session_state.v_asks = min(most, st.session_state.v_asks)
+        asks = right.slider("Requests that share it", 2, MOST_ASKS, key="v_asks")
+    try:
+        spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, hub.limits.repeats))
+        words = checked(hub, spec)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return
+    found = measured(hub, spec, key="vs", words=words, progress=progress)
+    if found is not None:
+        _draw(found)
+
+
+def _draw(found: Found) -> None:
+    rows = found["requests"]
+    names = [f"request {number}" for number in range(1, len(rows) + 1)]
+    left, right = st.columns(2, gap="large")
+    left.plotly_chart(first_token_figure(rows, names), config=CHART, key="v_shared_time")
+    right.plotly_chart(tokens_figure(rows, names), config=CHART, key="v_shared_tokens")
+    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    if sentence := little_saved(rows):
+        st.info(sentence)
+    st.markdown("What is found are whole blocks: of a beginning that is the same for *s* tokens,")
+    alike = found["alike_tokens"]
+    st.latex(
+        rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
+        rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
+    )
+    st.dataframe(
+        [_row(name, row) for name, row in zip(names, rows, strict=True)], hide_index=True, key="v_shared_table"
+    )
+    st.caption(
+        "The first request finds nothing: it is the one that fills the blocks. *Cache* is all that a request holds "
+        "when it is done; *of it shared* lay there before it came."
+    )
+    where(found)
+
+
+def _row(name: str, row: Found) -> dict[str, Any]:
+    return {
+        "": name,
+        "Asked": row["ask"],
+        "Tokens": row["prompt_tokens"],
+        "Computed, warm": row["warm"]["computed_tokens"],
+        "First token, cold": millis(row["cold"]["ttft_s"]),
+        "First token, warm": millis(row["warm"]["ttft_s"]),
+        "Cache": human(row["warm"]["cache_bytes"]),
+        "Of it shared": human(row["warm"]["found_bytes"]),
+        "Same tokens": "yes" if row["identical"] else "no",
+    }

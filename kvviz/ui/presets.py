@@ -1,0 +1,67 @@
+"""A link that fills the live page's form: /live?model=…&modes=concat,paged&prompt=…, for another page to point at."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import streamlit as st
+
+from kvviz.catalog import models
+from kvviz.modes import MODES
+from kvviz.records import ATTENTION
+from kvviz.sources import beside_catalog
+from kvviz.ui.links import Read, one_of, whole
+
+LONGEST = 4_000  # characters of a prompt in an address
+
+
+def take_form() -> None:
+    """Fill the form from the address, once, and take it out of there: from then on the form is the viewer's.
+
+    Nonsense counts as not said.
+    """
+    for name, read in fields().items():
+        if name in st.query_params:
+            with suppress(ValueError):
+                st.session_state[name] = read(st.query_params[name])
+            del st.query_params[name]
+
+
+def fields() -> Mapping[str, Read]:
+    """What such a link may say, and how it is read."""
+    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+    return {
+        "model": one_of(*ids),
+        "prompt": _prompt,
+        "modes": _modes,
+        "new_tokens": _new_tokens,
+        "attn": one_of(*ATTENTION),
+        "batch": _batch,
+    }
+
+
+def _prompt(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST:
+        raise ValueError(text)
+    return text
+
+
+def _modes(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name in MODES]
+    if not names:
+        raise ValueError(text)
+    return names
+
+
+def _new_tokens(text: str) -> int:
+    """A step of the slider."""
+    return min(512, max(8, whole(text) // 8 * 8))
+
+
+def _batch(text: str) -> int:
+    return min(64, max(1, whole(text)))
+
+
+def form(**fields: Any) -> dict[str, str]:
+    """The address's fields for a form filled like this."""
+    return {name: ",".join(value) if name == "modes" else str(value) for name, value in fields.items()}

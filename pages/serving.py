@@ -1,0 +1,20 @@
+"""/serving: many sequences in one memory, beginnings that they share, a conversation; and the way from here to vLLM."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui import crowd, prefixes, talk, tovllm
+from kvviz.ui.serving import begin, end
+
+begin()
+st.title("Many requests, one memory", anchor=False)
+st.markdown(
+    "A server answers many at once, and all their caches lie in one memory. How it is **given out** decides how many "
+    "fit; what is **shared** and what is **kept** decides how much the model still has to compute."
+)
+
+crowd.section(hub())
+prefixes.section(hub())
+talk.section(hub())
+tovllm.section()
+end()

@@ -1,0 +1,223 @@
+"""The serving page as Streamlit runs it, without a browser: forms, looks, what they show, links that open a run."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz.modes import MODES
+from kvviz.servelooks import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.servings import arrivals, conversation, sharing
+from kvviz.ui import MAIN, PAGES
+from kvviz.ui.serving import progress, shareable
+from kvviz.ui.talk import strip
+from kvviz.ui.tovllm import ROWS
+
+SYSTEM = "You are a kind teller of short stories about animals."
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """`visit("live", modes="paged")` is that page with that in its address."""
+
+    def visit(page="serving", **params):
+        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / f"{page}.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return visit
+
+
+def said(app):
+    return " ".join(words.value for words in [*app.markdown, *app.caption])
+
+
+def figures(app):
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def measured(app, key, records):
+    """Press a section's button and let the worker answer."""
+    app.button(key=f"{key}_measure").click().run()
+    work = app.hub.works()[-1]
+    for record in records(work.spec):
+        app.hub.record(work.id, record)
+    app.run()
+    assert not app.exception
+    return work.document
+
+
+def test_nothing_is_measured_before_it_is_asked_for(visit):
+    app = visit()
+    assert app.hub.works() == [] and figures(app) == []
+    assert [head.value for head in app.subheader][:4] == [
+        "Fragmentation",
+        "Prefix sharing",
+        "A conversation",
+        "From this lab to vLLM",
+    ]
+
+
+def test_a_link_fills_the_forms_and_the_forms_the_link(visit):
+    app = visit(requests="40", rate="2.0", slots="512", longest="128", seed="3", asks="3", drop="9", model="tiny-llama")
+    app.button(key="vf_measure").click().run()
+    (work,) = app.hub.works()
+    assert work.spec == ArrivalsSpec(40, 2.0, 512, 128, 3)
+    assert (app.slider(key="v_asks").value, app.slider(key="v_drop").value) == (3, 9)
+    assert app.selectbox(key="v_model").value == "tiny-llama"
+    app.slider(key="v_requests").set_value(60).run()
+    assert app.query_params["requests"] in ("60", ["60"])
+
+
+def test_a_link_with_nonsense_becomes_the_usual(visit):
+    app = visit(requests="9000", rate="7", slots="x", model="no-such", asks="99")
+    assert (app.slider(key="v_requests").value, app.slider(key="v_asks").value) == (200, 8)
+    assert app.select_slider(key="v_rate").value == 1.0 and app.select_slider(key="v_slots").value == 2048
+
+
+def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
+    app = visit(slots="512", longest="512")
+    assert "take at least 528" in app.warning[0].value
+    assert not any(button.key == "vf_measure" for button in app.button)
+    assert any(button.key == "vs_measure" for button in app.button)
+
+
+def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit):
+    app = visit(requests="40", slots="512", longest="128")
+    document = measured(app, "vf", arrivals)
+    charts = figures(app)
+    assert len(charts) == 2 + 4 + 4
+    assert [line["name"] for line in charts[0]["data"]] == ["reserved", "grown", "blocks", "shared blocks"]
+    assert all(line["line"]["shape"] == "hv" for line in charts[0]["data"])
+    assert {trace["name"] for trace in charts[4]["data"]} >= {"tokens", "wasted inside", "between", "preempted"}
+    words = said(app)
+    for sentence in document["sentences"]:
+        assert sentence in words
+    assert any("512" in one.value and "= 4" in one.value for one in app.latex), "512 slots for 128 each"
+    slider = next(slider for slider in app.slider if slider.label == "Tick")
+    before = charts[8]["data"][0]["text"]
+    slider.set_value(slider.min).run()
+    assert not app.exception
+    assert figures(app)[8]["data"][0]["text"] != before
+    slider.set_value(slider.max).run()
+    assert "over since tick" in said(app)
+
+
+def test_the_map_shows_each_slot_as_the_picture_has_it(visit):
+    app = visit(requests="40", slots="512", longest="128")
+    document = measured(app, "vf", arrivals)
+    tick = next(slider for slider in app.slider if slider.label == "Tick").value
+    for way, chart in zip(document["ways"], figures(app)[6:], strict=True):
+        words = [text for row in chart["data"][0]["text"] for text in row if text]
+        assert len(words) == 512
+        filled = sum(text.startswith("request") or "shared by" in text for text in words)
+        if tick <= way["ended_at_tick"] // way["stride"] * way["stride"]:
+            used = way["ticks"]["used"][tick - 1]
+            assert filled == used
+
+
+def test_a_shared_prompt_cold_and_warm(visit, load):
+    app = visit(model="tiny-llama", asks="3")
+    app.text_area(key="v_system").set_value(SYSTEM).run()
+    document = measured(app, "vs", lambda spec: sharing(spec, load("tiny-llama")))
+    (work,) = app.hub.works()
+    assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
+    times, tokens = figures(app)
+    assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
+    assert [bar["name"] for bar in tokens["data"]] == ["kept", "computed"]
+    words = said(app)
+    for sentence in document["sentences"]:
+        assert sentence in words
+    assert "got the same tokens" in words
+    alike = document["alike_tokens"]
+    assert any(f"= {alike // 16 * 16}" in one.value for one in app.latex)
+    table = app.dataframe[0].value
+    assert list(table["Same tokens"]) == ["yes"] * 3
+
+
+def test_a_conversation_kept_edited_and_cut_off(visit, load):
+    app = visit(model="tiny-llama")
+    app.text_area(key="v_first").set_value(f"{SYSTEM} One fox.")
+    app.text_area(key="v_edited").set_value(f"{SYSTEM} Two owls.")
+    app.text_area(key="v_second").set_value("And then?").run()
+    document = measured(app, "vt", lambda spec: conversation(spec, load("tiny-llama")))
+    assert isinstance(app.hub.works()[0].spec, TalkSpec)
+    words = said(app)
+    for row in document["requests"]:
+        assert row["sentence"] in words
+    assert len(figures(app)) == 1
+    strips = [one.proto.body for one in app.get("html") if "kv-strip" in one.proto.body and "<div" in one.proto.body]
+    assert [one.count('class="kept"') for one in strips] == [
+        row["warm"]["found_tokens"] for row in document["requests"]
+    ]
+
+
+def test_an_edit_that_changes_nothing_is_refused(visit):
+    app = visit()
+    app.text_area(key="v_edited").set_value(app.text_area(key="v_first").value).run()
+    assert "change a word" in " ".join(warning.value for warning in app.warning)
+    assert not any(button.key == "vt_measure" for button in app.button)
+
+
+def test_a_look_that_failed_says_why(visit):
+    app = visit()
+    app.button(key="vs_measure").click().run()
+    (work,) = app.hub.works()
+    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    app.run()
+    assert [warning.value for warning in app.warning] == ["no such thing"]
+
+
+def test_what_the_tokens_say_is_never_markup():
+    assert strip(["<b>", "a & b"], 1) == (
+        '<div class="kv-strip"><span class="kept">&lt;b&gt;</span><span class="computed">a &amp; b</span></div>'
+    )
+
+
+def test_how_far_a_look_is():
+    assert progress([]) == (0.0, "Loading …")
+    assert progress([json.dumps({"t": "look"})]) == (0.0, "Serving …")
+    assert progress([json.dumps({"t": "way", "done": 1, "of": 4, "title": "x"})]) == (0.25, "1 of 4: x")
+
+
+def test_only_models_that_can_share_blocks_are_offered():
+    assert {"mini-gpt2", "gpt2", "tiny-gemma3"} <= shareable().keys()
+    assert not {"mamba-130m", "t5-small"} & shareable().keys()
+
+
+@pytest.mark.parametrize("link", [link for row in ROWS for link in row.links], ids=lambda link: link[0])
+def test_each_row_opens_a_form_that_can_be_run(visit, link):
+    _, page, fields = link
+    app = visit(page, **fields)
+    for name, value in fields.items():
+        found = app.session_state[name]
+        assert (",".join(found) if name == "modes" else str(found)) == value
+        assert name not in app.query_params
+    assert not app.button(key="run").disabled and not app.warning
+    app.button(key="run").click().run()
+    (work,) = app.hub.works()
+    if "modes" in fields:
+        assert set(work.spec.modes) == set(fields["modes"].split(","))
+    assert work.spec.attn == fields.get("attn", "sdpa") and work.spec.batch == int(fields.get("batch", 1))
+
+
+def test_the_rows_are_those_that_can_be_shown_here():
+    assert [row.name for row in ROWS] == [
+        "PagedAttention",
+        "Prefix caching",
+        "FlashAttention",
+        "Quantization of the cache",
+    ]
+    assert all(row.links for row in ROWS)
+
+
+def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
+    app = visit("live", modes="nothing,at all", new_tokens="x", model="no-such", prompt=" ", attn="loud", batch="x")
+    assert app.session_state["modes"] == ["uncached", "cached"] and app.slider(key="new_tokens").value == 32
+    app = visit("live", modes="paged,nothing", new_tokens="9999")
+    assert app.session_state["modes"] == ["paged"] and app.slider(key="new_tokens").value == 512
+    assert set(app.session_state["modes"]) <= set(MODES)
