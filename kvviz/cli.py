@@ -22,6 +22,7 @@ from kvviz.headless import (
     Halted,
     alone,
     asked_for,
+    caches_here,
     carry_out,
     ceilings_here,
     open_journal,
@@ -30,9 +31,10 @@ from kvviz.headless import (
     settle,
 )
 from kvviz.hubconfig import fetch_config
-from kvviz.looks import RoofSpec
+from kvviz.looks import RACED, CachesSpec, RoofSpec
 from kvviz.memory import Memory, human, kv_memory
 from kvviz.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
+from kvviz.raced import text as caches_text
 from kvviz.records import ComparisonSpec, Sampling, new_id
 from kvviz.roofline import text as roofline_text
 from kvviz.servelooks import (
@@ -578,6 +580,32 @@ def serving(
         _print_json(found)
     else:
         typer.echo(serving_text(found))
+
+
+@app.command()
+def caches(
+    model: ModelArgument,
+    designs: Annotated[str, typer.Option(help="Cache designs, separated by commas.")] = ",".join(RACED),
+    weights: Annotated[str, typer.Option(help="auto, bundled, random, hub or local.")] = "auto",
+    prompt: Annotated[str, typer.Option(help="The text that all sequences share.")] = STORY,
+    new_tokens: Annotated[int, typer.Option(help="Tokens that each sequence writes, 2 to 192.")] = 64,
+    batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Timed passes of each design.")] = 3,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """The same prompt through cache designs: their tokens, quality, memory, copies and time."""
+    with ExitStack() as stack:
+        spec = CachesSpec(
+            _model_argument(model, stack), _names(designs), weights, prompt, new_tokens, batch, repeats, dtype, device
+        )
+        found = caches_here(spec, patient=not no_wait)
+    if as_json:
+        _print_json(found)
+    else:
+        typer.echo(caches_text(found))
 
 
 app.command("pull")(classroom.pull)

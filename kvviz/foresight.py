@@ -12,8 +12,9 @@ from typing import Any
 
 from kvviz.cost import estimated
 from kvviz.errors import KvvizError
-from kvviz.looks import Look, LookSpec, RoofSpec
+from kvviz.looks import CachesSpec, Look, LookSpec, RoofSpec
 from kvviz.plan import each_pass
+from kvviz.raced import TEXT_TOKENS
 from kvviz.records import ComparisonSpec
 from kvviz.roofline import foreseen
 from kvviz.servelooks import ArrivalsSpec, SharingSpec, TalkSpec
@@ -58,6 +59,9 @@ class Course:
             shape = estimated(source.config)
             self.whole = shape and foreseen(shape, self._spec, device["rates"])
             return
+        if isinstance(self._spec, CachesSpec):
+            self.whole = racing_seconds(source, self._spec, device)
+            return
         if isinstance(self._spec, SharingSpec | TalkSpec):
             self.whole = serving_seconds(self._spec, source, device)
         elif source.params is not None and source.spec is not None:
@@ -98,6 +102,17 @@ class Course:
     def took(self, now: float) -> float | None:
         """Seconds since it began to be measured."""
         return None if self._begun is None else now - self._begun
+
+
+def racing_seconds(source: Source, spec: CachesSpec, device: Device) -> float | None:
+    """Seconds that a race of cache designs takes by estimate; None for a model of unknown size."""
+    if source.params is None or source.spec is None:
+        return None
+    work = spec.work()
+    passes = each_pass(source, work, device)
+    forced = replace(work, prompt=None, prompt_tokens=1, new_tokens=TEXT_TOKENS, batch=1, modes=work.modes[1:])
+    books = sum(passes[name] for name in spec.designs)
+    return sum(passes.values()) * (1 + spec.repeats) + books + sum(each_pass(source, forced, device).values())
 
 
 def serving_seconds(spec: SharingSpec | TalkSpec, source: Source, device: Device) -> float | None:

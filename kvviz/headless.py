@@ -18,7 +18,7 @@ from kvviz.ceilings import Ceilings, keep, kept_for
 from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
-from kvviz.looks import RoofSpec
+from kvviz.looks import CachesSpec, RoofSpec
 from kvviz.servelooks import ServeLook
 from kvviz.sweeps import PRESETS, SweepSpec, check_sweep, lasting, preset_spec
 
@@ -159,6 +159,29 @@ def serving_here(looks: Mapping[str, ServeLook], *, patient: bool = True) -> Rec
         except Stopped:
             raise Halted(told[0], "serving was stopped; nothing of it is kept") from None
     return found
+
+
+def caches_here(spec: CachesSpec, *, patient: bool = True) -> Record:
+    """The document of `kvviz caches`, measured in this process; a line a part goes to standard error.
+
+    Raises KvvizError where it can't be done, Halted when a signal ends it.
+    """
+    settle()
+
+    from kvviz.engine import Engine
+    from kvviz.proof import Stopped
+    from kvviz.racing import race
+
+    part = ""
+    with alone("kvviz caches", patient), told_to_stop() as told:
+        try:
+            for record in race(spec, Engine().get(spec.work()), should_stop=lambda: bool(told)):
+                if record["t"] == "part" and record["part"] != part:
+                    part = record["part"]
+                    print(f"kvviz: now {record['words']}", file=sys.stderr, flush=True)
+        except Stopped:
+            raise Halted(told[0], "the caches were stopped; nothing of them is kept") from None
+    return record["document"]
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

@@ -1,16 +1,18 @@
-"""A look inside: one attention layer, a mistake really made, the first steps, or a model's points on the roofline.
+"""A look inside: one attention layer, a mistake really made, the first steps, a model's points on the roofline, or
 
-Standard library only.
+the same prompt through cache designs. Standard library only.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from kvviz.caches.designs import DESIGNS
 from kvviz.errors import KvvizError
 from kvviz.records import WEIGHTS, ComparisonSpec
 from kvviz.scratch.pitfalls import pitfall_named
 from kvviz.servelooks import SERVE_KINDS, ServeLook, serve_look_of
+from kvviz.text import STORY
 
 KINDS = ("anatomy", "mistake", "first-steps")
 MOST_NEW = 48  # decode steps; a look is for reading, not for measuring
@@ -19,6 +21,11 @@ ROOF = "roofline"
 SHORTEST = 16  # tokens: where the ladder of lengths begins
 SHORT = 32  # tokens of the shorter context that is decoded in growing batches
 REACH = 8  # positions beyond the longest context that timed steps come to
+CACHES = "caches"
+RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
+RACED = ("concat", "prealloc", "paged", "prefix", "sinks", "int8", "int4")
+REFERENCES = ("uncached", "cached")
+MOST_RACED = 192  # new tokens
 
 
 @dataclass(frozen=True)
@@ -138,15 +145,72 @@ def _doubling(first: int, last: int) -> tuple[int, ...]:
     return (*found, last)
 
 
-Look = LookSpec | RoofSpec | ServeLook
+@dataclass(frozen=True)
+class CachesSpec:
+    """The same prompt through cache `designs`, measured beside REFERENCES.
+
+    The `batch` sequences share the prompt, and each goes on in its own way from the first token after it.
+    """
+
+    model: str
+    designs: tuple[str, ...] = RACED
+    weights: str = "auto"
+    prompt: str = STORY
+    new_tokens: int = 64
+    batch: int = 2
+    repeats: int = 3
+    dtype: str = "float32"
+    device: str = "auto"
+    kind: str = CACHES
+
+    def __post_init__(self) -> None:
+        if self.kind != CACHES:
+            raise KvvizError(f"a look of this form is {CACHES!r}, not {self.kind!r}")
+        if not self.designs:
+            raise KvvizError(f"choose at least one cache design of {', '.join(RACEABLE)}")
+        for name in self.designs:
+            if name not in RACEABLE:
+                raise KvvizError(f"no cache design {name!r} to be compared; there are {', '.join(RACEABLE)}")
+        whole = isinstance(self.new_tokens, int) and not isinstance(self.new_tokens, bool)
+        if not whole or not 2 <= self.new_tokens <= MOST_RACED:
+            raise KvvizError(f"new tokens is {self.new_tokens!r}; it is a whole number from 2 to {MOST_RACED}")
+        self.work()  # checks the rest
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How it is decoded: the references, then the designs."""
+        return (*REFERENCES, *self.designs)
+
+    def work(self) -> ComparisonSpec:
+        """All of it as a comparison."""
+        return ComparisonSpec(
+            model=self.model,
+            weights=self.weights,
+            prompt=self.prompt,
+            new_tokens=self.new_tokens,
+            batch=self.batch,
+            repeats=self.repeats,
+            dtype=self.dtype,
+            device=self.device,
+            modes=self.modes,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `look_of` reads them back."""
+        return {**asdict(self), "designs": list(self.designs)}
+
+
+Look = LookSpec | RoofSpec | CachesSpec | ServeLook
 
 
 def look_of(data: Mapping[str, Any]) -> Look:
     """Whichever look `to_dict` has written. Raises KvvizError as `LookSpec.from_dict` does."""
     if data.get("kind") in SERVE_KINDS:
         return serve_look_of(data)
-    if data.get("kind") != ROOF:
+    kinds = {ROOF: (RoofSpec, "the roofline"), CACHES: (CachesSpec, "cache designs")}
+    if data.get("kind") not in kinds:
         return LookSpec.from_dict(data)
-    if unknown := set(data) - {f.name for f in fields(RoofSpec)}:
-        raise KvvizError(f"a look at the roofline has no field {', '.join(sorted(unknown))}")
-    return RoofSpec(**data)
+    form, words = kinds[data["kind"]]
+    if unknown := set(data) - {f.name for f in fields(form)}:
+        raise KvvizError(f"a look at {words} has no field {', '.join(sorted(unknown))}")
+    return form(**{name: tuple(value) if name == "designs" else value for name, value in data.items()})

@@ -49,7 +49,7 @@ def perform(
         raise Stopped
     if predicted is not None:
         yield {"t": "predicted", **predicted}
-    for part in (prove, account_memory, _measure):
+    for part in (prove, account_memory, measure):
         for record in part(work, loaded, prompt, traces, should_stop):
             yield {**record, "at": round(time.monotonic() - started, 3)}
     yield {
@@ -116,7 +116,7 @@ def _started(
     }
 
 
-def _measure(
+def measure(
     work: ComparisonSpec,
     loaded: Loaded,
     prompt: torch.Tensor,

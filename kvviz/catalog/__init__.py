@@ -143,6 +143,12 @@ def references() -> tuple[Reference, ...]:
 
 
 @cache
+def heldout() -> str:
+    """A story that the bundled models were not trained on; `tools/heldout.py` writes it."""
+    return json.loads((HERE / "heldout.json").read_text())["text"]
+
+
+@cache
 def examples() -> tuple[Example, ...]:
     """The calculator's one-click examples, in the order in which a page offers them."""
     lists = ("models", "tokens", "weights_dtype")

@@ -78,6 +78,14 @@ ALOUD = {
         trade_off="The cache moves a step from arithmetic to memory traffic; a batch buys some of the arithmetic back, "
         "until the caches of all sequences are more bytes than the weights they share.",
     ),
+    "caches": Aloud(
+        state="The state is the same in every exact design, keys and values of all tokens so far; designs differ in "
+        "where it lies, what is reserved beside it and what has to be moved at a step.",
+        axis="All of it grows on the token axis: joining copies every token at each step, a buffer has its slots from "
+        "the start, blocks come sixteen tokens at a time, a window keeps its length.",
+        trade_off="Memory, copying and exactness are paid for with one another: reserving buys still memory with an "
+        "empty tail, blocks buy it back with a table to look up, fewer bits or tokens buy bytes with precision.",
+    ),
     "serving": Aloud(
         state="The state is one memory that many sequences share: whose each piece is, how much of it is filled, and "
         "which pieces hold a beginning that somebody else begins with too.",

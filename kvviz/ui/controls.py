@@ -1,5 +1,6 @@
 """The live page's form: widgets in, a ComparisonSpec out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from kvviz.sources import beside_catalog, find_source, looks_like_hub_id, stored
 from kvviz.text import STORY
 
 OWN = "A folder, a config.json or a Hugging Face id …"
+FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 PROMPTS = {
     "A story": STORY,
     "Inference": "The transformer architecture revolutionized NLP because",
@@ -49,16 +51,7 @@ def choose(hub: Hub) -> Choice:
         prompt = _prompt()
     with right:
         new_tokens = st.slider("New tokens", 8, 512, 32, step=8, key="new_tokens")
-        modes = st.pills(
-            "Modes",
-            list(MODES),
-            selection_mode="multi",
-            default=["uncached", "cached"],
-            format_func=lambda name: MODES[name].title,
-            key="modes",
-            wrap=True,
-            help="  \n".join(f"**{mode.title}**: {mode.summary}" for mode in MODES.values()),
-        )
+        modes = _modes()
     with st.expander("Settings"):
         settings = _settings()
     try:
@@ -67,7 +60,7 @@ def choose(hub: Hub) -> Choice:
             weights=weights,
             prompt=prompt,
             new_tokens=new_tokens,
-            modes=tuple(name for name in MODES if name in modes),
+            modes=modes,
             **settings,
             sampling=_sampling(),
         )
@@ -75,6 +68,49 @@ def choose(hub: Hub) -> Choice:
         return Choice(work, seconds=plan(work, hub))
     except KvvizError as error:
         return Choice(None, problem=str(error))
+
+
+def _modes() -> tuple[str, ...]:
+    """The modes that a lesson is about at once, and the other ways to keep a cache in a quieter place."""
+    others = [name for name in MODES if name not in FIRST_MODES]
+    _take_modes(others)
+    first = st.pills(
+        "Modes",
+        FIRST_MODES,
+        selection_mode="multi",
+        format_func=lambda name: MODES[name].title,
+        key="modes",
+        wrap=True,
+        help=_summaries(FIRST_MODES),
+    )
+    with st.popover("More ways to keep the cache", icon=":material/memory:", width="stretch"):
+        more = st.multiselect(
+            "Cache designs, and transformers' own caches",
+            others,
+            format_func=lambda name: MODES[name].title,
+            key="more_modes",
+            help=_summaries(others),
+        )
+        st.caption("The page **Caches** holds them side by side: their memory, their copies, what lossy ones lose.")
+    if more:
+        st.caption("and " + ", ".join(MODES[name].title for name in others if name in more))
+    return tuple(name for name in MODES if name in first or name in more)
+
+
+def _take_modes(others: Sequence[str]) -> None:
+    """Fill both places from a link (`?modes=cached,paged`) on arrival; names that are none count as not said."""
+    asked = st.query_params.get("modes", "")
+    if asked != st.session_state.get("modes_link", ""):
+        st.session_state["modes_link"] = asked
+        names = [name for name in asked.split(",") if name in MODES]
+        if names:
+            st.session_state["modes"] = [name for name in FIRST_MODES if name in names]
+            st.session_state["more_modes"] = [name for name in others if name in names]
+    st.session_state.setdefault("modes", ["uncached", "cached"])
+
+
+def _summaries(names: Sequence[str]) -> str:
+    return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
 
 
 def _model() -> tuple[str, str]:

@@ -18,11 +18,12 @@ mistakes = st.Page(PAGES / "mistakes.py", title="Break it", url_path="mistakes")
 memory = st.Page(PAGES / "memory.py", title="Memory", url_path="memory")
 cost = st.Page(PAGES / "cost.py", title="Cost", url_path="cost")
 roofline = st.Page(PAGES / "roofline.py", title="Roofline", url_path="roofline")
+caches = st.Page(PAGES / "caches.py", title="Caches", url_path="caches")
 compare = st.Page(PAGES / "compare.py", title="Compare", url_path="compare")
 sweep = st.Page(PAGES / "sweep.py", title="Sweep", url_path="sweep")
 serving = st.Page(PAGES / "serving.py", title="Serving", url_path="serving")
 front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visibility="hidden")
-pages = [live, anatomy, mistakes, memory, cost, roofline, serving, compare, sweep]
+pages = [live, anatomy, mistakes, memory, cost, roofline, caches, serving, compare, sweep]
 page = st.navigation([front, *pages], position="top")
 follow(pages)  # before the sign-in, so that a join link outlives it
 if hub().trouble:

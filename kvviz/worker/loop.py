@@ -35,9 +35,10 @@ from kvviz.gauging import known_rates
 from kvviz.limits import check_prompt
 from kvviz.logs import event, set_up
 from kvviz.looking import first_steps, look
-from kvviz.looks import RoofSpec, look_of
+from kvviz.looks import CachesSpec, RoofSpec, look_of
 from kvviz.models import Loaded
 from kvviz.perform import Stopped, perform
+from kvviz.racing import race
 from kvviz.records import ComparisonSpec
 from kvviz.roofing import roofline
 from kvviz.servelooks import ServeLook
@@ -169,6 +170,11 @@ class Worker:
         job.check()
         if isinstance(spec, RoofSpec):
             yield from roofline(spec, self._load(job, spec.work()), job.should_stop)
+            return
+        if isinstance(spec, CachesSpec):
+            loaded = self._load(job, spec.work())
+            check_prompt(len(loaded.codec.encode(spec.prompt)), job.limits["prompt_tokens"])
+            yield from race(spec, loaded, job.should_stop)
             return
         if isinstance(spec, ServeLook):
             load = functools.partial(self._load, job)

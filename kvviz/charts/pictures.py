@@ -1,0 +1,184 @@
+"""A cache's memory drawn as it is: the plain values of `picture()` in, HTML out that wraps on a narrow screen."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kvviz.charts import as_text
+from kvviz.memory import human
+
+Picture = Mapping[str, Any]
+
+STYLE = """<style>
+.kvp { font-size: 0.9rem; line-height: 1.35; }
+.kvp p { margin: 0.35rem 0; }
+.kvp p:first-child { margin-top: 0; }
+.kvp-row { display: flex; flex-wrap: wrap; gap: 3px; margin: 0.3rem 0; align-items: center; }
+.kvp-s { width: 11px; height: 20px; border-radius: 2px; box-sizing: border-box; border: 1px solid transparent; }
+.kvp-old { background: #2F7FC1; }
+.kvp-new { background: #E69F00; }
+.kvp-none { border: 1px dashed #8A94A0; }
+.kvp-sink { background: #9A4B7D; }
+.kvp-code { background: #00916E; }
+.kvp-scale { background: #B8860B; }
+.kvp-n { width: 34px; height: 24px; border-radius: 3px; color: #fff; font-size: 0.8rem; text-align: center;
+  line-height: 24px; box-sizing: border-box; font-variant-numeric: tabular-nums; }
+.kvp-n.kvp-none, .kvp-chip.kvp-none { color: inherit; line-height: 22px; }
+.kvp-n.kvp-new { color: #000; }
+.kvp-next { outline: 2px solid #D55E00; outline-offset: 1px; }
+.kvp-box { border: 1.5px solid #8A94A0; border-radius: 5px; padding: 2px 4px 4px; min-width: 74px; }
+.kvp-box.kvp-free { border-style: dashed; opacity: 0.75; }
+.kvp-box.kvp-shared { border-color: #9A4B7D; box-shadow: 0 0 0 1.5px #9A4B7D; }
+.kvp-box b { display: flex; justify-content: space-between; gap: 6px; font-size: 0.8rem; font-weight: 600; }
+.kvp-bits { display: grid; grid-template-columns: repeat(16, 4px); gap: 1px; }
+.kvp-bits i { height: 12px; background: #8A94A0; opacity: 0.28; }
+.kvp-bits i.kvp-old, .kvp-bits i.kvp-new { opacity: 1; background: #2F7FC1; }
+.kvp-bits i.kvp-new { background: #E69F00; }
+.kvp-chip { min-width: 34px; height: 24px; border-radius: 12px; padding: 0 6px; text-align: center; line-height: 24px;
+  font-size: 0.8rem; color: #fff; background: #2F7FC1; box-sizing: border-box; }
+.kvp-chip.kvp-none { background: none; }
+.kvp-chip.kvp-shared { background: #9A4B7D; }
+.kvp-line { display: flex; align-items: flex-start; }
+.kvp-name { flex: 0 0 6.2em; line-height: 1.9rem; }
+.kvp-bar { display: flex; height: 22px; border-radius: 4px; overflow: hidden; margin: 0.3rem 0; }
+.kvp-key { display: inline-block; width: 11px; height: 14px; border-radius: 2px; margin: 0 4px -2px 0;
+  box-sizing: border-box; }
+.kvp-word { white-space: nowrap; margin-right: 8px; }
+</style>"""
+
+
+def picture_html(picture: Picture, title: str) -> str:
+    """The memory of one layer as HTML, under a title. Raises KeyError for a kind that has no drawing."""
+    head = f"<p><b>{as_text(title)}</b></p>"
+    return f'<div class="kvp">{head}{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
+
+
+def _sizes(picture: Picture) -> str:
+    wasted = picture["allocated"] - picture["nbytes"]
+    moved = f"this step copied {human(picture['copied'])}"
+    moved += f" and gathered {human(picture['gathered'])} for attention" if picture["gathered"] else ""
+    return (
+        f"<p>Holds {human(picture['nbytes'])}, allocated {human(picture['allocated'])}, wasted {human(wasted)}; "
+        f"{moved}.</p>"
+    )
+
+
+def _cells(classes: Iterable[str]) -> str:
+    return "".join(f'<span class="kvp-s {name}"></span>' for name in classes)
+
+
+def _key(**names: str) -> str:
+    """What the colours mean; a colour and its words stay on one line."""
+    parts = (f'<span class="kvp-word"><span class="kvp-key kvp-{n}"></span>{said}</span>' for n, said in names.items())
+    return f"<p>{' '.join(parts)}</p>"
+
+
+def _row(body: str) -> str:
+    return f'<div class="kvp-row">{body}</div>'
+
+
+def _buffer(picture: Picture) -> str:
+    """Slots of a buffer: those that the last step wrote, those that were there, the reserved tail."""
+    slots, used, first = picture["slots"], picture["used"], picture["first_position"]
+    before = slots - used if first and slots > used else 0  # a window's: what lies in front of the view
+    copied = min(picture["copied_tokens"], used)
+    states = ["none"] * before + ["old"] * (used - copied) + ["new"] * copied + ["none"] * (slots - before - used)
+    key = {"new": "written by this step", "old": "there before"}
+    if slots > used:
+        key["none"] = "left behind by the window" if before else "reserved, empty"
+    where = " in the host's memory" if picture.get("host") else ""
+    grown = " No maximum is known, so it doubles when it is full." if picture.get("doubles") else ""
+    words = f"<p>One buffer{where} of {slots:,} slots for each sequence, {used:,} of them filled.{grown}</p>"
+    return words + _row(_cells(f"kvp-{state}" for state in states)) + _key(**key)
+
+
+def _blocks(picture: Picture) -> str:
+    """Blocks with their counts of owners, the table of each sequence, the free list."""
+    size, blocks = picture["block"], picture["blocks"]
+    ends = {table["blocks"][-1]: (table["tokens"] - 1) % size for table in picture["tables"] if table["blocks"]}
+    shared = {block["id"] for block in blocks if block["refs"] > 1}
+    used = sum(block["refs"] > 0 for block in blocks)
+    words = f"<p>{used:,} blocks of {size} slots in use, {len(shared):,} of them by more than one sequence.</p>"
+    body = words + _row("".join(_block(block, size, ends.get(block["id"])) for block in blocks))
+    body += _key(
+        new="newest token", old="filled", **({"sink": "shared: its count of owners is above 1"} if shared else {})
+    )
+    body += "<p>Block tables, a row for each sequence: where its tokens lie, in order.</p>"
+    for number, table in enumerate(picture["tables"], 1):
+        chips = "".join(_chip(block, "kvp-shared" if block in shared else "") for block in table["blocks"])
+        gone = f"<span>({table['left_behind']} left behind)</span>" if table["left_behind"] else ""
+        body += _named_row(f"Sequence {number}", gone + chips)
+    findable = set(picture.get("findable", ()))
+    free = "".join(_chip(block, "kvp-none", "*" if block in findable else "") for block in picture["free"])
+    body += _named_row("Free list", free or "empty")
+    return body + ("<p>* would be found again by a like beginning.</p>" if findable else "")
+
+
+def _named_row(name: str, body: str) -> str:
+    return f'<div class="kvp-line"><span class="kvp-name">{name}</span>{_row(body)}</div>'
+
+
+def _block(block: Picture, size: int, end: int | None) -> str:
+    state = "kvp-free" if not block["refs"] else "kvp-shared" if block["refs"] > 1 else ""
+    bits = "".join(
+        f'<i class="{"kvp-new" if slot == end else "kvp-old" if slot < block["filled"] else ""}"></i>'
+        for slot in range(size)
+    )
+    owners = "free" if not block["refs"] else f"× {block['refs']}"
+    return f'<div class="kvp-box {state}"><b><span>{block["id"]}</span><span>{owners}</span></b>' + (
+        f'<div class="kvp-bits">{bits}</div></div>'
+    )
+
+
+def _chip(block: int, state: str, mark: str = "") -> str:
+    return f'<span class="kvp-chip {state}">{block}{mark}</span>'
+
+
+def _ring(picture: Picture) -> str:
+    """Slots of the ring with the positions of the tokens in them; the one that the next token takes is outlined."""
+    sinks, positions, following = picture["sinks"], picture["positions"], picture["next_slot"]
+    newest = max((p for p in positions if p is not None), default=None)
+    cells = []
+    for slot, position in enumerate(positions):
+        state = "none" if position is None else "new" if position == newest else "sink" if slot < sinks else "old"
+        mark = " kvp-next" if slot == following else ""
+        cells.append(f'<span class="kvp-n kvp-{state}{mark}">{"" if position is None else position}</span>')
+    filled = sum(p is not None for p in positions)
+    lost = 0 if newest is None else newest + 1 - filled
+    words = f"<p>{len(positions):,} slots with the positions of their tokens; {lost:,} tokens were let go."
+    words += " The next token goes into the outlined slot.</p>"
+    key = {"sink": f"the first {sinks}, kept for good"} if sinks else {}
+    return words + _row("".join(cells)) + _key(**key, old="the window", new="newest token")
+
+
+def _codes(picture: Picture) -> str:
+    """Groups of codes, the tokens that still are as they came, and bytes by what they are."""
+    groups, group = picture["groups"], picture["group"]
+    boxes = "".join(
+        f'<div class="kvp-box"><b><span>{group} tokens</span></b><div class="kvp-bar kvp-code" style="height:12px;'
+        f'margin:0"></div></div>'
+        for _ in range(groups)
+    )
+    residual = _cells(["kvp-old"] * max(0, picture["residual"] - 1) + ["kvp-new"] * min(1, picture["residual"]))
+    gone = f", {picture['left_behind']:,} groups left behind" if picture["left_behind"] else ""
+    words = (
+        f"<p>{groups:,} group{'s' * (groups != 1)} of {group} tokens as {picture['bits']}-bit codes{gone}; the newest "
+        f"{picture['residual']:,} tokens are still as they came.</p>"
+    )
+    parts = {
+        "code": ("codes", picture["codes_bytes"]),
+        "scale": ("scales and zeros", picture["scale_bytes"]),
+        "old": ("as they came", picture["residual_bytes"]),
+    }
+    bar = "".join(
+        f'<div class="kvp-{name}" style="flex:{size} 0 0"></div>' for name, (_, size) in parts.items() if size
+    )
+    key = {name: f"{words_} {human(size)}" for name, (words_, size) in parts.items()}
+    return words + _row(boxes + residual) + f'<div class="kvp-bar">{bar}</div>' + _key(**key)
+
+
+_DRAWN: dict[str, Callable[[Picture], str]] = {
+    "buffer": _buffer,
+    "blocks": _blocks,
+    "ring": _ring,
+    "codes": _codes,
+}

@@ -1,0 +1,148 @@
+"""The caches page's form, and the wait for what it asks for."""
+
+import json
+from typing import Any
+
+import streamlit as st
+
+from kvviz.catalog import models
+from kvviz.errors import KvvizError
+from kvviz.foresight import racing_seconds
+from kvviz.hub import Hub
+from kvviz.limits import check_comparison
+from kvviz.looks import MOST_RACED, RACEABLE, RACED, CachesSpec
+from kvviz.modes import MODES, check_modes
+from kvviz.plan import needs
+from kvviz.raced import PARTS
+from kvviz.records import DTYPES
+from kvviz.sources import beside_catalog, find_source
+from kvviz.sweeps import lasting
+from kvviz.ui.controls import default_model
+from kvviz.ui.links import one_of, take_over, whole, write
+from kvviz.ui.measuring import measured
+from kvviz.ui.plain import plain
+
+PROMPT = (
+    "Once upon a time there was a little fox named Tilo, who lived near the old market. Tilo had a red hat, and every "
+    "morning he walked to the lake with a friend."
+)
+LONGEST_IN_A_LINK = 400  # characters of a prompt
+NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
+BATCHES = (1, 2, 3, 4, 6, 8)
+WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
+
+
+def ask(hub: Hub) -> CachesSpec | None:
+    """What is to be measured; None, and a sentence on the page, where that can't be done."""
+    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+    offered = _offered(hub)
+    fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES), "prompt": _prompt}
+    take_over("k", {**fields, "tokens": whole, "batch": whole, "designs": some_of(*offered)})
+    for name, value in (("model", default_model()), ("prompt", PROMPT), ("designs", list(RACED))):
+        st.session_state.setdefault(f"k_{name}", value)
+    with st.container(border=True):
+        one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
+        model = one.selectbox("Model", ids, format_func=_title, key="k_model")
+        weights = two.selectbox("Weights", list(WEIGHTS), format_func=WEIGHTS.__getitem__, key="k_weights")
+        tokens = _size(three, "New tokens", "k_tokens", NEW_TOKENS, min(MOST_RACED, hub.limits.new_tokens), 64)
+        batch = _size(four, "Sequences", "k_batch", BATCHES, hub.limits.batch, 2)
+        dtype = five.selectbox("Precision", DTYPES, key="k_dtype")
+        left, right = st.columns(2, gap="small")
+        prompt = left.text_area("Prompt, shared by all sequences", key="k_prompt", height=96)
+        designs = right.pills(
+            "Cache designs",
+            offered,
+            selection_mode="multi",
+            wrap=True,
+            format_func=lambda name: MODES[name].title,
+            key="k_designs",
+            help="  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered),
+        )
+    said = {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype}
+    if prompt != PROMPT and len(prompt) <= LONGEST_IN_A_LINK and prompt.isprintable():  # as a room's place has to be
+        said["prompt"] = prompt
+    write("k", {**said, "designs": ",".join(designs)})
+    try:
+        spec = CachesSpec(
+            model=model,
+            designs=tuple(name for name in offered if name in designs),
+            weights=weights,
+            prompt=prompt,
+            new_tokens=tokens,
+            batch=batch,
+            repeats=min(3, hub.limits.repeats),
+            dtype=dtype,
+        )
+        _check(hub, spec)
+        return spec
+    except KvvizError as error:
+        st.warning(plain(error))
+        return None
+
+
+def _offered(hub: Hub) -> list[str]:
+    """The designs that make sense on this device."""
+    apart = hub.device is not None and hub.device.get("device", "cpu") != "cpu"
+    return [name for name in RACEABLE if apart or not MODES[name].accelerator]
+
+
+def some_of(*allowed: str) -> Any:
+    """Reads choices with commas between them; where one of them is none, raises ValueError."""
+
+    def read(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        if len(set(names)) != len(names) or not set(names) <= set(allowed):
+            raise ValueError(text)
+        return names
+
+    return read
+
+
+def _prompt(text: str) -> str:
+    if len(text) > LONGEST_IN_A_LINK:
+        raise ValueError(text)
+    return text
+
+
+def _title(model: str) -> str:
+    return models()[model].title if model in models() else model
+
+
+def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, usual: int) -> int:
+    """One of the sizes that the server allows; one from elsewhere that is none becomes the next below."""
+    allowed = [size for size in sizes if size <= most] or [sizes[0]]
+    wanted = int(st.session_state.get(key, usual))
+    st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
+    return place.selectbox(label, allowed, key=key)
+
+
+def _check(hub: Hub, spec: CachesSpec) -> None:
+    """Refuse before anything is queued what the worker would refuse."""
+    source = find_source(spec.model, spec.weights)
+    check_comparison(spec.work(), hub.limits)
+    check_modes(spec.modes, source.config, hub.device and hub.device.get("device"))
+    if hub.device is not None and source.params is not None and source.spec is not None:
+        size, device = hub.device["total_bytes"], hub.device["device_name"]
+        needs(source, spec.work()).check(size, device, hub.limits.memory_share)
+
+
+def look(hub: Hub, spec: CachesSpec) -> dict[str, Any] | None:
+    """The buttons, and the document once there is one."""
+    return measured(hub, spec, key="k", words=_foreseen(hub, spec), progress=progress)
+
+
+def _foreseen(hub: Hub, spec: CachesSpec) -> str:
+    seconds = None if hub.device is None else racing_seconds(find_source(spec.model, spec.weights), spec, hub.device)
+    often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
+    each = f"{len(spec.modes)} ways, each proven, {often} timed, and held against one text"
+    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."
+
+
+def progress(records: list[str]) -> tuple[float, str]:
+    """How far a race is: a share, and which part is under way."""
+    last = json.loads(records[-1]) if records else {}
+    if last.get("t") != "part":
+        return 0.0, "Loading the model …" if last.get("t") != "look" else "The tokens …"
+    names = list(PARTS)
+    share = (names.index(last["part"]) + last["done"] / max(1, last["of"])) / len(names)
+    return min(1.0, share), f"Now {last['words']}: {last['done']} of {last['of']}"

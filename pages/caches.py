@@ -1,0 +1,20 @@
+"""/caches: the same prompt through cache designs: tokens, quality, memory as it is, and time."""
+
+import streamlit as st
+
+from kvviz.hub import hub
+from kvviz.ui.caches import ask, look
+from kvviz.ui.raced import draw
+
+st.title("Ways to keep a cache", anchor=False)
+st.markdown(
+    "A cache has to be kept somewhere: joined anew at each step, in a buffer reserved at once, in blocks, in fewer "
+    "tokens or in fewer bits. The same prompt goes through each design. Look at what each **writes**, what it "
+    "**wastes** and what it **loses**."
+)
+
+spec = ask(hub())
+if spec is not None:
+    found = look(hub(), spec)
+    if found is not None:
+        draw(found)

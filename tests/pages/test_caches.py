@@ -1,0 +1,202 @@
+"""The caches page as Streamlit runs it, without a browser: the form, the wait, the measured document."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from kvviz import racing
+from kvviz.looks import RACED, CachesSpec
+from kvviz.memory import human
+from kvviz.raced import run_of, sentences
+from kvviz.racing import race
+from kvviz.settings import Limits
+from kvviz.ui import MAIN, PAGES
+from kvviz.ui.caches import PROMPT, progress
+
+MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")
+SPEC = CachesSpec(MODEL, DESIGNS, prompt="A beginning of all, long enough to be shared by two.", new_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def records(load):
+    """A race really run on a tiny model, its clock once a design."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(racing, "TEXT_TOKENS", 70)
+        return list(race(replace(SPEC, repeats=1), load(MODEL)))
+
+
+@pytest.fixture
+def visit(hub_without_worker):
+    """`visit(tokens="32")` is the page with that in its address."""
+
+    def visit(**params):
+        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for name, value in params.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / "caches.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return visit
+
+
+@pytest.fixture
+def measured(visit, records):
+    app = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
+    app.button(key="k_measure").click().run()
+    (work,) = app.hub.works()
+    assert work.spec == SPEC
+    for record in records:
+        app.hub.record(work.id, record)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app):
+    return " ".join(words.value for words in [*app.markdown, *app.caption])
+
+
+def pills(app):
+    return next(group for group in app.get("button_group") if group.key == "k_designs")
+
+
+def pictures(app):
+    return [html.proto.body for html in app.get("html") if 'class="kvp"' in html.proto.body]
+
+
+def figures(app):
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def test_nothing_is_measured_before_it_is_asked_for(visit):
+    app = visit()
+    assert app.hub.works() == [] and pills(app).value == list(RACED)
+    assert app.text_area(key="k_prompt").value == PROMPT
+    assert "9 ways, each proven, 3 times timed, and held against one text: about" in said(app)
+
+
+def test_a_link_fills_the_form_and_the_form_the_link(visit):
+    app = visit(model="tiny-qwen3", designs="paged,int4", tokens="96", batch="4", dtype="bfloat16", prompt="Hello all")
+    app.button(key="k_measure").click().run()
+    (work,) = app.hub.works()
+    assert work.spec == CachesSpec("tiny-qwen3", ("paged", "int4"), "auto", "Hello all", 96, 4, 3, "bfloat16")
+    pills(app).set_value(["paged", "sinks"]).run()
+    assert app.query_params["designs"] == "paged,sinks" and app.query_params["prompt"] == "Hello all"
+    app.text_area(key="k_prompt").set_value("Two\nlines").run()
+    assert "prompt" not in app.query_params  # a room could not follow it
+
+
+def test_a_link_with_nonsense_becomes_what_there_is(visit):
+    app = visit(model="x", designs="paged,x", tokens="77", batch="5", prompt="y" * 500)
+    assert (pills(app).value, app.text_area(key="k_prompt").value) == (list(RACED), PROMPT)
+    assert (app.selectbox(key="k_tokens").value, app.selectbox(key="k_batch").value) == (64, 4)
+
+
+def test_designs_are_offered_where_they_make_sense(visit, hub_without_worker):
+    assert "In host memory" not in pills(visit()).options
+    hub_without_worker.device["device"] = "cuda:0"
+    assert "In host memory" in pills(visit()).options
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"designs": ""}, "choose at least one cache design"),
+        ({"model": "tiny-mistral", "designs": "sinks"}, "window of 16 tokens of its own"),
+        ({"model": "llama-3.1-405b"}, "this choice needs"),
+    ],
+)
+def test_what_can_not_be_is_refused_in_a_sentence(visit, params, sentence):
+    app = visit(**params)
+    assert sentence in app.warning[0].value and app.hub.works() == []
+    assert not any(button.key == "k_measure" for button in app.button)
+
+
+def test_the_form_offers_what_the_server_allows(visit, hub_without_worker):
+    hub_without_worker._given_limits = replace(Limits(), new_tokens=40, batch=2, repeats=1)
+    app = visit()
+    assert app.selectbox(key="k_tokens").options[-1] == "32" and app.selectbox(key="k_batch").options[-1] == "2"
+    assert "each proven, once timed" in said(app)
+
+
+def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
+    app = visit(model=MODEL)
+    app.button(key="k_measure").click().run()
+    (work,) = app.hub.works()
+    app.button(key="k_stop").click().run()
+    assert not app.exception and work.state == "stopped" and "was stopped" in app.warning[0].value
+    assert not app.button(key="k_measure").disabled
+
+
+def test_how_far_it_is(records):
+    texts = [json.dumps(record) for record in records]
+    assert progress([]) == (0.0, "Loading the model …")
+    shares = [progress(texts[: i + 1])[0] for i in range(len(texts) - 1)]
+    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] == 1.0
+    assert progress(texts[:-1])[1] == "Now the quality: 70 of 70"
+
+
+def test_the_page_says_what_was_measured(measured, records):
+    document = records[-1]["document"]
+    words = said(measured)
+    for sentence in sentences(document):
+        assert sentence in words
+    for run in document["runs"]:
+        assert run["slow"] in words
+    table = measured.dataframe[0].value
+    assert list(table["Design"]) == [run["title"] for run in document["runs"]]
+    assert list(table["Held"]) == [human(run["cache_bytes"][-1]) for run in document["runs"]]
+    assert list(table["Mean KL"])[:4] == ["–", "0", "0", "0"] and table["Mean KL"].iloc[5].endswith("nats")
+    assert "A story that the bundled models were not trained on" in words and "These weights are random" in words
+
+
+def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records):
+    document = records[-1]["document"]
+    shared, last = document["shared_tokens"], document["shared_tokens"] + 16
+    assert measured.select_slider(key="k_step").value == 8  # the middle: a tail is still reserved
+    measured.select_slider(key="k_step").set_value(16).run()
+    concat, prealloc, prefix, sinks, int8 = pictures(measured)  # transformers' own can't be asked
+    assert f"One buffer of {last} slots for each sequence, {last} of them filled." in concat
+    assert concat.count("kvp-s kvp-new") == last and concat.count("kvp-s kvp-none") == 0
+    assert prealloc.count("kvp-s kvp-new") == 1 and prealloc.count("kvp-s kvp-old") == last - 1
+    assert prealloc.count("kvp-s kvp-none") == 1
+    assert prefix.count("× 2") == shared // 16 and "Sequence 2" in prefix and "Free list" in prefix
+    assert sinks.count("kvp-n kvp-sink") == 4 and f">{last - 1}<" in sinks
+    assert f"{last - 64} tokens were let go" in sinks
+    assert f"1 group of 32 tokens as 8-bit codes; the newest {last - 32} tokens are still as they came" in int8
+    measured.select_slider(key="k_step").set_value(1).run()
+    assert not measured.exception
+    first = pictures(measured)[1]
+    assert first.count("kvp-s kvp-new") == shared + 1 and first.count("kvp-s kvp-none") == 16
+    assert pictures(measured)[3].count("kvp-n kvp-none") == 64 - (shared + 1)
+
+
+def test_the_curves_are_those_of_the_document(measured, records):
+    document = records[-1]["document"]
+    sizes, times, quality, kl = figures(measured)
+    titles = [run["title"] for run in document["runs"]]
+    assert [line["name"] for line in sizes["data"]] == titles[1:]
+    assert [line["name"] for line in times["data"] if line.get("name")] == titles
+    assert [line["name"] for line in kl["data"]] == ["Window with sinks", "8 bits"]
+    labels = [point["text"][0] for point in quality["data"]]
+    assert sorted(labels) == ["4 exact designs and the reference", "8 bits", "Window with sinks"]
+    assert "<b>Static (transformers)</b>: " in quality["data"][0]["hovertemplate"]
+    lost = [sum(run["quality"]["kl"]) / 70 for run in document["runs"] if run["mode"] in ("sinks", "int8")]
+    assert [point["y"][0] for point in quality["data"][1:]] == pytest.approx(lost)
+    assert quality["layout"]["yaxis"]["ticktext"][0] == "0"
+    next(group for group in measured.get("button_group") if group.key == "k_measure_bytes").set_value("copied").run()
+    assert not measured.exception
+    copied = figures(measured)[0]["data"]
+    assert [line["name"] for line in copied] == [run["title"] for run in document["runs"] if run["books"]]
+    assert copied[0]["customdata"][-1] == human(run_of(document, "concat")["books"]["copied"][-1])
+
+
+def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(measured, visit):
+    other = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
+    assert len(pictures(other)) == 5 and other.button(key="k_measure").label == "Measure again"
+    other.button(key="k_measure").click().run()
+    assert [work.active for work in other.hub.works()] == [False, True]

@@ -1,0 +1,22 @@
+"""Writes kvviz/catalog/heldout.json: a story that the bundled models were not trained on, to measure quality with.
+
+It comes from the grammar of `training/`, with names that never stand in the training text: they have to be remembered.
+`python -m tools.heldout` after a change of the grammar.
+"""
+
+import json
+
+from kvviz.catalog import HERE
+from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, write_story
+
+SEED, NUMBER = 1, 10_003  # the streams of the model cards begin at 0
+
+
+def heldout() -> dict[str, str]:
+    """The text, and where it comes from."""
+    source = f"training/stories.py, version {GENERATOR_VERSION}, {HELD_NAMES_SPLIT.label}, seed {SEED}, story {NUMBER}"
+    return {"source": source, "text": write_story(build_grammar(), HELD_NAMES_SPLIT, SEED, NUMBER)}
+
+
+if __name__ == "__main__":
+    (HERE / "heldout.json").write_text(json.dumps(heldout(), indent=1) + "\n")
