@@ -73,7 +73,7 @@ def choose(hub: Hub) -> Choice:
 def _modes() -> tuple[str, ...]:
     """The modes that a lesson is about at once, and the other ways to keep a cache in a quieter place."""
     others = [name for name in MODES if name not in FIRST_MODES]
-    _take_modes(others)
+    st.session_state.setdefault("modes", ["uncached", "cached"])
     first = st.pills(
         "Modes",
         FIRST_MODES,
@@ -95,18 +95,6 @@ def _modes() -> tuple[str, ...]:
     if more:
         st.caption("and " + ", ".join(MODES[name].title for name in others if name in more))
     return tuple(name for name in MODES if name in first or name in more)
-
-
-def _take_modes(others: Sequence[str]) -> None:
-    """Fill both places from a link (`?modes=cached,paged`) on arrival; names that are none count as not said."""
-    asked = st.query_params.get("modes", "")
-    if asked != st.session_state.get("modes_link", ""):
-        st.session_state["modes_link"] = asked
-        names = [name for name in asked.split(",") if name in MODES]
-        if names:
-            st.session_state["modes"] = [name for name in FIRST_MODES if name in names]
-            st.session_state["more_modes"] = [name for name in others if name in names]
-    st.session_state.setdefault("modes", ["uncached", "cached"])
 
 
 def _summaries(names: Sequence[str]) -> str:

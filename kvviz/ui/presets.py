@@ -10,6 +10,7 @@ from kvviz.catalog import models
 from kvviz.modes import MODES
 from kvviz.records import ATTENTION
 from kvviz.sources import beside_catalog
+from kvviz.ui.controls import FIRST_MODES
 from kvviz.ui.links import Read, one_of, whole
 
 LONGEST = 4_000  # characters of a prompt in an address
@@ -23,8 +24,18 @@ def take_form() -> None:
     for name, read in fields().items():
         if name in st.query_params:
             with suppress(ValueError):
-                st.session_state[name] = read(st.query_params[name])
+                st.session_state.update(_widgets(name, read(st.query_params[name])))
             del st.query_params[name]
+
+
+def _widgets(name: str, value: Any) -> dict[str, Any]:
+    """What the form's widgets hold then: the modes have two places."""
+    if name != "modes":
+        return {name: value}
+    return {
+        "modes": [mode for mode in FIRST_MODES if mode in value],
+        "more_modes": [mode for mode in MODES if mode in value and mode not in FIRST_MODES],
+    }
 
 
 def fields() -> Mapping[str, Read]:
