@@ -19,14 +19,9 @@ from training.tokens import stream
 FOLDER = Path(__file__).resolve().parents[1] / "kvviz" / "catalog" / "bundled"
 # Perplexity on new stories, in windows of the full context.
 BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
-# The bar is measured at temperature 0.6 and greedily: at least 95 % of the sentences parse, no more than 35 % of the
-# 8-word runs stand in the training text. Names are wanted to stay in 90 % of the continuations; what falls short of
-# that is held where it is.
-PARSED, RECITED = 0.95, 0.35
-NAMED = {
-    "mini-gpt2": {"greedy": 0.90, "sampled, temperature 0.6": 0.88},
-    "mini-qwen3": {"greedy": 0.90, "sampled, temperature 0.6": 0.90},
-}
+# The bar is measured at temperature 0.5 and greedily: at least 95 % of the sentences parse, names stay in at least 90 %
+# of the continuations, and no more than 35 % of the 8-word runs stand in the training text.
+PARSED, NAMED, RECITED = 0.95, 0.90, 0.35
 SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64)}
 PROMPT = "Once upon a time there was a little fox named Lilly."
 
@@ -92,12 +87,11 @@ def test_checksum_and_card(name, card):
     assert (FOLDER / name / "README.md").read_text(encoding="utf-8") == readme(card)
 
 
-@pytest.mark.parametrize("run", ["greedy", "sampled, temperature 0.6"])
+@pytest.mark.parametrize("run", ["greedy", "sampled, temperature 0.5"])
 def test_the_card_meets_the_bar(name, card, run):
     found = card["quality"][run]
     assert found["continuations"] == (20 if run == "greedy" else 200)
-    assert found["parsed"] >= PARSED and found["recited"] <= RECITED
-    assert found["named"] >= NAMED[name][run]
+    assert found["parsed"] >= PARSED and found["named"] >= NAMED and found["recited"] <= RECITED
 
 
 @pytest.mark.parametrize("label", [split.label for split in HELD_SPLITS])

@@ -10,7 +10,7 @@ from kvviz import headless, roofing
 from kvviz.cli import app
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.looks import RoofSpec
+from kvviz.looks import LookSpec, RoofSpec
 from kvviz.measure import synchroniser
 from kvviz.modes import Mode, mode_named
 from kvviz.proof import Stopped
@@ -198,7 +198,7 @@ def test_its_time_is_foreseen_and_not_learnt_from_other_looks(hub_without_worker
     assert 0 < hub.get(one).course.left(0.0) < hub.get(two).course.left(0.0)
     hub.record(one, {"t": "look"})
     hub.record(one, {"t": "done", "document": {}})
-    assert hub._looks.usual is None
+    assert hub._looks[LookSpec].usual is None
 
 
 @pytest.mark.parametrize(

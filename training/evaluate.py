@@ -110,6 +110,7 @@ RUNS: tuple[tuple[str, Split, int, float], ...] = (
     ("sampled", NEW_SEEDS, SAMPLED, 1.0),
     ("sampled, temperature 0.8", NEW_SEEDS, SAMPLED, 0.8),
     ("sampled, temperature 0.6", NEW_SEEDS, SAMPLED, 0.6),
+    ("sampled, temperature 0.5", NEW_SEEDS, SAMPLED, 0.5),
     ("greedy", NEW_SEEDS, GREEDY, 0.0),
     ("sampled, held-out names", HELD_NAMES_SPLIT, SAMPLED, 1.0),
     ("sampled, held-out templates", HELD_TEMPLATES, SAMPLED, 1.0),
