@@ -40,7 +40,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      await Plotly.react(this.node, [...this.under(current), ...predicted(current, this.look), ...traces(current, this.look)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...this.under(current), ...traces(current, this.look), ...predicted(current, this.look)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -107,7 +107,7 @@ function hint(state) {
   }[state.state] ?? ""
 }
 
-// What was predicted before the first step, under what is measured; alone it would be a curve that nobody measured.
+// What was predicted before the first step, beside what is measured; alone it would be a curve that nobody measured.
 function predicted(state, look) {
   return state.modes.filter((mode) => mode.predicted && mode.times.length).map((mode) => {
     const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => s * 1000)
