@@ -4,11 +4,11 @@ import streamlit as st
 
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
-from kvviz.ui import verdict
+from kvviz.ui import links, verdict
 from kvviz.ui.controls import choose, in_words
 from kvviz.ui.live import live_view, open_recording
 from kvviz.ui.plain import plain
-from kvviz.ui.presets import take_form
+from kvviz.ui.presets import watched
 from kvviz.ui.session import owner
 from kvviz.ui.thinking import of_live, think
 
@@ -19,10 +19,9 @@ st.markdown(
     "Press Run and watch the two curves part."
 )
 
-take_form()
+comparison = watched()
 choice = choose(hub())
-watched = st.query_params.get("comparison")
-may_stop = hub().may_stop(watched or "", owner())
+may_stop = hub().may_stop(comparison or "", owner())
 
 run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
 with run:
@@ -37,14 +36,14 @@ with words:
 
 if pressed:
     try:
-        st.query_params["comparison"] = hub().submit(choice.work, owner())
+        links.write("live", {"comparison": hub().submit(choice.work, owner())})
         st.rerun()
     except KvvizError as error:
         st.error(plain(error))
 if halted and may_stop:
-    hub().stop(watched, owner())
+    hub().stop(comparison, owner())
 
-live_view(watched, new_tokens=choice.work.new_tokens if choice.work else None)
-verdict.of_live(hub(), watched)
+live_view(comparison, new_tokens=choice.work.new_tokens if choice.work else None)
+verdict.of_live(hub(), comparison)
 open_recording()
-think("live", of_live(hub(), watched))
+think("live", of_live(hub(), comparison))

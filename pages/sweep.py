@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.hub import hub
+from kvviz.ui import links
 from kvviz.ui.sweeping import ask, foreseen, shown, start
 from kvviz.ui.thinking import of_sweep, think
 
@@ -13,9 +14,10 @@ st.markdown(
     "one that stays flat."
 )
 
+watched = links.named("sweep", "sweep", links.arrived("sweep"))
 spec = ask(hub())
 if spec is not None:
     foreseen(spec, hub())
-start(spec, hub())
-shown(hub())
-think("sweep", of_sweep(hub(), st.query_params.get("sweep")))
+start(spec, hub(), watched)
+shown(hub(), watched)
+think("sweep", of_sweep(hub(), watched))

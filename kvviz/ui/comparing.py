@@ -11,6 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.keeping import library
 from kvviz.memory import human
 from kvviz.runs import Run, Stored
+from kvviz.ui import links
 from kvviz.ui.plain import plain
 from kvviz.ui.session import may_change
 from kvviz.versus import Row, differences, names, rows
@@ -28,16 +29,14 @@ def picked() -> list[Run]:
     if gone:
         st.warning(f"{gone} of the runs in this link are not kept here; they may have been deleted.")
     ids = [run.id for run in runs]
-    st.session_state.c_link = ",".join(ids)
-    if dict(st.query_params).get("runs", "") != st.session_state.c_link:
-        st.query_params["runs"] = st.session_state.c_link
+    links.write("compare", {"runs": ",".join(ids)} if ids else {})
     return runs
 
 
 def _take_link() -> None:
     """Take over a link that this page did not write itself: a fresh visit, a room, the browser's back button."""
-    asked = st.query_params.get("runs")
-    if "c_runs" not in st.session_state or asked not in (None, st.session_state.get("c_link")):
+    asked = (links.arrived("compare") or {}).get("runs")
+    if "c_runs" not in st.session_state or asked is not None:
         st.session_state.c_runs = [name for name in (asked or "").split(",") if name][:MOST]
 
 

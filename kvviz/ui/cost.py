@@ -10,6 +10,7 @@ from kvviz.charts.cost import NAMES, area_figure, figure_of
 from kvviz.errors import KvvizError
 from kvviz.memory import DTYPE_BYTES, human, kv_memory
 from kvviz.shorthand import MOST, PRESETS, Case, from_params, full, partings, run_flops, shape_of, to_params
+from kvviz.ui import links
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
@@ -24,10 +25,7 @@ def ask() -> Case:
     st.pills("Examples", list(PRESETS), key="c_preset", on_change=_take)
     with st.container(border=True):
         case = _form()
-    params = to_params(case)
-    st.session_state["c_link"] = params
-    if dict(st.query_params) != params:
-        st.query_params.from_dict(params)
+    links.write("cost", to_params(case))
     return case
 
 
@@ -38,13 +36,11 @@ def _take() -> None:
 
 
 def _restore() -> None:
-    """Take over a link that this page did not write itself: a fresh visit, or the browser's back button."""
-    params, known = dict(st.query_params), st.session_state.get("c_link")
-    if known is not None and params in (known, {}):
-        if "c_width" not in st.session_state:  # back from another page
-            _fill(from_params(known)[0])
+    """Take over a link, or, back from another page, this page's own last address."""
+    came = links.arrived("cost")
+    if not came and "c_width" in st.session_state:
         return
-    case, problems = from_params(params)
+    case, problems = from_params(came or links.last("cost"))
     for problem in problems:
         st.warning(problem)
     _fill(case)

@@ -8,7 +8,7 @@ from kvviz import export, palette
 from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.modes import MODES
-from kvviz.ui import ASSETS_URL
+from kvviz.ui import ASSETS_URL, links
 from kvviz.ui.component import component
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
@@ -48,7 +48,7 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            st.query_params["comparison"] = hub().adopt(export.read(content(file)).records, owner())
+            links.write("live", {"comparison": hub().adopt(export.read(content(file)).records, owner())})
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

@@ -25,6 +25,7 @@ from kvviz.hubconfig import fetch_config
 from kvviz.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.settings import settings
 from kvviz.turns import aside
+from kvviz.ui import links
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
@@ -39,24 +40,18 @@ def ask() -> Asked:
     _examples()
     with st.container(border=True):
         asked = replace(_numbers(_which_models()), gpu=st.session_state.get("m_gpu", Asked().gpu))
-    params = to_params(asked)
-    st.session_state["m_link"] = params
-    if dict(st.query_params) != params:
-        st.query_params.from_dict(params)
+    links.write("memory", to_params(asked))
     if in_link(asked) != asked.models:
         st.caption("This config is too long for the link in the address bar; the link holds the rest.")
     return asked
 
 
 def _restore() -> None:
-    """Take over a link that this page did not write itself: a fresh visit, or the browser's back button."""
-    params = dict(st.query_params)
-    known = st.session_state.get("m_link")
-    if known is not None and params in (known, {}):
-        if "m_family" not in st.session_state:  # back from another page
-            _fill(from_params(known)[0])
+    """Take over a link, or, back from another page, this page's own last address."""
+    came = links.arrived("memory")
+    if not came and "m_family" in st.session_state:
         return
-    asked, problems = from_params(params)
+    asked, problems = from_params(came or links.last("memory"))
     for problem in problems:
         st.warning(plain(problem))
     _fill(asked)

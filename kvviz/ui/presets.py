@@ -10,22 +10,26 @@ from kvviz.catalog import models
 from kvviz.modes import MODES
 from kvviz.records import ATTENTION
 from kvviz.sources import beside_catalog
+from kvviz.ui import links
 from kvviz.ui.controls import FIRST_MODES
 from kvviz.ui.links import Read, one_of, whole
 
 LONGEST = 4_000  # characters of a prompt in an address
 
 
-def take_form() -> None:
-    """Fill the form from the address, once, and take it out of there: from then on the form is the viewer's.
+def watched() -> str | None:
+    """The comparison that the address names; a link's form is filled in and leaves the address: it is the viewer's."""
+    came = links.arrived("live")
+    _take_form(came or {})
+    return links.named("live", "comparison", came)
 
-    Nonsense counts as not said.
-    """
+
+def _take_form(came: Mapping[str, str]) -> None:
+    """Fill the form from a link; nonsense counts as not said."""
     for name, read in fields().items():
-        if name in st.query_params:
+        if name in came:
             with suppress(ValueError):
-                st.session_state.update(_widgets(name, read(st.query_params[name])))
-            del st.query_params[name]
+                st.session_state.update(_widgets(name, read(came[name])))
 
 
 def _widgets(name: str, value: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from kvviz.records import DTYPES
 from kvviz.sweeps import PRESETS, SweepSpec, cells, check_sweep, lasting, preset_spec, rows, within
 from kvviz.trends import caveats, contrasts, findings
 from kvviz.turns import turn
+from kvviz.ui import links
 from kvviz.ui.comparing import picture
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
@@ -109,30 +110,28 @@ def foreseen(spec: SweepSpec, hub: Hub) -> None:
     st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)
 
 
-def start(spec: SweepSpec | None, hub: Hub) -> None:
+def start(spec: SweepSpec | None, hub: Hub, watched: str | None) -> None:
     """Start, and stop one's own."""
-    watched = st.query_params.get("sweep", "")
-    may_stop = hub.may_stop(watched, owner())
+    may_stop = hub.may_stop(watched or "", owner())
     run, stop, _ = st.columns([1, 1, 6])
     if run.button("Run", type="primary", disabled=spec is None, width="stretch", key="s_run") and spec is not None:
         _submit(hub, spec, ())
     if stop.button("Stop", disabled=not may_stop, width="stretch", key="s_stop") and may_stop:
-        hub.stop(watched, owner())
+        hub.stop(watched or "", owner())
         st.rerun()
 
 
 def _submit(hub: Hub, spec: SweepSpec, earlier: Sequence[dict[str, Any]]) -> None:
     try:
-        st.query_params["sweep"] = hub.submit_sweep(spec, earlier, owner())
+        links.write("sweep", {"sweep": hub.submit_sweep(spec, earlier, owner())})
     except KvvizError as error:
         st.error(plain(error))
         return
     st.rerun()
 
 
-def shown(hub: Hub) -> None:
-    """The sweep in the address, its results filling in; redrawn once a second while it runs."""
-    watched = st.query_params.get("sweep")
+def shown(hub: Hub, watched: str | None) -> None:
+    """The sweep that is watched, its results filling in; redrawn once a second while it runs."""
     if not watched:
         _kept()
         return
@@ -283,5 +282,5 @@ def _kept() -> None:
     for stored in found:
         label = f"{stored.created:%Y-%m-%d %H:%M}, {stored.title or stored.id}, {stored.state}"
         if st.button(plain(label), key=f"s_open_{stored.id}", type="tertiary"):
-            st.query_params["sweep"] = stored.id
+            links.write("sweep", {"sweep": stored.id})
             st.rerun()

@@ -1,28 +1,17 @@
 """The anatomy page as Streamlit runs it, without a browser: what it asks for, and what the walk is given."""
 
 import json
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz.scratch.listing import listing
-from kvviz.ui import MAIN, PAGES
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit(layer="1")` is the page with that in its address."""
-
-    def visit(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=20).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "anatomy.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return partial(open_page, "anatomy")
 
 
 def walk(app):

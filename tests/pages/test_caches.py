@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz import racing
 from kvviz.looks import RACED, CachesSpec
@@ -12,7 +12,6 @@ from kvviz.memory import human
 from kvviz.raced import run_of, sentences
 from kvviz.racing import race
 from kvviz.settings import Limits
-from kvviz.ui import MAIN, PAGES
 from kvviz.ui.caches import PROMPT, progress
 
 MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")
@@ -28,19 +27,9 @@ def records(load):
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit(tokens="32")` is the page with that in its address."""
-
-    def visit(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "caches.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return partial(open_page, "caches")
 
 
 @pytest.fixture

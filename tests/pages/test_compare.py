@@ -4,25 +4,14 @@ import json
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from kvviz import export, keeping
 from kvviz.comparing import compare
 from kvviz.errors import KvvizError
 from kvviz.ownership import mark_of
-from kvviz.runs import Store
 from kvviz.settings import Settings
-from kvviz.ui import MAIN, PAGES
+from kvviz.ui import PAGES
 from kvviz.ui.sharing import take, written
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    keeping.use(store)
-    yield store
-    keeping.use(None)
-    store.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +36,10 @@ def keep(store, measured):
 
 
 @pytest.fixture
-def visit(hub_without_worker, store, monkeypatch):
+def visit(open_page, store, monkeypatch):
     option = st.get_option
     monkeypatch.setattr(st, "get_option", lambda name: "127.0.0.1" if name == "server.address" else option(name))
-
-    def open_page(runs=""):
-        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
-        if runs:
-            app.query_params["runs"] = runs
-        app.switch_page(str(PAGES / "compare.py")).run()
-        assert not app.exception
-        return app
-
-    return open_page
+    return lambda runs="": open_page("compare", **({"runs": runs} if runs else {}))
 
 
 def figures(app):

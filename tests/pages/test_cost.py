@@ -1,22 +1,13 @@
 """The cost page, pressed as a user would."""
 
-import pytest
-from streamlit.testing.v1 import AppTest
+from functools import partial
 
-from kvviz.ui import MAIN, PAGES
+import pytest
 
 
 @pytest.fixture
-def page(hub_without_worker):
-    def open_with(**params):
-        test = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for name, value in params.items():
-            test.query_params[name] = value
-        test.switch_page(str(PAGES / "cost.py")).run()
-        assert not test.exception
-        return test
-
-    return open_with
+def page(open_page):
+    return partial(open_page, "cost")
 
 
 def metrics(test):

@@ -11,12 +11,8 @@ from kvviz.ui.controls import PROMPTS
 
 
 @pytest.fixture
-def page(hub_without_worker):
-    app = AppTest.from_file(str(MAIN), default_timeout=20).run()
-    app.switch_page(str(PAGES / "live.py")).run()
-    assert not app.exception
-    app.hub = hub_without_worker
-    return app
+def page(open_page):
+    return open_page("live")
 
 
 def watched(app):

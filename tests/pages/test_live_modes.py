@@ -1,26 +1,16 @@
 """The live form's modes: those of a lesson as pills, the other ways to keep a cache in a quieter place, and links."""
 
+from functools import partial
+
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz.modes import MODES
-from kvviz.ui import MAIN, PAGES
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit(modes="cached,paged")` is the live page with that in its address."""
-
-    def visit(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "live.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return partial(open_page, "live")
 
 
 def pills(app):

@@ -1,30 +1,19 @@
 """The memory page as Streamlit runs it, without a browser: form, link, examples, pasted configs, refusals."""
 
 import json
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz.calculator import Asked, pack
 from kvviz.catalog import models
 from kvviz.report import HEADLINE
-from kvviz.ui import MAIN, PAGES
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """Open the page with the parts of a link."""
-
-    def open_page(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "memory.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return open_page
+    return partial(open_page, "memory")
 
 
 def table(app, column):

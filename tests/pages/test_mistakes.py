@@ -1,32 +1,22 @@
 """The page of mistakes as Streamlit runs it, without a browser: what it asks for, and how it shows what came back."""
 
+from functools import partial
+
 import pytest
 import torch
-from streamlit.testing.v1 import AppTest
 
 from kvviz.breaking import break_it
 from kvviz.scratch.load import from_transformers
 from kvviz.scratch.pitfalls import PITFALLS
 from kvviz.text import ByteCodec
-from kvviz.ui import MAIN, PAGES
 
 ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit(mistake="twice")` is the page with that in its address."""
-
-    def visit(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=20).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "mistakes.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return partial(open_page, "mistakes")
 
 
 @pytest.fixture(scope="module")

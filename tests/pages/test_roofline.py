@@ -2,16 +2,15 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz import roofing
 from kvviz.charts.roofline import CLASSES
 from kvviz.looks import RoofSpec
 from kvviz.roofing import roofline
 from kvviz.settings import Limits
-from kvviz.ui import MAIN, PAGES
 from kvviz.ui.roofline import progress
 from tests.test_roofline import CEILINGS
 
@@ -25,19 +24,9 @@ def records(load):
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit(tokens="64")` is the page with that in its address."""
-
-    def visit(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "roofline.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return partial(open_page, "roofline")
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz.servelooks import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.servings import arrivals, conversation, sharing
-from kvviz.ui import MAIN, PAGES
 from kvviz.ui.serving import progress, shareable
 from kvviz.ui.talk import strip
 from kvviz.ui.tovllm import ROWS
@@ -16,19 +14,9 @@ SYSTEM = "You are a kind teller of short stories about animals."
 
 
 @pytest.fixture
-def visit(hub_without_worker):
+def visit(open_page):
     """`visit("live", modes="paged")` is that page with that in its address."""
-
-    def visit(page="serving", **params):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / f"{page}.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return visit
+    return lambda page="serving", **link: open_page(page, **link)
 
 
 def said(app):

@@ -1,31 +1,15 @@
 """The sweep page as Streamlit runs it: presets, a grid of one's own, results as they come, going on after a stop."""
 
-import pytest
-from streamlit.testing.v1 import AppTest
+from functools import partial
 
-from kvviz import keeping
-from kvviz.runs import Store
+import pytest
+
 from kvviz.sweeps import PRESETS, SweepSpec
-from kvviz.ui import MAIN, PAGES
 
 
 @pytest.fixture
-def visit(hub_without_worker, tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    keeping.use(store)
-
-    def open_page(**params):
-        app = AppTest.from_file(str(MAIN), default_timeout=30).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / "sweep.py")).run()
-        assert not app.exception
-        app.hub, app.store = hub_without_worker, store
-        return app
-
-    yield open_page
-    keeping.use(None)
-    store.close()
+def visit(open_page, store):
+    return partial(open_page, "sweep")
 
 
 def pills(app):

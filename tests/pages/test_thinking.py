@@ -3,34 +3,17 @@
 import json
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from kvviz import keeping
 from kvviz.questions import on_page
 from kvviz.records import ComparisonSpec
 from kvviz.report import HEADLINE
-from kvviz.runs import Store
 from kvviz.sweeps import SweepSpec
-from kvviz.ui import MAIN, PAGES
 
 
 @pytest.fixture
-def visit(hub_without_worker, tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    keeping.use(store)
-
-    def open_page(name, **params):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for key, value in params.items():
-            app.query_params[key] = value
-        app.switch_page(str(PAGES / f"{name}.py")).run()
-        assert not app.exception
-        return app
-
+def visit(open_page, hub_without_worker, store):
     open_page.hub, open_page.store = hub_without_worker, store
-    yield open_page
-    keeping.use(None)
-    store.close()
+    return open_page
 
 
 def answers(app, page):

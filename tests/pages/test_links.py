@@ -1,0 +1,94 @@
+"""A page's address: what a browser still carries when the page has already written another is no link."""
+
+import pytest
+
+from kvviz.ui import PAGES
+
+
+def go(app, page):
+    """To a page by the navigation, which leaves the address bare."""
+    return app.switch_page(str(PAGES / f"{page}.py")).run()
+
+
+def address(app):
+    return {name: value if isinstance(value, str) else value[0] for name, value in app.query_params.items()}
+
+
+def asked_with(app, params):
+    """The browser asks for a rerun with this address."""
+    app.query_params.clear()
+    app.query_params.update(params)
+    return app.run()
+
+
+@pytest.mark.parametrize(
+    ("page", "button", "field"), [("live", "run", "comparison"), ("sweep", "s_run", "sweep")], ids=["live", "sweep"]
+)
+@pytest.mark.parametrize("name", ["", "earlier"], ids=["bare", "another"])
+def test_a_run_pressed_while_the_browser_asks_with_the_old_address_is_watched(open_page, page, button, field, name):
+    before = {field: name} if name else {}
+    app = open_page(page, **before)
+    app.button(key=button).click().run()
+    started = address(app)
+    assert list(started) == [field] and started[field] != "earlier"
+    for _ in range(3):  # the last run's end, say: asked for before the new address was there
+        asked_with(app, before)
+        assert not app.exception and address(app) == started
+
+
+def test_the_browsers_back_button_goes_back(open_page):
+    app = open_page("live", comparison="earlier")
+    app.button(key="run").click().run()
+    started = address(app)
+    for _ in range(2):
+        asked_with(app, started)
+    assert address(asked_with(app, {"comparison": "earlier"})) == {"comparison": "earlier"}
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "other"),
+    [("memory", "m_tokens", "m_batch"), ("cost", "c_prompt", "c_new")],
+    ids=["memory", "cost"],
+)
+def test_two_quick_changes_of_a_form_both_stand(open_page, page, field, other):
+    app = open_page(page)
+    before = address(app)
+    app.number_input(key=field).set_value(1024).run()
+    app.query_params.clear()
+    app.query_params.update(before)  # sent before the first change's address came
+    app.number_input(key=other).set_value(3).run()
+    assert not app.exception
+    assert (app.number_input(key=field).value, app.number_input(key=other).value) == (1024, 3)
+    assert address(app).items() >= {field[2:]: "1024", other[2:]: "3"}.items()
+
+
+def test_two_quick_changes_of_the_ladder_both_stand(open_page):
+    app = open_page("roofline", tokens="512", batch="4")
+    before = address(app)
+    app.selectbox(key="r_tokens").set_value(256).run()
+    app.query_params.clear()
+    app.query_params.update(before)
+    app.selectbox(key="r_batch").set_value(2).run()
+    assert not app.exception
+    assert (app.selectbox(key="r_tokens").value, app.select_slider(key="r_batch").value) == (256, 2)
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "widget", "value"),
+    [
+        ("cost", {"prompt": "300"}, "c_prompt", 300),
+        ("memory", {"models": "gpt2", "tokens": "640"}, "m_tokens", 640),
+        ("anatomy", {"model": "tiny-llama"}, "a_model", "tiny-llama"),
+        ("serving", {"requests": "60"}, "v_requests", 60),
+    ],
+)
+def test_a_form_is_as_it_was_after_a_look_at_other_pages(open_page, page, link, widget, value):
+    app = open_page(page, **link)
+    for other in ("compare", "live"):
+        app.query_params.clear()
+        go(app, other)
+        assert not app.exception
+    app.query_params.clear()
+    go(app, page)
+    assert not app.exception
+    assert app.session_state[widget] == value
