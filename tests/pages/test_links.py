@@ -70,7 +70,7 @@ def test_two_quick_changes_of_the_ladder_both_stand(open_page):
     app.query_params.update(before)
     app.selectbox(key="r_batch").set_value(2).run()
     assert not app.exception
-    assert (app.selectbox(key="r_tokens").value, app.select_slider(key="r_batch").value) == (256, 2)
+    assert (app.selectbox(key="r_tokens").value, app.selectbox(key="r_batch").value) == (256, 2)
 
 
 @pytest.mark.parametrize(
