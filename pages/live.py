@@ -6,7 +6,7 @@ from kvviz.errors import KvvizError
 from kvviz.hub import hub
 from kvviz.ui import links, verdict
 from kvviz.ui.controls import choose, in_words
-from kvviz.ui.live import live_view, open_recording
+from kvviz.ui.live import known_over, live_view, open_recording
 from kvviz.ui.plain import plain
 from kvviz.ui.presets import watched
 from kvviz.ui.session import owner
@@ -20,6 +20,7 @@ st.markdown(
 )
 
 comparison = watched()
+over = known_over(comparison)
 choice = choose(hub())
 may_stop = hub().may_stop(comparison or "", owner())
 
@@ -43,7 +44,7 @@ if pressed:
 if halted and may_stop:
     hub().stop(comparison, owner())
 
-live_view(comparison, new_tokens=choice.work.new_tokens if choice.work else None)
+live_view(comparison, over=over, new_tokens=choice.work.new_tokens if choice.work else None)
 verdict.of_live(hub(), comparison)
 open_recording()
 think("live", of_live(hub(), comparison))

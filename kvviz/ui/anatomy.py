@@ -11,7 +11,7 @@ from kvviz.hub import Hub
 from kvviz.looks import LookSpec
 from kvviz.scratch.design import design_of
 from kvviz.scratch.listing import listing
-from kvviz.ui import ASSETS_URL
+from kvviz.ui import ASSETS_URL, filled
 from kvviz.ui.component import component
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.looking import PROMPT, asked_for, buildable, choose_model, failed
@@ -29,7 +29,7 @@ def ask() -> LookSpec | None:
         model = choose_model("a_model")
     design = design_of(models()[model].config)
     st.session_state.setdefault("a_prompt", PROMPT)
-    prompt = two.text_input("Prompt", max_chars=200, key="a_prompt")
+    prompt = two.text_input("Prompt", value=filled.value("a_prompt"), max_chars=200, key="a_prompt")
     layer = _number(three, "Layer", "a_layer", design.layers - 1)
     head = _number(four, "Query head", "a_head", design.heads - 1)
     new = _number(five, "New tokens", "a_new", MOST, start=5, least=2)
@@ -44,7 +44,7 @@ def ask() -> LookSpec | None:
 def _number(place: Any, label: str, key: str, most: int, *, start: int = 0, least: int = 0) -> int:
     """A whole number; one from a link or from another model that is too large here becomes the largest."""
     st.session_state[key] = max(least, min(most, int(st.session_state.get(key, start))))
-    return int(place.number_input(label, least, most, key=key))
+    return int(place.number_input(label, least, most, filled.value(key), key=key))
 
 
 def _sent_with(head: int, design: Any) -> int:

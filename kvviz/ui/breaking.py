@@ -13,6 +13,7 @@ from kvviz.looks import LookSpec
 from kvviz.memory import human
 from kvviz.scratch.listing import SOURCE, listing
 from kvviz.scratch.pitfalls import PITFALLS, Pitfall
+from kvviz.ui import filled
 from kvviz.ui.links import one_of, take_over, write
 from kvviz.ui.looking import PROMPT, buildable, choose_model, weights_note
 from kvviz.ui.plain import plain
@@ -28,10 +29,15 @@ def ask() -> LookSpec | None:
         model = choose_model("b_model")
     with right:
         st.session_state.setdefault("b_prompt", PROMPT)
-        prompt = st.text_input("Prompt", max_chars=200, key="b_prompt")
+        prompt = st.text_input("Prompt", value=filled.value("b_prompt"), max_chars=200, key="b_prompt")
     st.session_state.setdefault("b_mistake", next(iter(PITFALLS)))
     name = st.pills(
-        "The mistake", list(PITFALLS), format_func=lambda name: PITFALLS[name].title, key="b_mistake", required=True
+        "The mistake",
+        list(PITFALLS),
+        format_func=lambda name: PITFALLS[name].title,
+        default=filled.value("b_mistake"),
+        key="b_mistake",
+        required=True,
     )
     write("b", {"model": model, "prompt": prompt, "mistake": name})
     try:

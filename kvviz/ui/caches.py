@@ -17,6 +17,7 @@ from kvviz.raced import PARTS
 from kvviz.records import DTYPES
 from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
+from kvviz.ui import filled
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.measuring import measured
@@ -42,19 +43,22 @@ def ask(hub: Hub) -> CachesSpec | None:
         st.session_state.setdefault(f"k_{name}", value)
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = one.selectbox("Model", ids, format_func=_title, key="k_model")
-        weights = two.selectbox("Weights", list(WEIGHTS), format_func=WEIGHTS.__getitem__, key="k_weights")
+        model = one.selectbox("Model", ids, filled.index("k_model", ids), format_func=_title, key="k_model")
+        kinds = list(WEIGHTS)
+        at = filled.index("k_weights", kinds)
+        weights = two.selectbox("Weights", kinds, at, format_func=WEIGHTS.__getitem__, key="k_weights")
         tokens = _size(three, "New tokens", "k_tokens", NEW_TOKENS, min(MOST_RACED, hub.limits.new_tokens), 64)
         batch = _size(four, "Sequences", "k_batch", BATCHES, hub.limits.batch, 2)
-        dtype = five.selectbox("Precision", DTYPES, key="k_dtype")
+        dtype = five.selectbox("Precision", DTYPES, filled.index("k_dtype", DTYPES), key="k_dtype")
         left, right = st.columns(2, gap="small")
-        prompt = left.text_area("Prompt, shared by all sequences", key="k_prompt", height=96)
+        prompt = left.text_area("Prompt, shared by all sequences", filled.value("k_prompt"), key="k_prompt", height=96)
         designs = right.pills(
             "Cache designs",
             offered,
             selection_mode="multi",
             wrap=True,
             format_func=lambda name: MODES[name].title,
+            default=filled.value("k_designs"),
             key="k_designs",
             help="  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered),
         )
@@ -113,7 +117,7 @@ def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, u
     allowed = [size for size in sizes if size <= most] or [sizes[0]]
     wanted = int(st.session_state.get(key, usual))
     st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
-    return place.selectbox(label, allowed, key=key)
+    return place.selectbox(label, allowed, filled.index(key, allowed), key=key)
 
 
 def _check(hub: Hub, spec: CachesSpec) -> None:

@@ -17,6 +17,7 @@ from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
 from kvviz.settings import settings
 from kvviz.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.text import STORY
+from kvviz.ui import filled
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
@@ -50,7 +51,7 @@ def choose(hub: Hub) -> Choice:
     with middle:
         prompt = _prompt()
     with right:
-        new_tokens = st.slider("New tokens", 8, 512, 32, step=8, key="new_tokens")
+        new_tokens = st.slider("New tokens", 8, 512, filled.value("new_tokens", 32), step=8, key="new_tokens")
         modes = _modes()
     with st.expander("Settings"):
         settings = _settings()
@@ -73,12 +74,12 @@ def choose(hub: Hub) -> Choice:
 def _modes() -> tuple[str, ...]:
     """The modes that a lesson is about at once, and the other ways to keep a cache in a quieter place."""
     others = [name for name in MODES if name not in FIRST_MODES]
-    st.session_state.setdefault("modes", ["uncached", "cached"])
     first = st.pills(
         "Modes",
         FIRST_MODES,
         selection_mode="multi",
         format_func=lambda name: MODES[name].title,
+        default=filled.value("modes", ["uncached", "cached"]),
         key="modes",
         wrap=True,
         help=_summaries(FIRST_MODES),
@@ -88,6 +89,7 @@ def _modes() -> tuple[str, ...]:
             "Cache designs, and transformers' own caches",
             others,
             format_func=lambda name: MODES[name].title,
+            default=filled.value("more_modes", []),
             key="more_modes",
             help=_summaries(others),
         )
@@ -104,10 +106,11 @@ def _summaries(names: Sequence[str]) -> str:
 def _model() -> tuple[str, str]:
     ids = [row.id for row in models().values() if not row.has_encoder]
     given = settings()
+    offered = [*ids, *beside_catalog(), *(given.hub_models if given.public else (OWN,))]
     choice = st.selectbox(
         "Model",
-        [*ids, *beside_catalog(), *(given.hub_models if given.public else (OWN,))],
-        index=ids.index(default_model()),
+        offered,
+        filled.index("model", offered, default_model()),
         format_func=lambda name: _label(name),
         key="model",
     )
@@ -141,8 +144,7 @@ def _prompt() -> str:
         if st.session_state.preset:
             st.session_state.prompt = PROMPTS[st.session_state.preset]
 
-    st.session_state.setdefault("prompt", PROMPTS["A story"])
-    text = st.text_area("Prompt", key="prompt", height=92)
+    text = st.text_area("Prompt", filled.value("prompt", PROMPTS["A story"]), key="prompt", height=92)
     st.pills("Prompts", list(PROMPTS), key="preset", on_change=take_preset, label_visibility="collapsed", wrap=True)
     return text
 
@@ -158,6 +160,7 @@ def _settings() -> dict[str, Any]:
     attn = four.selectbox(
         "Attention",
         ATTENTION,
+        filled.index("attn", ATTENTION),
         key="attn",
         help="sdpa: torch's scaled_dot_product_attention, on a GPU in half precision its flash kernel; "
         "eager: the products and the softmax one by one.",
@@ -170,7 +173,9 @@ def _settings() -> dict[str, Any]:
         "it never uses the network. " + ("" if settings().public else "hub: fetched from the Hugging Face Hub."),
     )
     six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")
-    batch = six.number_input("Batch", 1, 64, 1, key="batch", help="Sequences that are decoded together.")
+    batch = six.number_input(
+        "Batch", 1, 64, filled.value("batch", 1), key="batch", help="Sequences that are decoded together."
+    )
     stop_text = seven.text_input("Stop at this text", key="stop_text", max_chars=200)
     stop_at_eos = eight.checkbox("Stop at the end token", key="stop_at_eos")
     return {

@@ -10,7 +10,7 @@ from kvviz.charts.cost import NAMES, area_figure, figure_of
 from kvviz.errors import KvvizError
 from kvviz.memory import DTYPE_BYTES, human, kv_memory
 from kvviz.shorthand import MOST, PRESETS, Case, from_params, full, partings, run_flops, shape_of, to_params
-from kvviz.ui import links
+from kvviz.ui import filled, links
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
@@ -58,23 +58,29 @@ def _fill(case: Case) -> None:
 
 def _form() -> Case:
     one, two, three, four, five = st.columns([3, 2, 2, 2, 2])
+    counted = [_PLAIN, *models(), _OWN]
     model = one.selectbox(
         "Full count of",
-        [_PLAIN, *models(), _OWN],
+        counted,
+        filled.index("c_model", counted),
         key="c_model",
         format_func=_named,
         on_change=_adopt,
         help="The shorthand knows only L, T and d. The full count takes a plain decoder layer, or a real model.",
     )
-    prompt = two.number_input("Prompt L, tokens", 1, MOST["prompt"], key="c_prompt")
-    new = three.number_input("New tokens T", 1, MOST["new"], key="c_new")
-    width = four.number_input("Hidden size d", 1, MOST["width"], key="c_width", disabled=bool(model))
-    layers = five.number_input("Layers", 1, MOST["layers"], key="c_layers", disabled=bool(model))
+    prompt = two.number_input("Prompt L, tokens", 1, MOST["prompt"], filled.value("c_prompt"), key="c_prompt")
+    new = three.number_input("New tokens T", 1, MOST["new"], filled.value("c_new"), key="c_new")
+    width = four.number_input(
+        "Hidden size d", 1, MOST["width"], filled.value("c_width"), key="c_width", disabled=bool(model)
+    )
+    layers = five.number_input(
+        "Layers", 1, MOST["layers"], filled.value("c_layers"), key="c_layers", disabled=bool(model)
+    )
     if model == _OWN:
         model = _own_config()
     dtype = st.session_state.get("c_dtype", "float32")
     with st.expander(f"Precision of the cache: {dtype}"):
-        dtype = st.segmented_control("Precision", list(DTYPE_BYTES), key="c_dtype", required=True)
+        dtype = st.segmented_control("Precision", list(DTYPE_BYTES), default=dtype, key="c_dtype", required=True)
     return Case(int(prompt), int(new), int(width), int(layers), dtype, model)
 
 

@@ -10,6 +10,7 @@ from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
 from kvviz.servelooks import RANGES, ArrivalsSpec
+from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, LONGEST, RATES, SLOTS, progress
@@ -40,14 +41,20 @@ def _ask() -> ArrivalsSpec:
     with st.container(border=True):
         one, two, three, four, five = st.columns(5, gap="medium")
         least, most = RANGES["requests"]
-        requests = one.slider("Requests", least, most, key="v_requests")
-        rate = two.select_slider("Arrivals a tick", RATES, key="v_rate")
+        requests = one.slider("Requests", least, most, filled.value("v_requests"), key="v_requests")
+        rate = two.select_slider("Arrivals a tick", RATES, filled.value("v_rate"), key="v_rate")
         slots = three.select_slider(
-            "Memory, slots", SLOTS, key="v_slots", help="A slot holds the key and value of one token of one layer."
+            "Memory, slots",
+            SLOTS,
+            filled.value("v_slots"),
+            key="v_slots",
+            help="A slot holds the key and value of one token of one layer.",
         )
-        longest = four.select_slider("Longest sequence", LONGEST, key="v_longest")
+        longest = four.select_slider("Longest sequence", LONGEST, filled.value("v_longest"), key="v_longest")
         least, most = RANGES["seed"]
-        seed = five.number_input("Seed", least, most, key="v_seed", help="The same seed is the same requests.")
+        seed = five.number_input(
+            "Seed", least, most, filled.value("v_seed"), key="v_seed", help="The same seed is the same requests."
+        )
     return ArrivalsSpec(requests, rate, slots, longest, int(seed))
 
 

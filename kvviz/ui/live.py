@@ -19,15 +19,25 @@ GUESSED = ("uncached", "cached")  # the curves that a viewer draws beforehand, i
 _component = component("kvviz_live", "live.js", "kv-live")
 
 
-def live_view(comparison: str | None, *, new_tokens: int | None = None, key: str = "live") -> Any:
+def known_over(comparison: str | None) -> str | None:
+    """The id of the comparison that `live_view` will draw, where it is over: asked before the page's first button."""
+    work = hub().get(comparison) if comparison else hub().latest()
+    return work.id if work is not None and not work.active else None
+
+
+def live_view(
+    comparison: str | None, *, over: str | None = None, new_tokens: int | None = None, key: str = "live"
+) -> Any:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
-    `new_tokens` is how many the form asks for: the width of the chart on which a viewer draws what to expect.
+    The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `new_tokens` is
+    how many the form asks for: the width of the chart on which a viewer draws what to expect.
     """
     return _component(
         key=key,
         data={
             "comparison": comparison,
+            "over": over,
             "assets": ASSETS_URL,
             "colours": {"light": palette.LIGHT, "dark": palette.DARK},
             "dash": palette.DASH,

@@ -13,6 +13,7 @@ from kvviz.hub import Hub
 from kvviz.looks import LookSpec
 from kvviz.scratch.design import check_design
 from kvviz.sources import find_source
+from kvviz.ui import filled
 from kvviz.ui.controls import default_model
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
@@ -40,7 +41,8 @@ def choose_model(key: str) -> str:
     """A select box over the models that can be looked into."""
     titles = buildable()
     st.session_state.setdefault(key, default_model() if default_model() in titles else next(iter(titles)))
-    return st.selectbox("Model", list(titles), format_func=titles.__getitem__, key=key)
+    ids = list(titles)
+    return st.selectbox("Model", ids, filled.index(key, ids), format_func=titles.__getitem__, key=key)
 
 
 def taken(

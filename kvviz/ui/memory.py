@@ -25,7 +25,7 @@ from kvviz.hubconfig import fetch_config
 from kvviz.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.settings import settings
 from kvviz.turns import aside
-from kvviz.ui import links
+from kvviz.ui import filled, links
 from kvviz.ui.files import content
 from kvviz.ui.plain import plain
 from kvviz.views import VIEWS
@@ -102,14 +102,17 @@ def _which_models() -> tuple[str, ...]:
     families = list(dict.fromkeys(row.family for row in models().values()))
     left, middle, right = st.columns([2, 3, 5], gap="medium")
     with left:
-        family = st.selectbox("Family", [*families, OWN], key="m_family")
+        offered = [*families, OWN]
+        family = st.selectbox("Family", offered, filled.index("m_family", offered), key="m_family")
     with middle:
         main = _own_config() if family == OWN else _size(family)
     with right:
         own = st.session_state.setdefault("m_own", {})
+        offered = [key for key in (*models(), *own) if key != main]
         others = st.multiselect(
             "Compare with",
-            [key for key in (*models(), *own) if key != main],
+            offered,
+            default=[key for key in filled.value("m_others", ()) if key in offered],
             key="m_others",
             max_selections=MOST_MODELS - 1,
             format_func=lambda key: own[key] if is_own(key) else models()[key].title,
@@ -122,7 +125,8 @@ def _size(family: str) -> str:
     ids = [row.id for row in models().values() if row.family == family]
     if st.session_state.get("m_model") not in ids:
         st.session_state["m_model"] = ids[0]
-    return st.selectbox("Model", ids, key="m_model", format_func=lambda name: models()[name].title)
+    at = filled.index("m_model", ids)
+    return st.selectbox("Model", ids, at, key="m_model", format_func=lambda name: models()[name].title)
 
 
 def _own_config() -> str:
@@ -164,11 +168,21 @@ def _fetched(name: str) -> str:
 
 def _numbers(chosen: Sequence[str]) -> Asked:
     one, two, three, four, five = st.columns([2, 1.2, 2, 2, 3])
-    tokens = one.number_input("Tokens in the cache", 1, 2**30, key="m_tokens", help="Prompt and new tokens together.")
-    batch = two.number_input("Sequences", 1, 100_000, key="m_batch", help="Requests at once: the batch.")
+    tokens = one.number_input(
+        "Tokens in the cache",
+        1,
+        2**30,
+        filled.value("m_tokens"),
+        key="m_tokens",
+        help="Prompt and new tokens together.",
+    )
+    batch = two.number_input(
+        "Sequences", 1, 100_000, filled.value("m_batch"), key="m_batch", help="Requests at once: the batch."
+    )
     view = five.selectbox(
         "Whose bytes",
         list(VIEWS),
+        filled.index("m_view", list(VIEWS)),
         key="m_view",
         format_func=lambda name: VIEWS[name].title,
         help="  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values()),
@@ -177,9 +191,21 @@ def _numbers(chosen: Sequence[str]) -> Asked:
     if st.session_state.get("m_dtype") not in offered:
         st.session_state["m_dtype"] = "bfloat16"
     dtype = three.selectbox(
-        "Cache dtype", offered, key="m_dtype", format_func=lambda name: name, help=PRECISIONS[offered[0]].title
+        "Cache dtype",
+        offered,
+        filled.index("m_dtype", offered),
+        key="m_dtype",
+        format_func=lambda name: name,
+        help=PRECISIONS[offered[0]].title,
     )
-    weights = four.selectbox("Weights dtype", list(WEIGHT_BITS), key="m_weights", help="The cache does not follow it.")
+    kinds = list(WEIGHT_BITS)
+    weights = four.selectbox(
+        "Weights dtype",
+        kinds,
+        filled.index("m_weights", kinds),
+        key="m_weights",
+        help="The cache does not follow it.",
+    )
     more = _more()
     return Asked(tuple(chosen), int(tokens), int(batch), dtype, weights, view, **more)
 
@@ -187,11 +213,14 @@ def _numbers(chosen: Sequence[str]) -> Asked:
 def _more() -> dict:
     with st.expander("Beams, several devices, encoder"):
         one, two, three = st.columns(3)
-        beams = one.number_input("Beams", 1, 64, key="m_beams", help="Beam search keeps a cache for each beam.")
+        beams = one.number_input(
+            "Beams", 1, 64, filled.value("m_beams"), key="m_beams", help="Beam search keeps a cache for each beam."
+        )
         devices = two.number_input(
             "Tensor-parallel devices",
             1,
             64,
+            filled.value("m_tensor_parallel"),
             key="m_tensor_parallel",
             help="KV heads are shared out, or repeated where there are fewer of them; the figures are one device's.",
         )
@@ -199,7 +228,7 @@ def _more() -> dict:
             "Encoder tokens",
             1,
             2**30,
-            value=None,
+            value=filled.value("m_source_tokens"),
             key="m_source_tokens",
             placeholder="as the tokens",
             help="Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500.",

@@ -13,6 +13,7 @@ from kvviz.memory import human
 from kvviz.roofline import millis
 from kvviz.servelooks import ASKS, MOST_ASKS, SYSTEM, SharingSpec
 from kvviz.servewords import little_saved
+from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
@@ -30,12 +31,14 @@ def section(hub: Hub) -> None:
     with st.container(border=True):
         left, right = st.columns([3, 2], gap="medium")
         st.session_state.setdefault("v_system", SYSTEM)
-        system = left.text_area("System prompt", key="v_system", height=150)
+        system = left.text_area("System prompt", filled.value("v_system"), key="v_system", height=150)
         titles = shareable()
-        model = right.selectbox("Model", list(titles), format_func=titles.__getitem__, key="v_model")
+        ids = list(titles)
+        at = filled.index("v_model", ids)
+        model = right.selectbox("Model", ids, at, format_func=titles.__getitem__, key="v_model")
         most = max(2, min(MOST_ASKS, hub.limits.batch))
         st.session_state.v_asks = min(most, st.session_state.v_asks)
-        asks = right.slider("Requests that share it", 2, MOST_ASKS, key="v_asks")
+        asks = right.slider("Requests that share it", 2, MOST_ASKS, filled.value("v_asks"), key="v_asks")
     try:
         spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, hub.limits.repeats))
         words = checked(hub, spec)

@@ -12,6 +12,7 @@ from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
 from kvviz.memory import human
 from kvviz.raced import NOTHING, rows, sentences
+from kvviz.ui import filled
 from kvviz.ui.plain import plain
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
@@ -80,7 +81,7 @@ def pictures(found: Found) -> None:
     if st.session_state.get("k_step") not in steps:
         st.session_state["k_step"] = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     place = st.columns([3, 2], gap="large", vertical_alignment="center")
-    step = place[0].select_slider("After new token", steps, key="k_step")
+    step = place[0].select_slider("After new token", steps, filled.value("k_step"), key="k_step")
     place[1].caption(_sequences(found))
     st.html(STYLE)
     for start in range(0, len(drawn), 2):
@@ -109,7 +110,8 @@ def over_steps(found: Found, colours: Mapping[str, str]) -> None:
     if st.session_state.get("k_measure_bytes") is None:
         st.session_state["k_measure_bytes"] = "allocated"
     measure = st.segmented_control(
-        "Bytes", list(MEASURES), format_func=lambda name: MEASURES[name][0], key="k_measure_bytes", width="content",
+        "Bytes", list(MEASURES), format_func=lambda name: MEASURES[name][0], default=filled.value("k_measure_bytes"),
+        key="k_measure_bytes", width="content",
         label_visibility="collapsed",
     )  # fmt: skip
     st.plotly_chart(bytes_figure(found["runs"], measure or "allocated", colours), config=_CHART, key="k_bytes")

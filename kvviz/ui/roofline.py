@@ -15,6 +15,7 @@ from kvviz.records import DTYPES
 from kvviz.roofline import countable, foreseen, millis, places
 from kvviz.sources import beside_catalog, find_source
 from kvviz.sweeps import lasting
+from kvviz.ui import filled
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.measuring import measured
@@ -33,11 +34,13 @@ def ask(hub: Hub) -> RoofSpec | None:
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
         st.session_state.setdefault("r_model", default_model())
-        model = one.selectbox("Model", ids, format_func=_title, key="r_model")
-        weights = two.selectbox("Weights", list(WEIGHTS), format_func=WEIGHTS.__getitem__, key="r_weights")
+        model = one.selectbox("Model", ids, filled.index("r_model", ids), format_func=_title, key="r_model")
+        kinds = list(WEIGHTS)
+        at = filled.index("r_weights", kinds)
+        weights = two.selectbox("Weights", kinds, at, format_func=WEIGHTS.__getitem__, key="r_weights")
         tokens = _size(three, "Longest context", "r_tokens", TOKENS, _most_tokens(hub, model), 512)
         batch = _size(four, "Largest batch", "r_batch", BATCHES, hub.limits.batch, 16)
-        dtype = five.selectbox("Precision", DTYPES, key="r_dtype")
+        dtype = five.selectbox("Precision", DTYPES, filled.index("r_dtype", DTYPES), key="r_dtype")
     write("r", {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype})
     try:
         spec = RoofSpec(model, weights, tokens, batch, dtype)
@@ -57,7 +60,7 @@ def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, u
     allowed = [size for size in sizes if size <= most] or [sizes[0]]
     wanted = int(st.session_state.get(key, usual))
     st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
-    return place.selectbox(label, allowed, format_func=lambda size: f"{size:,}", key=key)
+    return place.selectbox(label, allowed, filled.index(key, allowed), format_func=lambda size: f"{size:,}", key=key)
 
 
 def _most_tokens(hub: Hub, model: str) -> int:

@@ -6,6 +6,7 @@ from kvviz.catalog import models
 from kvviz.charts.heads import heads_figure
 from kvviz.layers import LayerSpec
 from kvviz.spec import ModelSpec
+from kvviz.ui import filled
 
 DRAWN = {"full", "sliding", "chunked", "latent", "indexed", "hybrid"}
 EXAMPLES = {
@@ -25,7 +26,8 @@ def shared_heads() -> None:
     place = st.columns(len(known))
     for column, name in zip(place, known, strict=True):
         column.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=_take, args=(name,), width="stretch")
-    name = st.selectbox("Model", list(titles), format_func=titles.__getitem__, key="h_model")
+    ids = list(titles)
+    name = st.selectbox("Model", ids, filled.index("h_model", ids), format_func=titles.__getitem__, key="h_model")
     spec = ModelSpec.from_config(models()[name].config, name=name)
     layer = next((row for row in spec.layers if row.kind in DRAWN and (row.kv_heads or row.kind == "latent")), None)
     heads = spec.heads

@@ -13,6 +13,7 @@ from kvviz.hub import Hub
 from kvviz.roofline import millis
 from kvviz.servelooks import EDITED, FIRST, SECOND, TalkSpec
 from kvviz.servewords import identity, little_saved
+from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.serving import CHART, checked, progress, shareable, where
@@ -56,10 +57,10 @@ def _ask(hub: Hub) -> TalkSpec:
         st.session_state.setdefault(f"v_{name}", text)
     with st.container(border=True):
         one, two, three = st.columns(3, gap="medium")
-        first = one.text_area("First turn", key="v_first", height=150)
-        edited = two.text_area("The same, edited later", key="v_edited", height=150)
-        second = three.text_area("Second turn", key="v_second", height=68)
-        drop = three.slider("Tokens cut off at the front", 1, 64, key="v_drop")
+        first = one.text_area("First turn", filled.value("v_first"), key="v_first", height=150)
+        edited = two.text_area("The same, edited later", filled.value("v_edited"), key="v_edited", height=150)
+        second = three.text_area("Second turn", filled.value("v_second"), key="v_second", height=68)
+        drop = three.slider("Tokens cut off at the front", 1, 64, filled.value("v_drop"), key="v_drop")
         st.caption(f"The model is the one above, {shareable()[st.session_state.v_model]}.")
     return TalkSpec(st.session_state.v_model, first, second, edited, drop=drop, repeats=min(5, hub.limits.repeats))
 

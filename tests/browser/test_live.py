@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kvviz import compare, recording
+from kvviz.ui.controls import PROMPTS
 
 pytestmark = pytest.mark.browser
 
@@ -119,6 +120,52 @@ def test_figures_on_the_page_are_those_of_the_curves(open_page):
     for own, final in zip(mine, shown, strict=True):
         for name in ("ttft_s", "itl_s", "total_s", "tokens_per_s"):
             assert own[name] == pytest.approx(final[name], rel=1e-6)
+
+
+def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page):
+    """A second drawing would be asked for before the form is there, and empty it."""
+    page = open_page()
+    choose(page, "tiny GPT-2", new_tokens=16)
+    run(page)
+    in_state(page, "done")
+    for path in ("/live", "/live?" + page.url.split("?")[1]):
+        asked = []
+
+        def note(socket, asked=asked):
+            if "_stcore" in socket.url:
+                socket.on("framesent", lambda frame: asked.append(frame))
+
+        page.on("websocket", note)
+        page.goto(page.url.split("/live")[0] + path)
+        in_state(page, "done")
+        page.wait_for_timeout(3000)
+        assert len(asked) == 1
+        expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+        expect(page.get_by_text("What the curves say")).to_be_visible()
+
+
+def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_page):
+    page = open_page()
+    settled(page)
+    held = []
+    for part in ("ButtonGroup", "TextArea"):
+        page.route(f"**/{part}.*.js", lambda route: held.append(route))
+    page.reload()
+    box = page.get_by_role("combobox", name="Model")
+    for name in ("tiny LLaMA", "tiny GPT-2"):
+        box.click()
+        box.fill(name)
+        page.get_by_role("option").first.click()
+        settled(page)
+    assert len(held) == 2
+    for route in held:
+        route.continue_()
+    expect(page.get_by_label("Prompt", exact=True)).to_have_value(PROMPTS["A story"])
+    settled(page)
+    run(page)
+    in_state(page, "done")
+    expect(page.get_by_test_id("kv-status")).to_contain_text("tiny GPT-2")
+    assert page.get_by_test_id("kv-text-uncached").is_visible() and page.get_by_test_id("kv-text-cached").is_visible()
 
 
 def test_the_curve_grows_in_the_same_node_and_stop_stops(open_page):

@@ -9,6 +9,7 @@ import { Race } from "./race.js"
 import { Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
 
 const DRAW_EVERY_MS = 150
+const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
 const instances = new WeakMap()
 
 export function mount({ data, parentElement, setTriggerValue }) {
@@ -30,6 +31,7 @@ class Live {
     this.data = data
     this.state = emptyState(null)
     this.linked = true
+    this.born = performance.now()
     const look = this.look()
     if (!document.querySelector("link[data-kv]")) {
       document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live.css`, "data-kv": "" }))
@@ -90,8 +92,16 @@ class Live {
     if (first || this.state.id !== id) this.state = emptyState(id)
     const was = ended(this.state)
     for (const record of records) apply(this.state, record)
-    if (!was && ended(this.state)) this.trigger("ended", id)
+    if (!was && ended(this.state)) this.pageAgain(id)
     this.redraw()
+  }
+
+  // The rest of the page has to change when a run ends, unless it was drawn after that. Not before all its widgets
+  // are there: Streamlit takes what they don't say yet for nothing, and the form would be emptied.
+  pageAgain(id) {
+    setTimeout(() => {
+      if (this.timer !== -1 && this.state.id === id && this.data.over !== id) this.trigger("ended", id)
+    }, Math.max(0, this.born + SETTLED_MS - performance.now()))
   }
 
   note(message) {
