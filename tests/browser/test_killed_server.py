@@ -19,6 +19,7 @@ def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, tmp_pat
     run(page)
     in_state(page, "measuring")
     own = live(page).get_attribute("data-comparison")
+    page.wait_for_timeout(1500)  # what is measured is written twice a second, so the proof is on the disk
     first.process.kill()
     first.process.wait()
     expect(page.get_by_test_id("kv-status")).to_have_text("Connection lost: trying again")
