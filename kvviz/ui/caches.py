@@ -5,22 +5,20 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.foresight import racing_seconds
 from kvviz.hub import Hub
-from kvviz.limits import check_comparison
 from kvviz.looks import MOST_RACED, RACEABLE, RACED, CachesSpec
-from kvviz.modes import MODES, check_modes
-from kvviz.plan import needs
+from kvviz.modes import MODES
 from kvviz.raced import PARTS
 from kvviz.records import DTYPES
-from kvviz.sources import beside_catalog, find_source
+from kvviz.sources import find_source
 from kvviz.sweeps import lasting
 from kvviz.ui import filled
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.measuring import measured
+from kvviz.ui.picking import WEIGHTS, accepted, choose_size, choose_weights, decodable, title
 from kvviz.ui.plain import plain
 
 PROMPT = (
@@ -30,12 +28,11 @@ PROMPT = (
 LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
-WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
 
 
 def ask(hub: Hub) -> CachesSpec | None:
     """What is to be measured; None, and a sentence on the page, where that can't be done."""
-    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+    ids = decodable()
     offered = _offered(hub)
     fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES), "prompt": _prompt}
     take_over("k", {**fields, "tokens": whole, "batch": whole, "designs": some_of(*offered)})
@@ -43,12 +40,12 @@ def ask(hub: Hub) -> CachesSpec | None:
         st.session_state.setdefault(f"k_{name}", value)
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = one.selectbox("Model", ids, filled.index("k_model", ids), format_func=_title, key="k_model")
-        kinds = list(WEIGHTS)
-        at = filled.index("k_weights", kinds)
-        weights = two.selectbox("Weights", kinds, at, format_func=WEIGHTS.__getitem__, key="k_weights")
-        tokens = _size(three, "New tokens", "k_tokens", NEW_TOKENS, min(MOST_RACED, hub.limits.new_tokens), 64)
-        batch = _size(four, "Sequences", "k_batch", BATCHES, hub.limits.batch, 2)
+        model = one.selectbox("Model", ids, filled.index("k_model", ids), format_func=title, key="k_model")
+        weights = choose_weights(two, "k_weights")
+        tokens = choose_size(
+            three, "New tokens", "k_tokens", NEW_TOKENS, most=min(MOST_RACED, hub.limits.new_tokens), usual=64
+        )
+        batch = choose_size(four, "Sequences", "k_batch", BATCHES, most=hub.limits.batch, usual=2)
         dtype = five.selectbox("Precision", DTYPES, filled.index("k_dtype", DTYPES), key="k_dtype")
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", filled.value("k_prompt"), key="k_prompt", height=96)
@@ -77,7 +74,7 @@ def ask(hub: Hub) -> CachesSpec | None:
             repeats=min(3, hub.limits.repeats),
             dtype=dtype,
         )
-        _check(hub, spec)
+        accepted(hub, spec.work())
         return spec
     except KvvizError as error:
         st.warning(plain(error))
@@ -106,28 +103,6 @@ def _prompt(text: str) -> str:
     if len(text) > LONGEST_IN_A_LINK:
         raise ValueError(text)
     return text
-
-
-def _title(model: str) -> str:
-    return models()[model].title if model in models() else model
-
-
-def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, usual: int) -> int:
-    """One of the sizes that the server allows; one from elsewhere that is none becomes the next below."""
-    allowed = [size for size in sizes if size <= most] or [sizes[0]]
-    wanted = int(st.session_state.get(key, usual))
-    st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
-    return place.selectbox(label, allowed, filled.index(key, allowed), key=key)
-
-
-def _check(hub: Hub, spec: CachesSpec) -> None:
-    """Refuse before anything is queued what the worker would refuse."""
-    source = find_source(spec.model, spec.weights)
-    check_comparison(spec.work(), hub.limits)
-    check_modes(spec.modes, source.config, hub.device and hub.device.get("device"))
-    if hub.device is not None and source.params is not None and source.spec is not None:
-        size, device = hub.device["total_bytes"], hub.device["device_name"]
-        needs(source, spec.work()).check(size, device, hub.limits.memory_share)
 
 
 def look(hub: Hub, spec: CachesSpec) -> dict[str, Any] | None:

@@ -9,15 +9,15 @@ import streamlit as st
 from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.limits import check_comparison
-from kvviz.modes import MODES, check_modes
-from kvviz.plan import needs, seconds
+from kvviz.modes import MODES
+from kvviz.plan import seconds
 from kvviz.pulled import find_pulled
 from kvviz.records import ATTENTION, DTYPES, ComparisonSpec, Sampling
 from kvviz.settings import settings
-from kvviz.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
+from kvviz.sources import beside_catalog, looks_like_hub_id, stored_weights
 from kvviz.text import STORY
 from kvviz.ui import filled
+from kvviz.ui.picking import accepted, decodable
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
@@ -65,7 +65,6 @@ def choose(hub: Hub) -> Choice:
             **settings,
             sampling=_sampling(),
         )
-        check_comparison(work, hub.limits)
         return Choice(work, seconds=plan(work, hub))
     except KvvizError as error:
         return Choice(None, problem=str(error))
@@ -104,9 +103,8 @@ def _summaries(names: Sequence[str]) -> str:
 
 
 def _model() -> tuple[str, str]:
-    ids = [row.id for row in models().values() if not row.has_encoder]
     given = settings()
-    offered = [*ids, *beside_catalog(), *(given.hub_models if given.public else (OWN,))]
+    offered = [*decodable(), *(given.hub_models if given.public else (OWN,))]
     choice = st.selectbox(
         "Model",
         offered,
@@ -207,13 +205,11 @@ def _sampling() -> Sampling:
 def plan(work: ComparisonSpec, hub: Hub) -> float | None:
     """Seconds that the work will take on the hub's device; None where model or device tell too little yet.
 
-    Raises KvvizError where the model can't be found or can't fit.
+    Raises KvvizError for what the worker would refuse.
     """
-    source = find_source(work.model, work.weights)
-    check_modes(work.modes, source.config, hub.device and hub.device.get("device"))
+    source = accepted(hub, work)
     if hub.device is None or source.params is None or source.spec is None:
         return None
-    needs(source, work).check(hub.device["total_bytes"], hub.device["device_name"], hub.limits.memory_share)
     return seconds(source, work, hub.device)
 
 

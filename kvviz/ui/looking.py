@@ -8,13 +8,14 @@ import streamlit as st
 
 from kvviz.catalog import models
 from kvviz.errors import KvvizError
-from kvviz.foresight import in_line
 from kvviz.hub import Hub
 from kvviz.looks import LookSpec
 from kvviz.scratch.design import check_design
 from kvviz.sources import find_source
 from kvviz.ui import filled
 from kvviz.ui.controls import default_model
+from kvviz.ui.measuring import wait
+from kvviz.ui.picking import weights_in_words
 from kvviz.ui.plain import plain
 from kvviz.ui.session import owner
 from kvviz.works import Work
@@ -55,7 +56,7 @@ def taken(
         st.warning(plain(error))
         return
     if work.active:
-        st.fragment(lambda: _wait(hub, work.id), run_every=0.3)()
+        wait(hub, work.id, lambda _: st.info("Looking …", icon=":material/search:"), every=0.3)
     elif work.state == "done":
         about, found = (json.loads(text) for text in work.records[1:3])
         show(about, found)
@@ -86,18 +87,8 @@ def asked_for(hub: Hub, spec: LookSpec, key: str = "look") -> Work:
     return work
 
 
-def _wait(hub: Hub, look_id: str) -> None:
-    work = hub.get(look_id)
-    if work is None or not work.active:
-        st.rerun()
-    elif work.state == "queued":
-        st.info(in_line(hub.ahead(look_id), hub.expected_wait(look_id), hub.held_by), icon=":material/hourglass_empty:")
-    else:
-        st.info("Looking …", icon=":material/search:")
-
-
 def weights_note(about: dict[str, Any]) -> None:
     """Where the numbers come from, under them."""
-    kind = {"random": "seeded random weights", "bundled": "its trained weights"}.get(about["weights"], "its weights")
+    kind = weights_in_words(about["weights"])
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     st.caption(f"{title}, {kind}, {about['dtype']}, on {about['device']}. {about['note']}")

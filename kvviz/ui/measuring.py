@@ -37,7 +37,7 @@ def measured(
     if pressed:
         _submit(hub, spec, key, again=there)
     elif active:
-        st.fragment(lambda: _wait(hub, work.id, progress), run_every=0.5)()
+        wait(hub, work.id, lambda work: st.progress(*progress(work.records)), every=0.5)
     elif work is not None and not there:
         st.warning(plain(work.message or "This measurement was stopped."))
     return work.document if there else None
@@ -58,12 +58,17 @@ def _submit(hub: Hub, spec: Look, key: str, *, again: bool) -> None:
     st.rerun()
 
 
-def _wait(hub: Hub, work_id: str, progress: Progress) -> None:
-    work = hub.get(work_id)
-    if work is None or not work.active:
-        st.rerun()
-    elif work.state == "queued":
-        st.info(in_line(hub.ahead(work_id), hub.expected_wait(work_id), hub.held_by), icon=":material/hourglass_empty:")
-    else:
-        done, words = progress(work.records)
-        st.progress(done, text=words)
+def wait(hub: Hub, work_id: str, running: Callable[[Work], Any], *, every: float) -> None:
+    """Its place in the line, then what `running` draws of it, every so many seconds; the whole page when it is over."""
+
+    def look() -> None:
+        work = hub.get(work_id)
+        if work is None or not work.active:
+            st.rerun()
+        elif work.state == "queued":
+            ahead, expected = hub.ahead(work_id), hub.expected_wait(work_id)
+            st.info(in_line(ahead, expected, hub.held_by), icon=":material/hourglass_empty:")
+        else:
+            running(work)
+
+    st.fragment(look, run_every=every)()

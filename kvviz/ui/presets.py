@@ -6,13 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.catalog import models
 from kvviz.modes import MODES
 from kvviz.records import ATTENTION
-from kvviz.sources import beside_catalog
 from kvviz.ui import links
 from kvviz.ui.controls import FIRST_MODES
 from kvviz.ui.links import Read, one_of, whole
+from kvviz.ui.picking import decodable
 
 LONGEST = 4_000  # characters of a prompt in an address
 
@@ -44,9 +43,8 @@ def _widgets(name: str, value: Any) -> dict[str, Any]:
 
 def fields() -> Mapping[str, Read]:
     """What such a link may say, and how it is read."""
-    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
     return {
-        "model": one_of(*ids),
+        "model": one_of(*decodable()),
         "prompt": _prompt,
         "modes": _modes,
         "new_tokens": _new_tokens,

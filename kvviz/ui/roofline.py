@@ -5,62 +5,47 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
-from kvviz.limits import check_comparison
 from kvviz.looks import REACH, RoofSpec
-from kvviz.plan import needs
 from kvviz.records import DTYPES
 from kvviz.roofline import countable, foreseen, millis, places
-from kvviz.sources import beside_catalog, find_source
+from kvviz.sources import find_source
 from kvviz.sweeps import lasting
 from kvviz.ui import filled
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import one_of, take_over, whole, write
 from kvviz.ui.measuring import measured
+from kvviz.ui.picking import WEIGHTS, accepted, choose_size, choose_weights, decodable, title
 from kvviz.ui.plain import plain
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
 
 
 def ask(hub: Hub) -> RoofSpec | None:
     """What is to be measured; None, and a sentence on the page, where that can't be done."""
-    ids = [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+    ids = decodable()
     fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES)}
     take_over("r", {**fields, "tokens": whole, "batch": whole})
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
         st.session_state.setdefault("r_model", default_model())
-        model = one.selectbox("Model", ids, filled.index("r_model", ids), format_func=_title, key="r_model")
-        kinds = list(WEIGHTS)
-        at = filled.index("r_weights", kinds)
-        weights = two.selectbox("Weights", kinds, at, format_func=WEIGHTS.__getitem__, key="r_weights")
-        tokens = _size(three, "Longest context", "r_tokens", TOKENS, _most_tokens(hub, model), 512)
-        batch = _size(four, "Largest batch", "r_batch", BATCHES, hub.limits.batch, 16)
+        model = one.selectbox("Model", ids, filled.index("r_model", ids), format_func=title, key="r_model")
+        weights = choose_weights(two, "r_weights")
+        tokens = choose_size(three, "Longest context", "r_tokens", TOKENS, most=_most_tokens(hub, model), usual=512)
+        batch = choose_size(four, "Largest batch", "r_batch", BATCHES, most=hub.limits.batch, usual=16)
         dtype = five.selectbox("Precision", DTYPES, filled.index("r_dtype", DTYPES), key="r_dtype")
     write("r", {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype})
     try:
         spec = RoofSpec(model, weights, tokens, batch, dtype)
-        _check(hub, spec)
+        source = accepted(hub, spec.work())
+        if source.config is not None:
+            countable(source.config, source.title)
         return spec
     except KvvizError as error:
         st.warning(plain(error))
         return None
-
-
-def _title(model: str) -> str:
-    return models()[model].title if model in models() else model
-
-
-def _size(place: Any, label: str, key: str, sizes: tuple[int, ...], most: int, usual: int) -> int:
-    """One of the sizes that model and server allow; one from elsewhere that is none becomes the next below."""
-    allowed = [size for size in sizes if size <= most] or [sizes[0]]
-    wanted = int(st.session_state.get(key, usual))
-    st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
-    return place.selectbox(label, allowed, filled.index(key, allowed), format_func=lambda size: f"{size:,}", key=key)
 
 
 def _most_tokens(hub: Hub, model: str) -> int:
@@ -71,17 +56,6 @@ def _most_tokens(hub: Hub, model: str) -> int:
         spec = None
     context = spec.context if spec is not None and spec.context else hub.limits.prompt_tokens
     return min(hub.limits.prompt_tokens, context - REACH)
-
-
-def _check(hub: Hub, spec: RoofSpec) -> None:
-    """Refuse before anything is queued what the worker would refuse."""
-    source = find_source(spec.model, spec.weights)
-    check_comparison(spec.work(), hub.limits)
-    if source.config is not None:
-        countable(source.config, source.title)
-    if hub.device is not None and source.params is not None and source.spec is not None:
-        size, device = hub.device["total_bytes"], hub.device["device_name"]
-        needs(source, spec.work()).check(size, device, hub.limits.memory_share)
 
 
 def look(hub: Hub, spec: RoofSpec) -> dict[str, Any] | None:

@@ -9,14 +9,12 @@ from kvviz.catalog import models
 from kvviz.errors import KvvizError
 from kvviz.foresight import serving_seconds
 from kvviz.hub import Hub
-from kvviz.limits import check_comparison
 from kvviz.modes import check_modes
-from kvviz.plan import needs
 from kvviz.servelooks import MOST_ASKS, RANGES, SharingSpec, TalkSpec
-from kvviz.sources import find_source
 from kvviz.sweeps import lasting
 from kvviz.ui.controls import default_model
 from kvviz.ui.links import Read, one_of, take_over, whole, write
+from kvviz.ui.picking import accepted, weights_in_words
 
 SMALL = 200_000_000  # parameters: what decodes hundreds of prompts in a minute on a laptop
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -77,12 +75,7 @@ def usual_model() -> str:
 
 def checked(hub: Hub, spec: SharingSpec | TalkSpec) -> str:
     """How long it will take, in words. Raises KvvizError for what the worker would refuse."""
-    source = find_source(spec.model, spec.weights)
-    check_comparison(spec.work(), hub.limits)
-    if hub.device is not None and source.params is not None and source.spec is not None:
-        size, device = hub.device["total_bytes"], hub.device["device_name"]
-        needs(source, spec.work()).check(size, device, hub.limits.memory_share)
-    seconds = serving_seconds(spec, source, hub.device or {})
+    seconds = serving_seconds(spec, accepted(hub, spec.work()), hub.device or {})
     said = f"{spec.prefills} prompts are served, each with an answer of {spec.new_tokens} tokens"
     return f"{said}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{said}."
 
@@ -97,8 +90,6 @@ def progress(records: list[str]) -> tuple[float, str]:
 
 def where(found: dict[str, Any]) -> None:
     """Where the figures come from, under them."""
-    kind = {"random": "seeded random weights", "bundled": "its trained weights"}.get(found["weights"], "its weights")
-    st.caption(
-        f"{found['title']}, {kind}, {found['dtype']}, on {found['device']}; medians and quartiles of "
-        f"{found['spec']['repeats']} rounds, cold and warm in turn. {found['note']}"
-    )
+    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {found['dtype']}, on {found['device']}"
+    rounds = f"medians and quartiles of {found['spec']['repeats']} rounds, cold and warm in turn"
+    st.caption(f"{whose}; {rounds}. {found['note']}")

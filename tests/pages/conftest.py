@@ -32,3 +32,8 @@ def store(tmp_path):
     yield store
     keeping.use(None)
     store.close()
+
+
+def said(app):
+    """The page's words."""
+    return " ".join(words.value for words in [*app.markdown, *app.caption])

@@ -13,6 +13,7 @@ from kvviz.raced import run_of, sentences
 from kvviz.racing import race
 from kvviz.settings import Limits
 from kvviz.ui.caches import PROMPT, progress
+from tests.pages.conftest import said
 
 MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")
 SPEC = CachesSpec(MODEL, DESIGNS, prompt="A beginning of all, long enough to be shared by two.", new_tokens=16)
@@ -43,10 +44,6 @@ def measured(visit, records):
     app.run()
     assert not app.exception
     return app
-
-
-def said(app):
-    return " ".join(words.value for words in [*app.markdown, *app.caption])
 
 
 def pills(app):

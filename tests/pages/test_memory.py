@@ -8,6 +8,7 @@ import pytest
 from kvviz.calculator import Asked, pack
 from kvviz.catalog import models
 from kvviz.report import HEADLINE
+from tests.pages.conftest import said
 
 
 @pytest.fixture
@@ -23,10 +24,6 @@ def table(app, column):
 
 def total(app):
     return app.metric[0].value
-
-
-def said(app):
-    return " ".join(c.value for c in app.caption) + " ".join(m.value for m in app.markdown)
 
 
 def test_the_default_compares_three_models(visit):

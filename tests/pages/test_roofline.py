@@ -12,6 +12,7 @@ from kvviz.looks import RoofSpec
 from kvviz.roofing import roofline
 from kvviz.settings import Limits
 from kvviz.ui.roofline import progress
+from tests.pages.conftest import said
 from tests.test_roofline import CEILINGS
 
 
@@ -39,10 +40,6 @@ def measured(visit, records):
     app.run()
     assert not app.exception
     return app
-
-
-def said(app):
-    return " ".join(words.value for words in [*app.markdown, *app.caption])
 
 
 def test_nothing_is_measured_before_it_is_asked_for(visit):

@@ -9,6 +9,7 @@ from kvviz.servings import arrivals, conversation, sharing
 from kvviz.ui.serving import progress, shareable
 from kvviz.ui.talk import strip
 from kvviz.ui.tovllm import ROWS
+from tests.pages.conftest import said
 
 SYSTEM = "You are a kind teller of short stories about animals."
 
@@ -17,10 +18,6 @@ SYSTEM = "You are a kind teller of short stories about animals."
 def visit(open_page):
     """`visit("live", modes="paged")` is that page with that in its address."""
     return lambda page="serving", **link: open_page(page, **link)
-
-
-def said(app):
-    return " ".join(words.value for words in [*app.markdown, *app.caption])
 
 
 def figures(app):
