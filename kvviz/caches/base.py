@@ -128,6 +128,32 @@ class KVCache(ABC):
             raise KvvizError(f"the window has let go of tokens that would be seen again {tokens:,} tokens back")
 
 
+class InTensors(KVCache):
+    """A design that keeps one tensor of keys and one of values, both None before the first append.
+
+    `keys` and `values`: (B, Hkv, slots, D), of which the first `held` slots are filled, where a design says no other.
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+
+    def filled(self) -> dict[str, torch.Tensor]:
+        if self.keys is None:
+            return {}
+        return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        if self.keys is not None:
+            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            self.shape = (len(rows), *self.shape[1:])
+
+    def free(self) -> None:
+        super().free()
+        self.keys = self.values = None
+
+
 def size(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()

@@ -9,19 +9,14 @@ from typing import Any
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, size
+from kvviz.caches.base import InTensors, Pair, size
 
 
-class Concat(KVCache):
+class Concat(InTensors):
     """`keys` and `values`, (B, Hkv, held, D), are new tensors after each append.
 
     Of a window of W the newest W - 1 are kept, as a view of what the append has joined, until the next one.
     """
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         old = [] if self.keys is None else [(self.keys, self.values)]
@@ -32,23 +27,11 @@ class Concat(KVCache):
         self.keys, self.values = (x[:, :, x.shape[2] - self.held :] for x in (keys, values))
         return keys, values
 
-    def filled(self) -> dict[str, torch.Tensor]:
-        return {} if self.keys is None else {"keys": self.keys, "values": self.values}
-
     def crop(self, tokens: int) -> None:
         self.check_crop(tokens)
         self.seen, self.held = self.seen - tokens, self.held - tokens
         if self.keys is not None:
             self.keys, self.values = self.keys[:, :, : self.held], self.values[:, :, : self.held]
-
-    def reorder(self, rows: torch.Tensor) -> None:
-        if self.keys is not None:
-            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            self.shape = (len(rows), *self.shape[1:])
-
-    def free(self) -> None:
-        super().free()
-        self.keys = self.values = None
 
     def picture(self) -> dict[str, Any]:
         """One buffer, as long as it has to be; `copied` of its tokens were written by the last append."""

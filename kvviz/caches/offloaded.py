@@ -10,17 +10,12 @@ from typing import Any
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, size
+from kvviz.caches.base import InTensors, KVCache, Pair, size
 from kvviz.errors import KvvizError
 
 
-class Offloaded(KVCache):
+class Offloaded(InTensors):
     """`keys` and `values`, (slots, B, Hkv, D), lie in the host's memory, time first: what is filled is one piece."""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
 
     @property
     def slots(self) -> int:
@@ -61,9 +56,7 @@ class Offloaded(KVCache):
         self.check_crop(tokens)
         self.seen, self.held = self.seen - tokens, self.held - tokens
 
-    def free(self) -> None:
-        super().free()
-        self.keys = self.values = None
+    reorder = KVCache.reorder  # which refuses: sequences do not come first here
 
     def picture(self) -> dict[str, Any]:
         """A buffer like the preallocated one, in the host's memory; `fetched_bytes` came over the bus last time."""

@@ -8,20 +8,15 @@ from typing import Any
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, size
+from kvviz.caches.base import InTensors, Pair, size
 from kvviz.errors import KvvizError
 
 
-class Prealloc(KVCache):
+class Prealloc(InTensors):
     """`keys` and `values`, (B, Hkv, slots, D); slots 0 to held - 1 are filled, and handed out as a view.
 
     A layer with a window takes a `Ring` instead, whose slots are used again.
     """
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
 
     @property
     def slots(self) -> int:
@@ -50,23 +45,9 @@ class Prealloc(KVCache):
             self.values[:, :, : self.held] = old[1][:, :, : self.held]
             self.copied += self.held * self.step_bytes
 
-    def filled(self) -> dict[str, torch.Tensor]:
-        if self.keys is None:
-            return {}
-        return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
-
     def crop(self, tokens: int) -> None:
         self.check_crop(tokens)
         self.seen, self.held = self.seen - tokens, self.held - tokens  # the slots are free again, nothing moves
-
-    def reorder(self, rows: torch.Tensor) -> None:
-        if self.keys is not None:
-            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            self.shape = (len(rows), *self.shape[1:])
-
-    def free(self) -> None:
-        super().free()
-        self.keys = self.values = None
 
     def picture(self) -> dict[str, Any]:
         """One buffer, its filled slots and its reserved tail; `doubles` where no maximum is known."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, size
+from kvviz.caches.base import InTensors, Pair, size
 from kvviz.errors import KvvizError
 
 GROUP = 32  # tokens that share a scale in each channel of the keys, as in the paper
@@ -72,7 +72,7 @@ def _unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
     return codes if bits == 8 else torch.stack([codes & 15, codes >> 4], dim=3).flatten(2, 3)
 
 
-class Quantized(KVCache):
+class Quantized(InTensors):
     """`old_keys` and `old_values` in codes; `keys` and `values` as they came, (B, Hkv, T, D).
 
     T is RESIDUAL to RESIDUAL + GROUP - 1 once there are codes. Attention gets numbers that are made from the codes anew
@@ -85,8 +85,6 @@ class Quantized(KVCache):
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
         self.old_keys: Codes | None = None
         self.old_values: Codes | None = None
         self.groups = 0  # of tokens, that are there as codes
@@ -161,16 +159,13 @@ class Quantized(KVCache):
         self.keys, self.values = self.keys[:, :, : left - tokens], self.values[:, :, : left - tokens]
 
     def reorder(self, rows: torch.Tensor) -> None:
-        if self.keys is None:
-            return
-        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+        super().reorder(rows)
         if self.old_keys is not None:
             self.old_keys, self.old_values = self.old_keys.rows(rows), self.old_values.rows(rows)
-        self.shape = (len(rows), *self.shape[1:])
 
     def free(self) -> None:
         super().free()
-        self.keys = self.values = self.old_keys = self.old_values = None
+        self.old_keys = self.old_values = None
         self.groups = self.gone = 0
 
     def picture(self) -> dict[str, Any]:

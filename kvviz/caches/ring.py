@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, size
+from kvviz.caches.base import InTensors, Pair, size
 from kvviz.errors import KvvizError
 
 SINKS, WINDOW = 4, 60  # small enough for a short run to show it; the paper takes 4 and 1,020
 
 
-class Ring(KVCache):
+class Ring(InTensors):
     """`keys` and `values`, (B, Hkv, sinks + window, D): `sinks` slots for the first tokens, then a ring.
 
     The token at position p >= sinks lies in slot sinks + (p - sinks) mod window. A single new token sees the sinks and
@@ -34,8 +34,6 @@ class Ring(KVCache):
                 f"a ring needs a window of at least 1 token and no fewer than 0 sinks, not {window, sinks}"
             )
         self.sinks, self.slots = sinks, sinks + window
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
 
     def slot_of(self, position: int) -> int:
         """The slot of the token at a position."""
@@ -93,20 +91,6 @@ class Ring(KVCache):
         self.keys.index_copy_(2, slots, keys.index_select(2, places))
         self.values.index_copy_(2, slots, values.index_select(2, places))
         self.copied = len(staying) * self.step_bytes
-
-    def filled(self) -> dict[str, torch.Tensor]:
-        if self.keys is None:
-            return {}
-        return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
-
-    def reorder(self, rows: torch.Tensor) -> None:
-        if self.keys is not None:
-            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-            self.shape = (len(rows), *self.shape[1:])
-
-    def free(self) -> None:
-        super().free()
-        self.keys = self.values = None
 
     def picture(self) -> dict[str, Any]:
         """The slots with the positions of the tokens in them (None: empty), and where the next one goes."""
