@@ -119,6 +119,17 @@ class KVCache(ABC):
         """Tokens at the front that no token to come can look back at: its window holds itself and W - 1 others."""
         return 0 if self.window is None else max(0, self.seen - self.window + 1)
 
+    def slots_for(self, needed: int, now: int) -> int:
+        """Slots of a new buffer for `needed` tokens: `room` at once; where that is not known, twice those of `now`.
+
+        Raises KvvizError where there is no room for so many.
+        """
+        if self.room is None:
+            return max(16, 2 * now, needed)
+        if needed > self.room:
+            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
+        return self.room
+
     def check_crop(self, tokens: int) -> None:
         """Raise KvvizError where fewer tokens have passed, or a window has let go of what would be seen again."""
         if tokens > self.seen:

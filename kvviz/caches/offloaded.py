@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from kvviz.caches.base import InTensors, KVCache, Pair, size
-from kvviz.errors import KvvizError
 
 
 class Offloaded(InTensors):
@@ -37,9 +36,7 @@ class Offloaded(InTensors):
         return keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)  # (B, Hkv, T_all, D)
 
     def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
-        if self.room is not None and needed > self.room:
-            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
-        slots = self.room if self.room is not None else max(16, 2 * self.slots, needed)
+        slots = self.slots_for(needed, self.slots)
         old = self.keys, self.values
         pinned = k.device.type == "cuda"  # the device reads such pages by itself
         self.keys, self.values = (

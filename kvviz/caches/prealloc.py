@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from kvviz.caches.base import InTensors, Pair, size
-from kvviz.errors import KvvizError
 
 
 class Prealloc(InTensors):
@@ -34,10 +33,8 @@ class Prealloc(InTensors):
         return self.keys[:, :, :stop], self.values[:, :, :stop]  # (B, Hkv, T_all, D), views
 
     def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
-        """A buffer for `room` tokens at once; where that is not known, twice what is needed."""
-        if self.room is not None and needed > self.room:
-            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
-        slots = self.room if self.room is not None else max(16, 2 * self.slots, needed)
+        """A longer buffer, into which what is kept is copied."""
+        slots = self.slots_for(needed, self.slots)
         old = self.keys, self.values
         self.keys, self.values = (x.new_empty(*x.shape[:2], slots, x.shape[3]) for x in (k, v))
         if self.held:
