@@ -75,8 +75,8 @@ def storages_below(own):
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
-@pytest.mark.parametrize(("pieces", "batch"), itertools.product(PIECES, (1, 3)))
-@pytest.mark.parametrize(("name", "design"), itertools.product(FAMILIES, DESIGNS))
+@pytest.mark.parametrize(("pieces", "batch"), list(itertools.product(PIECES, (1, 3))))
+@pytest.mark.parametrize(("name", "design"), list(itertools.product(FAMILIES, DESIGNS)))
 def test_the_contract(family, expected, name, design, batch, pieces):
     model, spec = family(name)
     row = DESIGNS[design]
