@@ -78,28 +78,22 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     matrices = [(block, count) for block, count in counts if isinstance(block, Matrix)]
     size = DTYPE_BYTES[paces.dtype]
     resident = size * sum(count * block.weights for block, count in matrices) <= paces.cache_bytes
-    kept = [cache_bytes_read(shape, n, forward.batch, paces.dtype, forward.source or None) for n in _spans(forward)]
+    row_pace = (paces.resident if resident else paces.streamed)[0]  # one query reads the cache as one row reads weights
     others = sum(count * block.flops(forward) for block, count in counts if not isinstance(block, Matrix))
     inner = sum(count * _activated(block, shape.hidden, forward) for block, count in matrices)
     layers = len(shape.layers)
+
+    def kept(tokens: int) -> int:
+        return cache_bytes_read(shape, tokens, forward.batch, paces.dtype, forward.source or None)
+
     return {
         "products": sum(count * _product(block, forward, paces, resident) for block, count in matrices),
-        "attention": others * paces.attention if forward.new > 1 else kept[0] / size * _row_pace(paces, resident),
-        "joining": 2 * kept[-1] * paces.joined if forward.held else 0.0,
+        "attention": others * paces.attention if forward.new > 1 else kept(forward.seen) / size * row_pace,
+        "joining": 2 * kept(forward.held) * paces.joined if forward.held else 0.0,
         "activations": inner * paces.activation,
         "elementwise": layers * forward.batch * forward.new * shape.hidden * PASSES * paces.elementwise,
         "starting": operations * paces.start,
     }
-
-
-def _spans(forward: Forward) -> tuple[int, ...]:
-    """Contexts whose cache a step touches: all that it reads, and what was held before it, which it copies."""
-    return (forward.seen, forward.held) if forward.held else (forward.seen,)
-
-
-def _row_pace(paces: Paces, resident: bool) -> float:
-    """Keys and values are read by one query as weights are by one row."""
-    return (paces.resident if resident else paces.streamed)[0]
 
 
 def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
