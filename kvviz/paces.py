@@ -154,13 +154,17 @@ def predict(
 
 def off_by(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
     """Median over the decode steps of |predicted - measured| / measured; None where there is no decode step."""
-    pairs = list(zip(predicted, measured, strict=False))[1:]
-    errors = [abs(said - was) / was for said, was in pairs if was > 0]
-    return median(errors) if errors else None
+    errors = _errors(predicted, measured)
+    return median(map(abs, errors)) if errors else None
 
 
 def bias(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
     """Median over the decode steps of (predicted - measured) / measured: below 0, the steps took longer than said."""
-    pairs = list(zip(predicted, measured, strict=False))[1:]
-    errors = [(said - was) / was for said, was in pairs if was > 0]
+    errors = _errors(predicted, measured)
     return median(errors) if errors else None
+
+
+def _errors(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
+    """(predicted - measured) / measured of each decode step: the first pair is the prefill's."""
+    pairs = list(zip(predicted, measured, strict=False))[1:]
+    return [(said - was) / was for said, was in pairs if was > 0]
