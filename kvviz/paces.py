@@ -62,11 +62,6 @@ class Paces:
         share = max(0.0, (rows - low) / (high - low))
         return elements * (paces[place - 1] + share * (paces[place] - paces[place - 1]))
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Paces":
-        """Read `to_dict`'s values."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

@@ -115,7 +115,8 @@ def test_measured_paces(measured):
     assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
     assert measured.start == 0 and measured.activation > 0, "starts are measured for each model"
     assert measured.streamed[-1] > 3 * measured.streamed[0], "hundreds of rows compute, one reads"
-    assert Paces.from_dict(json.loads(json.dumps(measured.to_dict()))) == measured
+    written = json.loads(json.dumps(measured.to_dict()))
+    assert written == measured.to_dict() and written["streamed"] == list(measured.streamed)
 
 
 def test_the_rates_of_estimates_follow_from_them(measured):
