@@ -119,12 +119,10 @@ def surroundings(attn: str, device: str, dtype: str) -> Environment:
     )
 
 
-def measure_rates(device: str, dtype: str = "float32") -> Rates:
-    """Measure the three rates that estimates stand on, in about half a second."""
-    kind, sync = getattr(torch, dtype), synchroniser(device)
-    weight = torch.randn(2048, 8192, device=device, dtype=kind)
-    row = torch.randn(1, 8192, device=device, dtype=kind)
-    rows = torch.randn(64, 8192, device=device, dtype=kind)
+def measure_rates(device: str) -> Rates:
+    """Measure the three rates that estimates stand on, in float32, in about half a second."""
+    sync = synchroniser(device)
+    weight, row, rows = (torch.randn(n, 8192, device=device) for n in (2048, 1, 64))
     small = torch.zeros(8, device=device)
     with torch.inference_mode():
         one_row = _best(lambda: torch.nn.functional.linear(row, weight), sync)
@@ -133,14 +131,14 @@ def measure_rates(device: str, dtype: str = "float32") -> Rates:
     return Rates(weight.numel() * weight.element_size() / one_row, 2 * weight.numel() * 64 / many_rows, launch)
 
 
-def rates_here(device: str, dtype: str = "float32") -> Rates:
-    """The three rates at this dtype, measured once by each process, before its first work that asks for them."""
-    return _rates(device, dtype, torch.get_num_threads())
+def rates_here(device: str) -> Rates:
+    """The three rates, measured once by each process, before its first work that asks for them."""
+    return _rates(device, torch.get_num_threads())
 
 
 @cache
-def _rates(device: str, dtype: str, threads: int) -> Rates:
-    return measure_rates(device, dtype)
+def _rates(device: str, threads: int) -> Rates:
+    return measure_rates(device)
 
 
 def _best(work: Callable[[], Any], sync: Callable[[], None], budget: float = 0.12) -> float:
