@@ -9,12 +9,13 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kvviz.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, kept_for
+from kvviz.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, keep, kept_for
 from kvviz.cost import Rates
 from kvviz.device import device_memory, device_name, rates_here
 from kvviz.errors import KvvizError
@@ -46,6 +47,20 @@ def machine(device: str) -> Machine:
         python=platform.python_version(),
         platform=platform.platform(),
     )
+
+
+def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: bool = False) -> Ceilings:
+    """The kept ceilings of this environment, else, or to `refresh` them, those measured now and kept.
+
+    They are measured within `turn`, which makes the device the caller's alone. Raises KvvizError where they can't be
+    read, measured or kept.
+    """
+    found = None if refresh else kept_for(machine(device))
+    if found is None:
+        with turn:
+            found = gauge(device)
+        keep(found)
+    return found
 
 
 def known_rates(device: str) -> Rates:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz import journal
-from kvviz.ceilings import Ceilings, keep, kept_for
+from kvviz.ceilings import Ceilings
 from kvviz.devicelock import measuring
 from kvviz.errors import KvvizError
 from kvviz.leaving import told_to_stop
@@ -103,15 +103,9 @@ def ceilings_here(name: str, *, refresh: bool, patient: bool = True) -> Ceilings
     take_cores()
 
     from kvviz.device import pick_device
-    from kvviz.gauging import gauge, machine
+    from kvviz.gauging import known_ceilings
 
-    device = pick_device(name)
-    if not refresh and (found := kept_for(machine(device))):
-        return found
-    with alone("kvviz ceilings", patient):
-        found = gauge(device)
-    keep(found)
-    return found
+    return known_ceilings(pick_device(name), alone("kvviz ceilings", patient), refresh=refresh)
 
 
 def roofline_here(spec: RoofSpec, *, patient: bool = True) -> Record:

@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from kvviz.ceilings import Ceilings, keep, kept_for
+from kvviz.ceilings import Ceilings
 from kvviz.decode import check_context, decode, greedy
 from kvviz.device import environment
 from kvviz.errors import KvvizError
-from kvviz.gauging import gauge, last_level_cache, machine
+from kvviz.gauging import gauge, known_ceilings, last_level_cache
 from kvviz.looks import REACH, RoofSpec
 from kvviz.measure import no_collection, quartiles, synchroniser, timed
 from kvviz.models import Loaded
@@ -90,16 +91,12 @@ def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) 
 
 
 def _ceilings(device: str) -> Ceilings:
-    """Those that are kept for this environment, else measured now and kept."""
+    """Those of this environment, even where they can't be read or kept."""
     try:
-        found = kept_for(machine(device))
-        if found is None:
-            found = gauge(device)
-            keep(found)
+        return known_ceilings(device, nullcontext())  # whoever looks has the device already
     except KvvizError as error:
         log.warning("the ceilings are measured for this look alone: %s", error)
-        found = gauge(device)
-    return found
+        return gauge(device)
 
 
 def fast_memory(device: str) -> int:

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from kvviz import headless, roofing
+from kvviz import gauging, headless, roofing
 from kvviz.cli import app
 from kvviz.errors import KvvizError
 from kvviz.hub import Hub
@@ -149,13 +149,14 @@ def test_a_precision_without_a_ceiling_is_refused(load):
 
 def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(roofing, "kept_for", lambda machine: None)
-    monkeypatch.setattr(roofing, "gauge", lambda device: CEILINGS)
+    monkeypatch.setattr(gauging, "kept_for", lambda machine: None)
+    for module in (gauging, roofing):
+        monkeypatch.setattr(module, "gauge", lambda device: CEILINGS)
 
     def full(found):
         raise KvvizError("the disk is full")
 
-    monkeypatch.setattr(roofing, "keep", full)
+    monkeypatch.setattr(gauging, "keep", full)
     assert roofing._ceilings("cpu") is CEILINGS
 
 
