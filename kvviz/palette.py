@@ -44,3 +44,16 @@ KINDS = {
     "weights": "#8A94A0",
     "activations": "#D8B26E",
 }
+
+# On a dark page each colour above becomes its lighter sister; what has none stays as it is.
+ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
+    "#56B4E9": "#A9D8F5",  # "#0072B2" becomes it
+    "#3FA7C4": "#BFEAF5",
+    "#00916E": "#35C79E",
+    "#009E73": "#5FD9B4",
+    "#2E7D6B": "#57B49C",
+    "#B8860B": "#E0B84A",
+    "#E69F00": "#FFCC66",
+    "#7A6FBE": "#ADA4E6",
+    "#3B4652": "#C3CDD7",
+}

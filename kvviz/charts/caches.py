@@ -11,7 +11,6 @@ from kvviz.memory import human
 from kvviz.raced import NOTHING, mean
 
 Runs = Sequence[Mapping[str, Any]]
-Colours = Mapping[str, str]
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 # What can be drawn over the steps: its title, and a run's bytes at each step, None where nobody counted.
@@ -27,7 +26,7 @@ MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | Non
 }
 
 
-def bytes_figure(runs: Runs, measure: str, colours: Colours = palette.LIGHT) -> go.Figure:
+def bytes_figure(runs: Runs, measure: str) -> go.Figure:
     """Bytes of each run at each step: a line for each that keeps a cache."""
     title, read = MEASURES[measure]
     lines = [(run, read(run)) for run in runs if run["quality"] is not None and read(run) is not None]
@@ -40,7 +39,7 @@ def bytes_figure(runs: Runs, measure: str, colours: Colours = palette.LIGHT) -> 
                 y=[value / size for value in values],
                 name=run["title"],
                 mode="lines",
-                line={"color": colours[run["mode"]], "width": 2.5, "dash": palette.DASH[run["mode"]]},
+                line={"color": palette.LIGHT[run["mode"]], "width": 2.5, "dash": palette.DASH[run["mode"]]},
                 customdata=[human(value) for value in values],
                 hovertemplate="%{customdata}",
             )
@@ -63,7 +62,7 @@ def _laid(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
     )
 
 
-def kl_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
+def kl_figure(runs: Runs) -> go.Figure:
     """KL(reference || design) after each token of the text, logarithmic: a line begins where something is lost."""
     figure = go.Figure()
     for run in _lossy(runs):
@@ -74,7 +73,7 @@ def kl_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
                 y=[value if value >= NOTHING else None for value in values],
                 name=run["title"],
                 mode="lines+markers",
-                line={"color": colours[run["mode"]], "width": 1.5, "dash": palette.DASH[run["mode"]]},
+                line={"color": palette.LIGHT[run["mode"]], "width": 1.5, "dash": palette.DASH[run["mode"]]},
                 marker={"symbol": palette.MARKER[run["mode"]], "size": 5},
                 hovertemplate=f"{run['title']}, token %{{x}}: %{{y:.2g}} nats<extra></extra>",
             )
@@ -90,7 +89,7 @@ def _lossy(runs: Runs) -> list[Mapping[str, Any]]:
     return [run for run in runs if run["quality"] and max(run["quality"]["kl"]) >= NOTHING]
 
 
-def quality_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
+def quality_figure(runs: Runs) -> go.Figure:
     """Mean KL against the bytes held at the end of the text: a point a design, those at one place under one label.
 
     On the logarithmic axis the exact ones stand on a line of their own, called 0.
@@ -108,7 +107,7 @@ def quality_figure(runs: Runs, colours: Colours = palette.LIGHT) -> go.Figure:
     figure = go.Figure()
     widest = max(x for x, _ in places)
     for (x, y), members in places.items():
-        figure.add_trace(_point(x, y, members, colours, right=x < widest / 2))
+        figure.add_trace(_point(x, y, members, right=x < widest / 2))
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
     _laid(figure, f"held at the end of the text, {unit}", "mean KL, nats", 420).update_layout(showlegend=False)
     figure.update_xaxes(range=[0, 1.08 * widest])
@@ -132,7 +131,7 @@ def _label(members: Runs) -> str:
     return f"{exact} exact designs and the reference" if exact == len(members) - 1 else f"{len(members)} designs"
 
 
-def _point(x: float, y: float, members: Runs, colours: Colours, *, right: bool) -> go.Scatter:
+def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
     first = members[0]
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {mean(run['quality']['kl']):.2g}, "
@@ -143,7 +142,7 @@ def _point(x: float, y: float, members: Runs, colours: Colours, *, right: bool) 
         x=[x],
         y=[y],
         mode="markers+text",
-        marker={"symbol": palette.MARKER[first["mode"]], "size": 14, "color": colours[first["mode"]]},
+        marker={"symbol": palette.MARKER[first["mode"]], "size": 14, "color": palette.LIGHT[first["mode"]]},
         text=[_label(members)],
         textposition="middle right" if right else "top left",
         hovertemplate=f"{told}<extra></extra>",

@@ -9,13 +9,11 @@ from kvviz import palette
 from kvviz.modes import MODES
 
 
-def latency_figure(
-    document: Mapping[str, Any], *, log: bool = False, colours: Mapping[str, str] = palette.LIGHT
-) -> go.Figure:
+def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figure:
     """Milliseconds per new token of every run of a comparison document: medians, and their quartile bands."""
     figure = go.Figure()
     for run in document["runs"]:
-        _add_run(figure, run, colours)
+        _add_run(figure, run)
     figure.update_layout(
         template="plotly_white",
         font_size=15,
@@ -28,9 +26,9 @@ def latency_figure(
     return figure
 
 
-def _add_run(figure: go.Figure, run: Mapping[str, Any], colours: Mapping[str, str]) -> None:
+def _add_run(figure: go.Figure, run: Mapping[str, Any]) -> None:
     name = run["mode"]
-    colour = colours.get(name, "#555555")
+    colour = palette.LIGHT.get(name, "#555555")
     x = list(range(1, len(run["step_s"]) + 1))
     low, high = _ms(run["step_s_q1"]), _ms(run["step_s_q3"])
     band = go.Scatter(x=x + x[::-1], y=high + low[::-1], fill="toself", fillcolor=colour, opacity=0.18, mode="none")

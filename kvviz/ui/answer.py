@@ -22,6 +22,7 @@ from kvviz.probing import probe_apart
 from kvviz.spec import ModelSpec
 from kvviz.turns import aside
 from kvviz.ui.plain import plain
+from kvviz.ui.plots import plot
 from kvviz.views import VIEWS
 from kvviz.whatif import Idea, as_gqa, ideas
 
@@ -128,7 +129,7 @@ def curves(found: Sequence[Answer], asked: Asked) -> None:
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
-    st.plotly_chart(context_figure(lines, asked.tokens, log=log), config=_CHART, key="m_curves")
+    plot(context_figure(lines, asked.tokens, log=log), config=_CHART, key="m_curves")
     st.caption(
         "Full attention climbs in a straight line; layers with a window climb until it is full and then stay flat; "
         "a recurrent state is the same at any length. The dotted line is the context chosen above."
@@ -155,7 +156,7 @@ def layers(main: Answer) -> None:
     """Bytes by layer."""
     if main.memory is None:
         return
-    st.plotly_chart(layer_figure(main.memory), config=_CHART, key="m_layers")
+    plot(layer_figure(main.memory), config=_CHART, key="m_layers")
     rows = [_layer_row(row) for row in main.memory.layers]
     st.dataframe(rows, hide_index=True, width="stretch", height=260, column_config=COUNTS)
 
@@ -195,14 +196,14 @@ def on_a_gpu(main: Answer, asked: Asked) -> None:
         "prefill activations (estimate)": estimate.nbytes,
     }
     row = rows[gpu]
-    st.plotly_chart(fit_figure(parts, row.memory_bytes, row.title), config=_CHART, key="m_fit")
+    plot(fit_figure(parts, row.memory_bytes, row.title), config=_CHART, key="m_fit")
     st.caption(f"{row.title}: {human(row.memory_bytes)}. {row.memory_note} Source: {row.source}")
     _show_estimate(main, estimate)
     case = _case(asked)
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
     st.dataframe([_fit_row(found) for found in every], hide_index=True, width="stretch", key="m_fits")
     counts = {n: memory_of(main.spec, asked, batch=n).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
-    st.plotly_chart(batch_figure(counts, weights), config=_CHART, key="m_batch_chart")
+    plot(batch_figure(counts, weights), config=_CHART, key="m_batch_chart")
     st.caption("The weights are there once; every sequence brings a cache of its own.")
 
 

@@ -17,6 +17,7 @@ from kvviz.ui import filled
 from kvviz.ui.links import one_of, take_over, write
 from kvviz.ui.looking import PROMPT, buildable, choose_model, weights_note
 from kvviz.ui.plain import plain
+from kvviz.ui.plots import plot
 
 NEW_TOKENS = 16
 
@@ -102,7 +103,7 @@ def _harm(pitfall: Pitfall, found: dict[str, Any]) -> None:
         "memory": lambda: kept_alive(right["alive"], wrong["alive"]),
         "work": lambda: work_done(right["multiply_adds"], wrong["multiply_adds"]),
     }
-    st.plotly_chart(charts[pitfall.shows](), config={"displaylogo": False}, key="b_chart")
+    plot(charts[pitfall.shows](), config={"displaylogo": False}, key="b_chart")
     if pitfall.shows == "logits":
         st.caption(
             "To be comparable at every position, the loop with the mistake is fed the true tokens here; the text above "
@@ -163,7 +164,7 @@ def _crash(crash: dict[str, Any], forwards: int) -> None:
 def _stopwatches(found: dict[str, Any]) -> None:
     st.markdown(found["verdict"])
     if found["wrong"]:
-        st.plotly_chart(timed(found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+        plot(timed(found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
 
 
 def _forwards(found: dict[str, Any]) -> None:

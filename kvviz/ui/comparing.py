@@ -13,6 +13,7 @@ from kvviz.memory import human
 from kvviz.runs import Run, Stored
 from kvviz.ui import links
 from kvviz.ui.plain import plain
+from kvviz.ui.plots import plot
 from kvviz.ui.session import may_change
 from kvviz.versus import Row, differences, names, rows
 
@@ -121,7 +122,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     if apart and len(runs) > 1:
         _side_by_side(runs, curves, by or "step", log, form)
     else:
-        st.plotly_chart(overlay(curves, by=by or "step", log=log, baseline=base), config=picture(form), key="c_overlay")
+        plot(overlay(curves, by=by or "step", log=log, baseline=base), config=picture(form), key="c_overlay")
         thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
         words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
         st.caption(words + thin)
@@ -167,7 +168,7 @@ def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bo
             figure = overlay([curve], by=by, log=log)
             if not log:
                 figure.update_yaxes(range=[0, top * 1.05], row=1, col=1)
-            st.plotly_chart(figure, config=picture(form), key=f"c_side_{letter}")
+            plot(figure, config=picture(form), key=f"c_side_{letter}")
             text = run.figures.get("text")
             st.text(text if isinstance(text, str) else "\n".join(text or []))
 

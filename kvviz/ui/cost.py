@@ -11,6 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.memory import DTYPE_BYTES, human, kv_memory
 from kvviz.shorthand import MOST, PRESETS, Case, from_params, full, partings, run_flops, shape_of, to_params
 from kvviz.ui import filled, links
+from kvviz.ui.plots import plot
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
@@ -184,9 +185,7 @@ def areas(case: Case) -> None:
             "linear": [x * case.prompt * case.width**2 for x in xs],
             "square": [x**2 * case.width**2 / 2 for x in xs],
         }
-        st.plotly_chart(
-            area_figure(xs, parts, x_title="new tokens T", unit=" operations"), config=_CHART, key="c_areas"
-        )
+        plot(area_figure(xs, parts, x_title="new tokens T", unit=" operations"), config=_CHART, key="c_areas")
         st.caption(
             f"Look which area is the wider at the right edge: linear over quadratic is 2 L / T = "
             f"**{case.linear_over_square:,.4g}**, whatever d is."
@@ -236,7 +235,7 @@ def whole_count(case: Case) -> None:
         with column:
             st.markdown(f"**{title}**, one step")
             drawn = area_figure(xs, parts, x_title="context, tokens", unit="FLOP", mark=mark)
-            st.plotly_chart(drawn, config=_CHART, key=f"c_full_{key}")
+            plot(drawn, config=_CHART, key=f"c_full_{key}")
     without, within = run_flops(case)
     st.markdown(
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "

@@ -5,7 +5,6 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz import palette
 from kvviz.caches.designs import DESIGNS
 from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
 from kvviz.charts.curves import latency_figure
@@ -14,6 +13,7 @@ from kvviz.memory import human
 from kvviz.raced import NOTHING, rows, sentences
 from kvviz.ui import filled
 from kvviz.ui.plain import plain
+from kvviz.ui.plots import plot
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 Found = Mapping[str, Any]
@@ -21,12 +21,11 @@ Found = Mapping[str, Any]
 
 def draw(found: Found) -> None:
     """All of it."""
-    colours = palette.DARK if st.context.theme.type == "dark" else palette.LIGHT
     table(found)
     st.fragment(lambda: pictures(found))()
-    st.fragment(lambda: over_steps(found, colours))()
-    latency(found, colours)
-    quality(found, colours)
+    st.fragment(lambda: over_steps(found))()
+    latency(found)
+    quality(found)
     where(found)
 
 
@@ -104,7 +103,7 @@ def _sequences(found: Found) -> str:
     )
 
 
-def over_steps(found: Found, colours: Mapping[str, str]) -> None:
+def over_steps(found: Found) -> None:
     """Bytes of every design over the steps: what is chosen of them."""
     st.subheader("Bytes over the steps", anchor=False)
     if st.session_state.get("k_measure_bytes") is None:
@@ -114,7 +113,7 @@ def over_steps(found: Found, colours: Mapping[str, str]) -> None:
         key="k_measure_bytes", width="content",
         label_visibility="collapsed",
     )  # fmt: skip
-    st.plotly_chart(bytes_figure(found["runs"], measure or "allocated", colours), config=_CHART, key="k_bytes")
+    plot(bytes_figure(found["runs"], measure or "allocated"), config=_CHART, key="k_bytes")
     st.caption(_LOOK_AT[measure or "allocated"])
 
 
@@ -127,22 +126,22 @@ _LOOK_AT = {
 }
 
 
-def latency(found: Found, colours: Mapping[str, str]) -> None:
+def latency(found: Found) -> None:
     """The time of every step."""
     st.subheader("Time of each step", anchor=False)
-    st.plotly_chart(latency_figure(found, colours=colours), config=_CHART, key="k_latency")
+    plot(latency_figure(found), config=_CHART, key="k_latency")
     st.caption(
         f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
         "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
     )
 
 
-def quality(found: Found, colours: Mapping[str, str]) -> None:
+def quality(found: Found) -> None:
     """What lossy designs lose: against their memory, and from token to token."""
     st.subheader("Quality against memory", anchor=False)
     left, right = st.columns(2, gap="large")
-    left.plotly_chart(quality_figure(found["runs"], colours), config=_CHART, key="k_quality")
-    right.plotly_chart(kl_figure(found["runs"], colours), config=_CHART, key="k_kl")
+    plot(quality_figure(found["runs"]), left, config=_CHART, key="k_quality")
+    plot(kl_figure(found["runs"]), right, config=_CHART, key="k_kl")
     st.markdown(
         "Every design reads **the same text** token by token and says how likely each next token is. KL is how far "
         "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the "

@@ -7,6 +7,7 @@ from kvviz.charts.heads import heads_figure
 from kvviz.layers import LayerSpec
 from kvviz.spec import ModelSpec
 from kvviz.ui import filled
+from kvviz.ui.plots import plot
 
 DRAWN = {"full", "sliding", "chunked", "latent", "indexed", "hybrid"}
 EXAMPLES = {
@@ -34,7 +35,7 @@ def shared_heads() -> None:
     if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
         st.info(f"{titles[name]} has no attention layer whose heads could be drawn so.")
         return
-    st.plotly_chart(heads_figure(layer, heads), config={"displayModeBar": False}, key="h_chart")
+    plot(heads_figure(layer, heads), config={"displayModeBar": False}, key="h_chart")
     st.markdown(_words(layer, heads))
 
 

@@ -21,6 +21,7 @@ from kvviz.turns import turn
 from kvviz.ui import links
 from kvviz.ui.comparing import picture
 from kvviz.ui.plain import plain
+from kvviz.ui.plots import plot
 from kvviz.ui.session import owner
 from kvviz.works import Work
 
@@ -264,13 +265,13 @@ def _charts(found: Sequence[dict[str, Any]]) -> None:
     form = four.segmented_control(
         "Pictures", ["PNG", "SVG"], default="PNG", key="s_form", help="What the camera saves."
     )
-    st.plotly_chart(against(found, measure, axis, log=log), config=picture(form), key="s_chart")
+    plot(against(found, measure, axis, log=log), config=picture(form), key="s_chart")
     if len(axes) > 1:
         mode = (
             st.segmented_control("Heat map of", list(dict.fromkeys(row["mode"] for row in found)), key="s_heat")
             or "cached"
         )
-        st.plotly_chart(heat(found, measure, mode, axes[0], axes[1]), config=picture(form), key="s_heat_chart")
+        plot(heat(found, measure, mode, axes[0], axes[1]), config=picture(form), key="s_heat_chart")
 
 
 def _kept() -> None:

@@ -1,0 +1,22 @@
+"""A figure made for a light page, in the colours of a dark one."""
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from kvviz import palette
+
+_DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # long, and no colour among them
+
+
+def on_dark(figure: go.Figure) -> go.Figure:
+    """The same figure in lighter colours; the given one stays as it is."""
+    return go.Figure(_lighter(figure.to_dict()))
+
+
+def _lighter(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: inner if name in _DATA else _lighter(inner) for name, inner in part.items()}
+    if isinstance(part, list | tuple):
+        return [_lighter(inner) for inner in part]
+    return palette.ON_DARK.get(part.upper(), part) if isinstance(part, str) and part.startswith("#") else part
