@@ -1,4 +1,7 @@
-"""The same answers headless. `--json` prints one JSON document on standard output and nothing else there."""
+"""The command line: the same answers headless.
+
+`--json` prints one JSON document on standard output and nothing else there.
+"""
 
 import json
 import os

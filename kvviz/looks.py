@@ -1,6 +1,6 @@
-"""A look inside: one attention layer, a mistake really made, the first steps, a model's points on the roofline, or
+"""What a viewer asks to see inside, as a value: a layer, a mistake, first steps, the roofline, cache designs raced.
 
-the same prompt through cache designs. Standard library only.
+Standard library only.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What runs are made of: the small frozen values that pass between the rooms.
+"""What runs are made of: the small frozen values that pass between the rooms, and the checks that such values share.
 
 Standard library only; tensors appear here as `Any` and never travel further than the measuring process.
 """

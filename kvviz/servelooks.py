@@ -1,4 +1,4 @@
-"""What a viewer asks to see of many requests: one memory, a prompt that they share, a conversation.
+"""What a viewer asks to see of many requests, as a value: one memory, a prompt that they share, a conversation.
 
 Standard library only.
 """
