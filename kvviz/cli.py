@@ -1,9 +1,13 @@
-"""The same answers headless. `--json` prints one JSON document on standard output and nothing else there."""
+"""The command line: the same answers headless.
+
+`--json` prints one JSON document on standard output and nothing else there.
+"""
 
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -93,12 +97,15 @@ def models_command(as_json: AsJson = False) -> None:
         for row in catalog_models().values()
     ]
     rows += [_pulled_row(name) for name in beside_catalog()]
-    if as_json:
-        _print_json({"models": rows})
-        return
-    for row in rows:
+    _answer({"models": rows}, _models_text, as_json)
+
+
+def _models_text(document: dict[str, Any]) -> str:
+    lines = []
+    for row in document["models"]:
         size = f"{row['layers'] or '?':>4} layers {row['params'] or 0:>16,} parameters"
-        typer.echo(f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}")
+        lines.append(f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}")
+    return "\n".join(lines)
 
 
 def _pulled_row(name: str) -> dict[str, Any]:
@@ -146,7 +153,7 @@ def calc(
             source_tokens=source_tokens,
             weights_bytes=_weights_bytes(source, weights_dtype, dtype, tensor_parallel),
         )
-    _show_memory(memory, as_json)
+    _answer(memory, _memory_text, as_json)
 
 
 def _with_config(model: str) -> Source:
@@ -193,20 +200,16 @@ def probe(
         memory = ask(
             source.config, tokens=tokens, batch=batch, dtype=dtype, name=source.model, source_tokens=source_tokens
         )
-    _show_memory(memory, as_json)
+    _answer(memory, _memory_text, as_json)
 
 
-def _show_memory(memory: Memory, as_json: bool) -> None:
-    if as_json:
-        _print_json(memory.to_dict())
-        return
+def _memory_text(memory: Memory) -> str:
     each = f", each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     sequences = f" x {memory.batch}" + (f" x {memory.beams} beams" if memory.beams > 1 else "")
-    typer.echo(f"{memory.model}, {memory.tokens:,} tokens{sequences}, {memory.dtype}, {memory.view}{each}: ", nl=False)
-    typer.echo(
-        f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more", nl=False
-    )
-    typer.echo(f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else "")
+    what = f"{memory.model}, {memory.tokens:,} tokens{sequences}, {memory.dtype}, {memory.view}{each}"
+    size = f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B a token more"
+    reserved = f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else ""
+    return f"{what}: {size}{reserved}"
 
 
 @app.command()
@@ -223,10 +226,7 @@ def cost(
         source = _with_config(_model_argument(model, stack))
         shape = read_shape(source.config or {}, name=source.model, source=source.origin)
         found = cost_document(shape, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
-    if as_json:
-        _print_json(found)
-    else:
-        typer.echo(cost_text(found))
+    _answer(found, cost_text, as_json)
 
 
 @app.command()
@@ -308,10 +308,7 @@ def import_command(
 
     data = sys.stdin.buffer.read() if file == "-" else _bytes_of(file)
     comparison_id = export.take_in(_store(), data, title=Path(file).stem if file != "-" else "")
-    if as_json:
-        _print_json({"id": comparison_id})
-    else:
-        typer.echo(comparison_id)
+    _answer({"id": comparison_id}, lambda found: found["id"], as_json)
 
 
 def _store() -> Any:
@@ -512,10 +509,7 @@ def sweep(
         done = open_journal(resume)
         patient = not no_wait
         document = carry_out(asked_for(preset, given, done, patient), done, resume, patient)
-    if as_json:
-        _print_json(document)
-    else:
-        typer.echo(sweep_text(document))
+    _answer(document, sweep_text, as_json)
 
 
 @app.command()
@@ -527,10 +521,7 @@ def ceilings(
 ) -> None:
     """How fast this device reads, multiplies and starts an operation: measured once, then kept."""
     found = ceilings_here(device, refresh=refresh, patient=not no_wait)
-    if as_json:
-        _print_json(found.to_dict())
-    else:
-        typer.echo(ceilings_text(found))
+    _answer(found, ceilings_text, as_json)
 
 
 @app.command()
@@ -548,10 +539,7 @@ def roofline(
     with ExitStack() as stack:
         spec = RoofSpec(_model_argument(model, stack), weights, tokens, batch, dtype, device)
         found = roofline_here(spec, patient=not no_wait)
-    if as_json:
-        _print_json(found)
-    else:
-        typer.echo(roofline_text(found))
+    _answer(found, roofline_text, as_json)
 
 
 @app.command()
@@ -576,10 +564,7 @@ def serving(
         looks["sharing"] = SharingSpec(model, system, ASKS[:share], weights)
         looks["conversation"] = TalkSpec(model, FIRST, SECOND, EDITED, weights)
     found = serving_here(looks, patient=not no_wait)
-    if as_json:
-        _print_json(found)
-    else:
-        typer.echo(serving_text(found))
+    _answer(found, serving_text, as_json)
 
 
 @app.command()
@@ -602,10 +587,7 @@ def caches(
             _model_argument(model, stack), _names(designs), weights, prompt, new_tokens, batch, repeats, dtype, device
         )
         found = caches_here(spec, patient=not no_wait)
-    if as_json:
-        _print_json(found)
-    else:
-        typer.echo(caches_text(found))
+    _answer(found, caches_text, as_json)
 
 
 app.command("pull")(classroom.pull)
@@ -621,6 +603,14 @@ def _counts(option: str, text: str | None) -> tuple[int, ...] | None:
         return None if text is None else tuple(int(count) for count in text.split(","))
     except ValueError as error:
         raise KvvizError(f"{option} is {text[:80]!r}; it is whole numbers, separated by commas") from error
+
+
+def _answer(found: Any, text: Callable[[Any], str], as_json: bool) -> None:
+    """Print what was found: its document (`found`, or what its `to_dict` gives) as JSON, else its text."""
+    if as_json:
+        _print_json(found if isinstance(found, dict) else found.to_dict())
+    else:
+        typer.echo(text(found))
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -3,12 +3,11 @@
 Standard library until something is measured.
 """
 
-import functools
 import os
 import secrets
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -116,19 +115,14 @@ def roofline_here(spec: RoofSpec, *, patient: bool = True) -> Record:
     settle()
 
     from kvviz.engine import Engine
-    from kvviz.proof import Stopped
     from kvviz.roofing import roofline
     from kvviz.roofline import millis
 
-    with alone("kvviz roofline", patient), told_to_stop() as told:
-        try:
-            for record in roofline(spec, Engine().get(spec.work()), should_stop=lambda: bool(told)):
-                if record["t"] == "point":
-                    where = f"{record['phase']} at {record['tokens']:,} tokens x {record['batch']}"
-                    say = f"kvviz: {record['done']} of {record['of']}, {where}: {millis(record['s'])}"
-                    print(say, file=sys.stderr, flush=True)
-        except Stopped:
-            raise Halted(told[0], "the roofline was stopped; nothing of it is kept") from None
+    with stoppable("kvviz roofline", "the roofline was stopped; nothing of it is kept", patient) as should_stop:
+        for record in roofline(spec, Engine().get(spec.work()), should_stop=should_stop):
+            if record["t"] == "point":
+                where = f"{record['phase']} at {record['tokens']:,} tokens x {record['batch']}"
+                _say(f"{record['done']} of {record['of']}, {where}: {millis(record['s'])}")
     return record["document"]
 
 
@@ -137,21 +131,15 @@ def serving_here(looks: Mapping[str, ServeLook], *, patient: bool = True) -> Rec
     settle()
 
     from kvviz.engine import Engine
-    from kvviz.proof import Stopped
     from kvviz.servings import carried_out
 
     engine, found = Engine(), {}
-    with alone("kvviz serving", patient), told_to_stop() as told:
-        try:
-            for name, spec in looks.items():
-                for record in carried_out(spec, engine.get, should_stop=lambda: bool(told)):
-                    if record["t"] == "way":
-                        print(
-                            f"kvviz: {record['done']} of {record['of']}, {record['title']}", file=sys.stderr, flush=True
-                        )
-                found[name] = record["document"]
-        except Stopped:
-            raise Halted(told[0], "serving was stopped; nothing of it is kept") from None
+    with stoppable("kvviz serving", "serving was stopped; nothing of it is kept", patient) as should_stop:
+        for name, spec in looks.items():
+            for record in carried_out(spec, engine.get, should_stop=should_stop):
+                if record["t"] == "way":
+                    _say(f"{record['done']} of {record['of']}, {record['title']}")
+            found[name] = record["document"]
     return found
 
 
@@ -163,18 +151,14 @@ def caches_here(spec: CachesSpec, *, patient: bool = True) -> Record:
     settle()
 
     from kvviz.engine import Engine
-    from kvviz.proof import Stopped
     from kvviz.racing import race
 
     part = ""
-    with alone("kvviz caches", patient), told_to_stop() as told:
-        try:
-            for record in race(spec, Engine().get(spec.work()), should_stop=lambda: bool(told)):
-                if record["t"] == "part" and record["part"] != part:
-                    part = record["part"]
-                    print(f"kvviz: now {record['words']}", file=sys.stderr, flush=True)
-        except Stopped:
-            raise Halted(told[0], "the caches were stopped; nothing of them is kept") from None
+    with stoppable("kvviz caches", "the caches were stopped; nothing of them is kept", patient) as should_stop:
+        for record in race(spec, Engine().get(spec.work()), should_stop=should_stop):
+            if record["t"] == "part" and record["part"] != part:
+                part = record["part"]
+                _say(f"now {record['words']}")
     return record["document"]
 
 
@@ -183,8 +167,26 @@ def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:
 
     Raises KvvizError in place of waiting where `patient` is False.
     """
-    say = functools.partial(print, "kvviz: waiting:", file=sys.stderr, flush=True)
-    return measuring(what, patient=patient, tell=say)
+    return measuring(what, patient=patient, tell=lambda words: _say(f"waiting: {words}"))
+
+
+@contextmanager
+def stoppable(what: str, sentence: str, patient: bool = True) -> Iterator[Callable[[], bool]]:
+    """Have the device as `alone` does; gives whether a signal has come, which whoever measures asks between two steps.
+
+    Where that ends the measurement: Halted, with a `sentence` on what is kept.
+    """
+    from kvviz.proof import Stopped
+
+    with alone(what, patient), told_to_stop() as told:
+        try:
+            yield lambda: bool(told)
+        except Stopped:
+            raise Halted(told[0], sentence) from None
+
+
+def _say(words: str) -> None:
+    print(f"kvviz: {words}", file=sys.stderr, flush=True)
 
 
 def carry_out(spec: SweepSpec, done: list[Record], path: Path | None, patient: bool = True) -> Record:
@@ -196,19 +198,14 @@ def carry_out(spec: SweepSpec, done: list[Record], path: Path | None, patient: b
     settle()
 
     from kvviz.engine import Engine
-    from kvviz.proof import Stopped
     from kvviz.sweeping import perform_sweep
 
-    bar = _Bar()
-    with alone("kvviz sweep", patient), told_to_stop() as told:
-        work = perform_sweep(spec, Engine(), sweep_id=secrets.token_hex(6), done=done, should_stop=lambda: bool(told))
-        try:
-            for record in work:
-                if path is not None:
-                    journal.write(path, record)
-                bar.show(record)
-        except Stopped:
-            raise Halted(told[0], _how_to_resume(path)) from None
+    bar, sweep_id = _Bar(), secrets.token_hex(6)
+    with stoppable("kvviz sweep", _how_to_resume(path), patient) as should_stop:
+        for record in perform_sweep(spec, Engine(), sweep_id=sweep_id, done=done, should_stop=should_stop):
+            if path is not None:
+                journal.write(path, record)
+            bar.show(record)
     document = record["document"]
     if not document["rows"]:
         raise KvvizError(document["failed"][0]["message"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.records import LIMITS
+from kvviz.records import LIMITS, is_whole
 from kvviz.sweeps import SweepSpec, cells, same_work
 
 KINDS = ("sweep_started", "cell_proof", "cell_pass", "cell_failed")  # what is worth keeping
@@ -148,7 +148,7 @@ def _where(record: Mapping[str, Any], spec: SweepSpec) -> str:
 
 
 def _whole(value: Any, most: int = 2**53) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+    return is_whole(value, 0, most)
 
 
 def _duration(value: Any) -> bool:

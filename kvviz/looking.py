@@ -1,4 +1,4 @@
-"""A look carried out: one layer dissected, a mistake made beside the right loop, the first steps. Yields records."""
+"""Carrying out a look inside: a layer dissected, a mistake made beside the right loop, first steps. Yields records."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

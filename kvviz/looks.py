@@ -1,17 +1,17 @@
-"""A look inside: one attention layer, a mistake really made, the first steps, a model's points on the roofline, or
+"""What a viewer asks to see inside, as a value: a layer, a mistake, first steps, the roofline, cache designs raced.
 
-the same prompt through cache designs. Standard library only.
+Standard library only.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from kvviz.caches.designs import DESIGNS
 from kvviz.errors import KvvizError
-from kvviz.records import WEIGHTS, ComparisonSpec
+from kvviz.records import WEIGHTS, ComparisonSpec, check_fields, check_whole, is_whole
 from kvviz.scratch.pitfalls import pitfall_named
-from kvviz.servelooks import SERVE_KINDS, ServeLook, serve_look_of
+from kvviz.servelooks import ArrivalsSpec, ServeLook, SharingSpec, TalkSpec, Written
 from kvviz.text import STORY
 
 KINDS = ("anatomy", "mistake", "first-steps")
@@ -29,7 +29,7 @@ MOST_RACED = 192  # new tokens
 
 
 @dataclass(frozen=True)
-class LookSpec:
+class LookSpec(Written):
     """One attention layer of a decode (`anatomy`: `layer`, `head`), or a decode with a mistake in it (`mistake`).
 
     Or the decoder of attention alone that comes before a whole one (`first-steps`), which has no model and no prompt.
@@ -51,7 +51,7 @@ class LookSpec:
             raise KvvizError(f"weights is {self.weights!r}; it is one of {', '.join(WEIGHTS)}")
         for name, least, most in (("new_tokens", 2, MOST_NEW), ("layer", 0, 9_999), ("head", 0, 9_999)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            if not is_whole(value, least, most):
                 words = name.replace("_", " ")
                 raise KvvizError(f"{words} is {value!r}; it is a whole number from {least} to {most}")
         if (self.kind == "mistake") != bool(self.mistake):
@@ -72,20 +72,15 @@ class LookSpec:
             model=self.model, weights=self.weights, prompt=self.prompt, new_tokens=self.new_tokens, modes=self.modes
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict` reads them back."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "LookSpec":
         """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
-        if unknown := set(data) - {f.name for f in fields(cls)}:
-            raise KvvizError(f"a look has no field {', '.join(sorted(unknown))}")
+        check_fields(cls, data, "a look")
         return cls(**data)
 
 
 @dataclass(frozen=True)
-class RoofSpec:
+class RoofSpec(Written):
     """Prefills and decode steps of one model, timed from SHORTEST to `tokens` tokens and up to `batch` sequences."""
 
     model: str
@@ -99,8 +94,7 @@ class RoofSpec:
     def __post_init__(self) -> None:
         if self.kind != ROOF:
             raise KvvizError(f"a look of this form is {ROOF!r}, not {self.kind!r}")
-        whole = isinstance(self.tokens, int) and not isinstance(self.tokens, bool)
-        if not whole or self.tokens < 2 * SHORT:
+        if not is_whole(self.tokens, 2 * SHORT):
             raise KvvizError(f"tokens is {self.tokens!r}; it is a whole number of at least {2 * SHORT}")
         self.work()  # checks the rest
 
@@ -132,10 +126,6 @@ class RoofSpec:
             modes=self.modes,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `look_of` reads them back."""
-        return asdict(self)
-
 
 def _doubling(first: int, last: int) -> tuple[int, ...]:
     found = []
@@ -146,7 +136,7 @@ def _doubling(first: int, last: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class CachesSpec:
+class CachesSpec(Written):
     """The same prompt through cache `designs`, measured beside REFERENCES.
 
     The `batch` sequences share the prompt, and each goes on in its own way from the first token after it.
@@ -171,9 +161,7 @@ class CachesSpec:
         for name in self.designs:
             if name not in RACEABLE:
                 raise KvvizError(f"no cache design {name!r} to be compared; there are {', '.join(RACEABLE)}")
-        whole = isinstance(self.new_tokens, int) and not isinstance(self.new_tokens, bool)
-        if not whole or not 2 <= self.new_tokens <= MOST_RACED:
-            raise KvvizError(f"new tokens is {self.new_tokens!r}; it is a whole number from 2 to {MOST_RACED}")
+        check_whole("new_tokens", self.new_tokens, 2, MOST_RACED)
         self.work()  # checks the rest
 
     @property
@@ -197,20 +185,23 @@ class CachesSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `look_of` reads them back."""
-        return {**asdict(self), "designs": list(self.designs)}
+        return {**super().to_dict(), "designs": list(self.designs)}
 
 
 Look = LookSpec | RoofSpec | CachesSpec | ServeLook
 
+# The form of each kind and what a refusal calls it; all other kinds are LookSpec's.
+_FORMS: Mapping[str, tuple[type[Look], str]] = {
+    ROOF: (RoofSpec, "a look at the roofline"),
+    CACHES: (CachesSpec, "a look at cache designs"),
+    **{form.kind: (form, f"a look of the kind {form.kind}") for form in (ArrivalsSpec, SharingSpec, TalkSpec)},
+}
+
 
 def look_of(data: Mapping[str, Any]) -> Look:
     """Whichever look `to_dict` has written. Raises KvvizError as `LookSpec.from_dict` does."""
-    if data.get("kind") in SERVE_KINDS:
-        return serve_look_of(data)
-    kinds = {ROOF: (RoofSpec, "the roofline"), CACHES: (CachesSpec, "cache designs")}
-    if data.get("kind") not in kinds:
+    if data.get("kind") not in _FORMS:
         return LookSpec.from_dict(data)
-    form, words = kinds[data["kind"]]
-    if unknown := set(data) - {f.name for f in fields(form)}:
-        raise KvvizError(f"a look at {words} has no field {', '.join(sorted(unknown))}")
+    form, words = _FORMS[data["kind"]]
+    check_fields(form, data, words)
     return form(**{name: tuple(value) if name == "designs" else value for name, value in data.items()})

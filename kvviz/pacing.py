@@ -1,4 +1,4 @@
-"""Paces measured on the spot, in about a second, with tensors of its own: no step of a model is timed.
+"""Measuring what `paces.py` predicts from, in about a second, with tensors of its own: no step of a model is timed.
 
 The device has to be the caller's alone (`kvviz.devicelock`). Each pace is the median of a few calls, as a model's
 steps will be.

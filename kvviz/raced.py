@@ -1,4 +1,4 @@
-"""What a race of cache designs comes to: its rows and what they say. Standard library only."""
+"""What a measured race of cache designs comes to: the rows of its table, and what they say. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

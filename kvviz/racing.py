@@ -1,4 +1,4 @@
-"""The same prompt through cache designs: the proof, the books of their memory, the clock, and what lossy ones lose.
+"""Carrying out a race of cache designs on one prompt: the proof, the books of memory, the clock, what lossy ones lose.
 
 A generator of records; the last one holds all of it as a document.
 """

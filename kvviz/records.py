@@ -1,4 +1,4 @@
-"""What runs are made of: the small frozen values that pass between the rooms.
+"""What runs are made of: the small frozen values that pass between the rooms, and the checks that such values share.
 
 Standard library only; tensors appear here as `Any` and never travel further than the measuring process.
 """
@@ -23,18 +23,25 @@ ATTENTION = ("sdpa", "eager")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    """Whether it is a whole number within these bounds."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Raises KvvizError where it is no whole number within these bounds."""
+    if not is_whole(value, least, most):
+        raise KvvizError(f"{name.replace('_', ' ')} is {value!r}; it is a whole number from {least:,} to {most:,}")
+
+
+def check_fields(form: type, data: Mapping[str, Any], what: str) -> None:
+    """Raises KvvizError where `data` names a field that the dataclass has not; `what` it is, in words."""
+    if unknown := set(data) - {f.name for f in fields(form)}:
+        raise KvvizError(f"{what} has no field {', '.join(sorted(unknown))}")
 
 
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not _whole(value, 1) or value > LIMITS[name]:
-        words = name.replace("_", " ")
-        raise KvvizError(f"{words} is {value!r}; it is a whole number from 1 to {LIMITS[name]:,}")
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,11 @@ class Sampling:
     def __post_init__(self) -> None:
         if not _finite(self.temperature) or not 0 <= self.temperature <= 100:
             raise KvvizError(f"temperature is {self.temperature!r}; it is a number from 0 (greedy) to 100")
-        if self.top_k is not None and not _whole(self.top_k, 1):
+        if self.top_k is not None and not is_whole(self.top_k, 1):
             raise KvvizError(f"top_k is {self.top_k!r}; it is a whole number of at least 1")
         if self.top_p is not None and not (_finite(self.top_p) and 0 < self.top_p <= 1):
             raise KvvizError(f"top_p is {self.top_p!r}; it is a number above 0 and at most 1")
-        if not _whole(self.seed, 0) or self.seed >= 2**32:
+        if not is_whole(self.seed, 0, 2**32 - 1):
             raise KvvizError(f"seed is {self.seed!r}; it is a whole number from 0 to {2**32 - 1}")
 
 
@@ -130,7 +137,7 @@ class ComparisonSpec:
             raise KvvizError("a comparison needs a model: a catalog id such as gpt2, a folder or a Hugging Face id")
         self._check_prompt()
         for name in ("new_tokens", "batch", "repeats", "warmup"):
-            _check_count(name, getattr(self, name))
+            check_whole(name, getattr(self, name), 1, LIMITS[name])
         for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION)):
             if getattr(self, name) not in allowed:
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
@@ -141,7 +148,7 @@ class ComparisonSpec:
         if (self.prompt is None) == (self.prompt_tokens is None):
             raise KvvizError("give either a prompt text or a number of prompt tokens")
         if self.prompt_tokens is not None:
-            _check_count("prompt_tokens", self.prompt_tokens)
+            check_whole("prompt_tokens", self.prompt_tokens, 1, LIMITS["prompt_tokens"])
         elif not isinstance(self.prompt, str) or not self.prompt:
             raise KvvizError("the prompt is empty; it has to hold at least one character")
 
@@ -152,9 +159,7 @@ class ComparisonSpec:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ComparisonSpec":
         """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
-        unknown = set(data) - {f.name for f in fields(cls)}
-        if unknown:
-            raise KvvizError(f"a comparison has no field {', '.join(sorted(unknown))}")
+        check_fields(cls, data, "a comparison")
         sampling = Sampling(**data.get("sampling", {}))
         return cls(**{**data, "modes": tuple(data.get("modes", cls.modes)), "sampling": sampling})
 

@@ -1,4 +1,4 @@
-"""A model's points on the roofline, measured: prefills, decode steps, batches; then where a step's time goes."""
+"""Carrying out a look at the roofline: prefills, decode steps, batches; where a step's time goes. Yields records."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.records import is_whole
 from kvviz.settings import settings
 
 ALPHABET = "CDFGHJKMNPQRTVWXY23456789"  # no vowels, so no words; of letters and digits that look alike one each
@@ -75,7 +76,7 @@ def read_look(data: Mapping[str, Any]) -> Look:
     comparison, step, mode = data.get("comparison"), data.get("step"), data.get("mode")
     if not isinstance(comparison, str) or not _ID.fullmatch(comparison):
         raise KvvizError("a step belongs to a comparison, named by its id")
-    if step is not None and (isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= 10**6):
+    if step is not None and not is_whole(step, 1, 10**6):
         raise KvvizError("a step is a whole number of at least 1, or null for the newest")
     if mode is not None and (not isinstance(mode, str) or not _WORD.fullmatch(mode)):
         raise KvvizError("a mode is named by a word, such as cached, or null")

@@ -1,16 +1,16 @@
-"""What a viewer asks to see of many requests: one memory, a prompt that they share, a conversation.
+"""What a viewer asks to see of many requests, as a value: one memory, a prompt that they share, a conversation.
 
 Standard library only.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from kvviz.caches.books import BLOCK
 from kvviz.caches.trace import Trace
 from kvviz.errors import KvvizError
-from kvviz.records import WEIGHTS, ComparisonSpec
+from kvviz.records import WEIGHTS, ComparisonSpec, check_whole
 
 LONGEST = 800  # tokens of a prompt and its answer: their texts are shown whole
 MOST_NEW = 48  # decode steps of an answer
@@ -43,28 +43,18 @@ EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "th
 SECOND = "Then a friend came to help her. What did the friend say?"
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise KvvizError(f"{name.replace('_', ' ')} is {value!r}; it is a whole number from {least:,} to {most:,}")
-
-
-def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise KvvizError(f"{name} is empty; write a few words")
-
-
-class _Written:
-    """A spec as plain JSON values and back."""
+class Written:
+    """A look as plain JSON values."""
 
     kind: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `serve_look_of` reads them back."""
+        """Plain JSON values; `looks.look_of` reads them back."""
         return asdict(self)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
-class ArrivalsSpec(_Written):
+class ArrivalsSpec(Written):
     """`requests` come at `rate` a tick into a memory of `slots` tokens; none has more than `longest` of them."""
 
     requests: int = 80
@@ -79,7 +69,7 @@ class ArrivalsSpec(_Written):
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
-            _whole(name, getattr(self, name), least, most)
+            check_whole(name, getattr(self, name), least, most)
         if not isinstance(self.rate, int | float) or isinstance(self.rate, bool) or not 0.1 <= self.rate <= 8:
             raise KvvizError(f"rate is {self.rate!r}; it is a number from 0.1 to 8 requests a tick")
         if self.slots < self.longest + BLOCK:
@@ -94,7 +84,7 @@ class ArrivalsSpec(_Written):
 
 
 @dataclass(frozen=True)
-class SharingSpec(_Written):
+class SharingSpec(Written):
     """The requests `asks`, each behind the same `system` prompt, cold and warm, `repeats` times."""
 
     model: str
@@ -130,7 +120,7 @@ class SharingSpec(_Written):
 
 
 @dataclass(frozen=True)
-class TalkSpec(_Written):
+class TalkSpec(Written):
     """A conversation: `first`, the model's answer, `second`; then with `edited` for `first`; then without its front.
 
     `drop` tokens are cut off at the front of the history.
@@ -152,7 +142,7 @@ class TalkSpec(_Written):
     def __post_init__(self) -> None:
         texts = {"the first turn": self.first, "the second turn": self.second, "the edited turn": self.edited}
         _check(self, texts)
-        _whole("drop", self.drop, 1, LONGEST)
+        check_whole("drop", self.drop, 1, LONGEST)
         if self.edited.strip() == self.first.strip():
             raise KvvizError("the edited turn is the first one unchanged; change a word of it")
         self.work()
@@ -169,34 +159,19 @@ class TalkSpec(_Written):
 
 
 ServeLook = ArrivalsSpec | SharingSpec | TalkSpec
-SERVE_KINDS: Mapping[str, type[ServeLook]] = {
-    "arrivals": ArrivalsSpec,
-    "sharing": SharingSpec,
-    "conversation": TalkSpec,
-}
 
 
 def _check(spec: SharingSpec | TalkSpec, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
-        _text(name, text)
+        if not isinstance(text, str) or not text.strip():
+            raise KvvizError(f"{name} is empty; write a few words")
     if spec.weights not in WEIGHTS:
         raise KvvizError(f"weights is {spec.weights!r}; it is one of {', '.join(WEIGHTS)}")
-    _whole("new_tokens", spec.new_tokens, 1, MOST_NEW)
-    _whole("repeats", spec.repeats, 1, 20)
+    check_whole("new_tokens", spec.new_tokens, 1, MOST_NEW)
+    check_whole("repeats", spec.repeats, 1, 20)
 
 
 def _work(spec: SharingSpec | TalkSpec, longest: str, sequences: int, new: int) -> ComparisonSpec:
     return ComparisonSpec(
         model=spec.model, weights=spec.weights, prompt=longest, new_tokens=new, batch=sequences, modes=spec.modes
     )
-
-
-def serve_look_of(data: Mapping[str, Any]) -> ServeLook:
-    """Whichever look `to_dict` has written. Raises KvvizError for a kind or a field that does not exist."""
-    kind = SERVE_KINDS.get(data.get("kind", ""))
-    if kind is None:
-        raise KvvizError(f"a look at many requests is one of {', '.join(SERVE_KINDS)}, not {data.get('kind')!r}")
-    names = {f.name for f in fields(kind)}
-    if unknown := set(data) - names:
-        raise KvvizError(f"a look of the kind {data['kind']} has no field {', '.join(sorted(unknown))}")
-    return kind(**data)

@@ -1,4 +1,4 @@
-"""Looks at many requests, carried out: one memory for all, a prompt that they share, a conversation. Yields records."""
+"""Carrying out a look at many requests: one memory, a prompt that they share, a conversation. Yields records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict

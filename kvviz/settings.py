@@ -17,6 +17,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.home import home
+from kvviz.records import is_whole
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not 0 < value <= 1:
                 raise KvvizError(f"memory_share is {value!r} in kvviz.toml; it is a number above 0 and at most 1")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        elif not is_whole(value, 1):
             raise KvvizError(f"{name} is {value!r} in kvviz.toml; it is a whole number of at least 1")
     return replace(limits, **given)
 

@@ -14,7 +14,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from kvviz.headless import Halted, stoppable
 from kvviz.journal import read
+from kvviz.proof import Stopped
 from kvviz.runs import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -226,3 +228,13 @@ def test_a_headless_sweep_goes_on_from_its_journal(tmp_path):
     assert f"kvviz sweep --resume {journal}" in err
     assert journal.read_text().endswith("\n"), "no line is torn"
     assert sum(record["t"] == "cell_pass" for record in read(journal)) >= 4
+
+
+def test_a_signal_between_two_steps_ends_a_measurement_in_a_sentence():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Halted, match="nothing of it is kept") as end, stoppable("x", "nothing of it is kept") as stop:
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        if stop():
+            raise Stopped
+    assert end.value.status == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) == before
