@@ -41,7 +41,9 @@ def check_fields(form: type, data: Mapping[str, Any], what: str) -> None:
 
 
 def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 @dataclass(frozen=True)
