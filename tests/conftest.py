@@ -73,3 +73,22 @@ def hub_without_worker():
     module.use(quiet)
     yield quiet
     module.use(None)
+
+
+@pytest.fixture
+def open_page(hub_without_worker):
+    """`open_page("memory", tokens="64")` is that page with that in its address; `app.hub` has no worker."""
+    from streamlit.testing.v1 import AppTest
+
+    from kvviz.ui import MAIN, PAGES
+
+    def open_page(page, **link):
+        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        for name, value in link.items():
+            app.query_params[name] = value
+        app.switch_page(str(PAGES / f"{page}.py")).run()
+        assert not app.exception
+        app.hub = hub_without_worker
+        return app
+
+    return open_page

@@ -22,15 +22,11 @@ from kvviz.probing import probe_apart
 from kvviz.spec import ModelSpec
 from kvviz.turns import aside
 from kvviz.ui.plain import plain
-from kvviz.ui.plots import plot
+from kvviz.ui.plots import CHART, plot
 from kvviz.views import VIEWS
 from kvviz.whatif import Idea, as_gqa, ideas
 
-_CHART = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
-    "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"},
-}
+_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
 
 COUNTS = {  # the columns that count bytes one by one
     name: st.column_config.NumberColumn(format="localized") for name in ("state bytes", "bytes", "allocated")

@@ -13,7 +13,7 @@ from kvviz.memory import human
 from kvviz.runs import Run, Stored
 from kvviz.ui import links
 from kvviz.ui.plain import plain
-from kvviz.ui.plots import plot
+from kvviz.ui.plots import CHART, plot
 from kvviz.ui.session import may_change
 from kvviz.versus import Row, differences, names, rows
 
@@ -138,10 +138,7 @@ def overlaid(runs: Sequence[Run]) -> None:
 def picture(form: str | None) -> dict[str, Any]:
     """Options of a chart whose camera button saves PNG or SVG, in the browser."""
     image = {"format": (form or "PNG").lower(), "filename": "kvviz", "scale": 2 if form != "SVG" else 1}
-    return {**CHART, "toImageButtonOptions": image}
-
-
-CHART = {"displayModeBar": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+    return {**CHART, "displayModeBar": True, "toImageButtonOptions": image}
 
 
 def _curve(run: Run, label: str) -> Curve:

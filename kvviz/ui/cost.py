@@ -13,7 +13,6 @@ from kvviz.shorthand import MOST, PRESETS, Case, from_params, full, partings, ru
 from kvviz.ui import filled, links
 from kvviz.ui.plots import plot
 
-_CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
 _PLAIN, _OWN = "", "own"
 _POINTS = 120
@@ -185,7 +184,7 @@ def areas(case: Case) -> None:
             "linear": [x * case.prompt * case.width**2 for x in xs],
             "square": [x**2 * case.width**2 / 2 for x in xs],
         }
-        plot(area_figure(xs, parts, x_title="new tokens T", unit=" operations"), config=_CHART, key="c_areas")
+        plot(area_figure(xs, parts, x_title="new tokens T", unit=" operations"), key="c_areas")
         st.caption(
             f"Look which area is the wider at the right edge: linear over quadratic is 2 L / T = "
             f"**{case.linear_over_square:,.4g}**, whatever d is."
@@ -235,7 +234,7 @@ def whole_count(case: Case) -> None:
         with column:
             st.markdown(f"**{title}**, one step")
             drawn = area_figure(xs, parts, x_title="context, tokens", unit="FLOP", mark=mark)
-            plot(drawn, config=_CHART, key=f"c_full_{key}")
+            plot(drawn, key=f"c_full_{key}")
     without, within = run_flops(case)
     st.markdown(
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "

@@ -14,7 +14,7 @@ from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.plots import plot
-from kvviz.ui.serving import CHART, LONGEST, RATES, SLOTS, progress
+from kvviz.ui.serving import LONGEST, RATES, SLOTS, progress
 
 Found = Mapping[str, Any]
 
@@ -65,10 +65,10 @@ def _draw(found: Found) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("**How many run at once**")
-        plot(counts_figure(found["ways"], "running", "sequences"), config=CHART, key="v_running")
+        plot(counts_figure(found["ways"], "running", "sequences"), key="v_running")
     with right:
         st.markdown("**How many wait**")
-        plot(counts_figure(found["ways"], "waiting", "sequences"), config=CHART, key="v_waiting")
+        plot(counts_figure(found["ways"], "waiting", "sequences"), key="v_waiting")
     _waste(found)
     st.fragment(_moment)(found)
 
@@ -116,7 +116,7 @@ def _waste(found: Found) -> None:
         for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
             place.markdown(way["title"])
             chart = waste_figure(way, found["slots"], last)
-            plot(chart, place, config=CHART, key=f"v_waste_{way['name']}")
+            plot(chart, place, key=f"v_waste_{way['name']}")
     st.caption(
         "The dotted line is all there is. Triangles above it: a sequence was preempted, its memory taken and its "
         "tokens to be computed again. Crosses: a kept block was overwritten. Which way leaves the widest orange band?"

@@ -17,7 +17,7 @@ from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.plots import plot
-from kvviz.ui.serving import CHART, checked, progress, shareable, where
+from kvviz.ui.serving import checked, progress, shareable, where
 
 Found = Mapping[str, Any]
 
@@ -55,8 +55,8 @@ def _draw(found: Found) -> None:
     rows = found["requests"]
     names = [f"request {number}" for number in range(1, len(rows) + 1)]
     left, right = st.columns(2, gap="large")
-    plot(first_token_figure(rows, names), left, config=CHART, key="v_shared_time")
-    plot(tokens_figure(rows, names), right, config=CHART, key="v_shared_tokens")
+    plot(first_token_figure(rows, names), left, key="v_shared_time")
+    plot(tokens_figure(rows, names), right, key="v_shared_tokens")
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     if sentence := little_saved(rows):
         st.info(sentence)

@@ -15,7 +15,6 @@ from kvviz.ui import filled
 from kvviz.ui.plain import plain
 from kvviz.ui.plots import plot
 
-_CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 Found = Mapping[str, Any]
 
 
@@ -113,7 +112,7 @@ def over_steps(found: Found) -> None:
         key="k_measure_bytes", width="content",
         label_visibility="collapsed",
     )  # fmt: skip
-    plot(bytes_figure(found["runs"], measure or "allocated"), config=_CHART, key="k_bytes")
+    plot(bytes_figure(found["runs"], measure or "allocated"), key="k_bytes")
     st.caption(_LOOK_AT[measure or "allocated"])
 
 
@@ -129,7 +128,7 @@ _LOOK_AT = {
 def latency(found: Found) -> None:
     """The time of every step."""
     st.subheader("Time of each step", anchor=False)
-    plot(latency_figure(found), config=_CHART, key="k_latency")
+    plot(latency_figure(found), key="k_latency")
     st.caption(
         f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
         "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
@@ -140,8 +139,8 @@ def quality(found: Found) -> None:
     """What lossy designs lose: against their memory, and from token to token."""
     st.subheader("Quality against memory", anchor=False)
     left, right = st.columns(2, gap="large")
-    plot(quality_figure(found["runs"]), left, config=_CHART, key="k_quality")
-    plot(kl_figure(found["runs"]), right, config=_CHART, key="k_kl")
+    plot(quality_figure(found["runs"]), left, key="k_quality")
+    plot(kl_figure(found["runs"]), right, key="k_kl")
     st.markdown(
         "Every design reads **the same text** token by token and says how likely each next token is. KL is how far "
         "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the "

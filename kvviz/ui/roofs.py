@@ -12,7 +12,6 @@ from kvviz.roofline import DECODE, PREFILL, Roof, advertised, millis
 from kvviz.ui.plain import plain
 from kvviz.ui.plots import plot
 
-_CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
 @media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
 NOTHING = "none"
@@ -31,7 +30,7 @@ def draw(found: Found) -> None:
 def roof(found: Found) -> None:
     """The roofline, what it says, and two points worked out."""
     sheet = _sheet(found)
-    plot(roofline_figure(found, sheet), config=_CHART, key="r_chart")
+    plot(roofline_figure(found, sheet), key="r_chart")
     st.caption(
         "Both axes are logarithmic. Bars are quartiles of the repeats. Bytes are those that have to come from memory "
         "once: weights, cache, and what goes in and out of each product; attention's scores stay on the chip."
@@ -105,7 +104,7 @@ def batches(found: Found) -> None:
     rows = found["outweighs"]
     with left:
         marks = {row["tokens"]: row["batch"] for row in rows}
-        plot(batch_figure(found["points"], marks), config=_CHART, key="r_batches")
+        plot(batch_figure(found["points"], marks), key="r_batches")
         st.caption(
             "All sequences use each weight while it is at hand, so more of them cost little; but each brings its own "
             "cache to be read. Compare the two contexts: which one gains more from the same batch?" + _copied(found)
@@ -145,7 +144,7 @@ def _copied(found: Found) -> str:
 def times(found: Found) -> None:
     """Where a forward's time goes."""
     st.subheader("Where a step's time goes", anchor=False)
-    plot(profile_figure(found["profiles"]), config=_CHART, key="r_profile")
+    plot(profile_figure(found["profiles"]), key="r_profile")
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     walls = "; ".join(
         f"{p['forward']} {millis(p['wall_s'])} with it, **{millis(p['unprofiled_s'])}** without, "

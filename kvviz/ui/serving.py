@@ -20,7 +20,6 @@ SMALL = 200_000_000  # parameters: what decodes hundreds of prompts in a minute 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 SLOTS = (512, 1024, 2048, 4096)
 LONGEST = (64, 128, 256, 512)
-CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
 @media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
 _START = {"requests": 80, "rate": 1.0, "slots": 2048, "longest": 256, "seed": 0, "asks": 4, "drop": 16}

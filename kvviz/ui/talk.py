@@ -17,7 +17,7 @@ from kvviz.ui import filled
 from kvviz.ui.measuring import measured
 from kvviz.ui.plain import plain
 from kvviz.ui.plots import plot
-from kvviz.ui.serving import CHART, checked, progress, shareable, where
+from kvviz.ui.serving import checked, progress, shareable, where
 
 Found = Mapping[str, Any]
 NAMES = {
@@ -69,7 +69,7 @@ def _ask(hub: Hub) -> TalkSpec:
 def _draw(found: Found) -> None:
     rows = found["requests"]
     st.html(_STYLE)
-    plot(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), config=CHART, key="v_turns")
+    plot(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), key="v_turns")
     st.markdown(
         "Underlined blue is what had to be **computed**, grey is what was **kept**. Look where the one becomes the "
         "other, in each of the four."

@@ -82,16 +82,7 @@ def test_names_in_charts_are_no_html():
 
 
 @pytest.fixture
-def visit(hub_without_worker):
-    def open_page(page, **params):
-        app = AppTest.from_file(str(MAIN), default_timeout=40).run()
-        for name, value in params.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / f"{page}.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
+def visit(open_page):
     return open_page
 
 

@@ -1,27 +1,9 @@
-"""The pages as Streamlit runs them, without a browser and without a worker."""
+"""What the tests of the pages share, beside `open_page`."""
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from kvviz import keeping
 from kvviz.runs import Store
-from kvviz.ui import MAIN, PAGES
-
-
-@pytest.fixture
-def open_page(hub_without_worker):
-    """`open_page("memory", tokens="64")` is that page with that in its address; `app.hub` has no worker."""
-
-    def open_page(page, **link):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        for name, value in link.items():
-            app.query_params[name] = value
-        app.switch_page(str(PAGES / f"{page}.py")).run()
-        assert not app.exception
-        app.hub = hub_without_worker
-        return app
-
-    return open_page
 
 
 @pytest.fixture
@@ -37,3 +19,14 @@ def store(tmp_path):
 def said(app):
     """The page's words."""
     return " ".join(words.value for words in [*app.markdown, *app.caption])
+
+
+def answered(app, key, records):
+    """Press the button of this key, let the worker answer with `records(spec)`, and draw again; the work."""
+    app.button(key=f"{key}_measure").click().run()
+    work = app.hub.works()[-1]
+    for record in records(work.spec):
+        app.hub.record(work.id, record)
+    app.run()
+    assert not app.exception
+    return work

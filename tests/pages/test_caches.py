@@ -13,7 +13,7 @@ from kvviz.raced import run_of, sentences
 from kvviz.racing import race
 from kvviz.settings import Limits
 from kvviz.ui.caches import PROMPT, progress
-from tests.pages.conftest import said
+from tests.pages.conftest import answered, said
 
 MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")
 SPEC = CachesSpec(MODEL, DESIGNS, prompt="A beginning of all, long enough to be shared by two.", new_tokens=16)
@@ -36,13 +36,8 @@ def visit(open_page):
 @pytest.fixture
 def measured(visit, records):
     app = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
-    app.button(key="k_measure").click().run()
-    (work,) = app.hub.works()
-    assert work.spec == SPEC
-    for record in records:
-        app.hub.record(work.id, record)
-    app.run()
-    assert not app.exception
+    work = answered(app, "k", lambda _: records)
+    assert app.hub.works() == [work] and work.spec == SPEC
     return app
 
 

@@ -12,7 +12,7 @@ from kvviz.looks import RoofSpec
 from kvviz.roofing import roofline
 from kvviz.settings import Limits
 from kvviz.ui.roofline import progress
-from tests.pages.conftest import said
+from tests.pages.conftest import answered, said
 from tests.test_roofline import CEILINGS
 
 
@@ -33,12 +33,8 @@ def visit(open_page):
 @pytest.fixture
 def measured(visit, records):
     app = visit(model="tiny-llama", tokens="64", batch="2")
-    app.button(key="r_measure").click().run()
-    (work,) = app.hub.works()
-    for record in records:
-        app.hub.record(work.id, record)
-    app.run()
-    assert not app.exception
+    work = answered(app, "r", lambda _: records)
+    assert app.hub.works() == [work]
     return app
 
 

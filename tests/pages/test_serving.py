@@ -9,7 +9,7 @@ from kvviz.servings import arrivals, conversation, sharing
 from kvviz.ui.serving import progress, shareable
 from kvviz.ui.talk import strip
 from kvviz.ui.tovllm import ROWS
-from tests.pages.conftest import said
+from tests.pages.conftest import answered, said
 
 SYSTEM = "You are a kind teller of short stories about animals."
 
@@ -25,14 +25,8 @@ def figures(app):
 
 
 def measured(app, key, records):
-    """Press a section's button and let the worker answer."""
-    app.button(key=f"{key}_measure").click().run()
-    work = app.hub.works()[-1]
-    for record in records(work.spec):
-        app.hub.record(work.id, record)
-    app.run()
-    assert not app.exception
-    return work.document
+    """The document of a section's look."""
+    return answered(app, key, records).document
 
 
 def test_nothing_is_measured_before_it_is_asked_for(visit):
