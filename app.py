@@ -13,22 +13,22 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 
 import kvviz
-from kvviz import logs
-from kvviz.errors import KvvizError
-from kvviz.feed import Feed, routes, running
-from kvviz.frontdoor import FrontDoor, Rules, is_loopback
-from kvviz.hub import hub
-from kvviz.keeping import Keeper
-from kvviz.leaving import finish_first, leave_quietly
-from kvviz.measure import pin, share_of_cores
-from kvviz.roomfeed import routes as room_routes
-from kvviz.rooms import Rooms
-from kvviz.settings import settings
-from kvviz.sources import restrict
-from kvviz.turns import share_the_lock
-from kvviz.ui import ASSETS, ASSETS_URL, MAIN
-from kvviz.ui.signin import may_follow
-from kvviz.ui.watching import watch_no_files
+from kvviz.base import logs
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import settings
+from kvviz.base.shutdown import finish_first, leave_quietly
+from kvviz.device.clock import pin, share_of_cores
+from kvviz.models.sources import restrict
+from kvviz.server.feed import Feed, routes, running
+from kvviz.server.front_door import FrontDoor, Rules, is_loopback
+from kvviz.server.persister import Keeper
+from kvviz.server.rooms.feed import routes as room_routes
+from kvviz.server.rooms.rooms import Rooms
+from kvviz.server.scheduler import hub
+from kvviz.server.script_slots import share_the_lock
+from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN
+from kvviz.ui.frame.no_file_watching import watch_no_files
+from kvviz.ui.shared.signin import may_follow
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(hub())

@@ -1,9 +1,9 @@
 """How near each mode's decode step comes to this device's ceilings.
 
-The bytes are those that a step has to read: every weight once, and the cache where the mode keeps one (`kvviz.cost`).
-Their rate over the measured rate of a plain read is `bandwidth_share`; the step's FLOPs over the measured rate of the
-best matrix product are `compute_share`. Seconds are those of kvviz's own clock. A model that fits the processor's
-caches (`weight_bytes` tells) is not read from memory at all, so that its share may pass 1.
+The bytes are those that a step has to read: every weight once, and the cache where the mode keeps one
+(`kvviz.cost.flops`). Their rate over the measured rate of a plain read is `bandwidth_share`; the step's FLOPs over the
+measured rate of the best matrix product are `compute_share`. Seconds are those of kvviz's own clock. A model that fits
+the processor's caches (`weight_bytes` tells) is not read from memory at all, so that its share may pass 1.
 
 The ceilings are measured before and after the decodes, and the higher value of each is taken.
 
@@ -23,18 +23,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kvviz.ceilings import Ceilings
-from kvviz.cost import cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
-from kvviz.device import environment, pick_device
-from kvviz.engine import Engine
-from kvviz.gauging import gauge
-from kvviz.headless import alone, settle
-from kvviz.measure import interleaved, no_collection, synchroniser, timed
-from kvviz.modes import mode_named
-from kvviz.perform import encode_prompt
-from kvviz.proof import loop
-from kvviz.records import ComparisonSpec
-from kvviz.shape import Shape, read_shape
+from kvviz.cli.measure_here import alone, settle
+from kvviz.cost.ceilings import Ceilings
+from kvviz.cost.flops import cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
+from kvviz.cost.shape import Shape, read_shape
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.modes import mode_named
+from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
+from kvviz.device.device import environment, pick_device
+from kvviz.device.measure_ceilings import gauge
+from kvviz.experiments.comparison.equivalence import loop
+from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 
 def step_cost(shape: Shape, context: int, dtype: str, *, caches: bool) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from typing import Any
 from bench.checking import Verdict, judge
 from bench.screens import Calculator, Screen
 from bench.served import Server
-from kvviz.records import ComparisonSpec
-from kvviz.runs import Store
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.store.db.store import Store
 
 AT_ONCE = 6  # browsers that open their page at the same time
 EVERY = 4.0  # seconds between two questions of one who uses the calculator

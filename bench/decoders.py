@@ -28,10 +28,10 @@ import torch
 import transformers
 
 from bench.default_configs import decoders, default_config, encoder_decoders
-from kvviz.errors import ConfigError
-from kvviz.memory import kv_memory
-from kvviz.probe import position_limit, probe
-from kvviz.spec import ModelSpec
+from kvviz.base.errors import ConfigError
+from kvviz.decoding.meta_probe import position_limit, probe
+from kvviz.memory.formula import kv_memory
+from kvviz.models.spec import ModelSpec
 
 Case = dict[str, Any]
 LONG = 5000  # tokens

@@ -23,10 +23,10 @@ import transformers
 
 from bench.decoders import ENDS, LONG, SECONDS, counted, environment, limited
 from bench.default_configs import decoders, default_config, encoder_decoders
-from kvviz.cost import cached_step, prefill, total_flops
-from kvviz.errors import ConfigError
-from kvviz.probe import forward_flops, position_limit
-from kvviz.shape import Shape, read_shape
+from kvviz.base.errors import ConfigError
+from kvviz.cost.flops import cached_step, prefill, total_flops
+from kvviz.cost.shape import Shape, read_shape
+from kvviz.decoding.meta_probe import forward_flops, position_limit
 
 Case = dict[str, Any]
 

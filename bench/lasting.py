@@ -9,7 +9,7 @@ from bench.classroom import LONGEST, Classroom, some_at_once
 from bench.screens import Screen
 from bench.served import Server
 from bench.visitors import Session
-from kvviz.records import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 LOOKS = 20  # times that the memory is looked at
 TINY = ComparisonSpec(model="tiny-gpt2", modes=("cached",), prompt="Once upon a time", new_tokens=8, repeats=1)

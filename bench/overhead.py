@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from kvviz.device import environment, set_threads
-from kvviz.engine import Engine
-from kvviz.measure import no_collection, pin, share_of_cores
-from kvviz.models import Loaded
-from kvviz.perform import encode_prompt, timed_pass
-from kvviz.proof import ModeTrace
-from kvviz.records import ComparisonSpec
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loading import Loaded
+from kvviz.device.clock import no_collection, pin, share_of_cores
+from kvviz.device.device import environment, set_threads
+from kvviz.experiments.comparison.equivalence import ModeTrace
+from kvviz.experiments.comparison.run import encode_prompt, timed_pass
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 MODELS = {"gpt2": (33, 15), "tiny-llama": (129, 41)}  # new tokens and passes of each kind
 

@@ -84,8 +84,8 @@ VISITS = {
 
 def fill(home: Path) -> None:
     """A store as a busy term leaves it: a real comparison of a tiny model many times, and one as long as it gets."""
-    from kvviz.comparing import compare
-    from kvviz.runs import Store
+    from kvviz.notebook.compare import compare
+    from kvviz.store.db.store import Store
 
     done = compare("tiny-gpt2", prompt="Once upon a time", new_tokens=16, repeats=2)
     texts = [json.dumps(record) for record in done.records]

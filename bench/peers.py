@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from kvviz.device import environment
-from kvviz.engine import Engine
-from kvviz.headless import alone, settle
-from kvviz.measure import no_collection, quartiles, synchroniser, timed
-from kvviz.models import Loaded
-from kvviz.perform import encode_prompt
-from kvviz.proof import loop
-from kvviz.records import ComparisonSpec
+from kvviz.cli.measure_here import alone, settle
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loading import Loaded
+from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
+from kvviz.device.device import environment
+from kvviz.experiments.comparison.equivalence import loop
+from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 Decode = Callable[[], tuple[list[int], list[float]]]  # the first sequence's new tokens, the seconds of each step
 

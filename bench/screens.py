@@ -14,11 +14,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from bench.visitors import Press, Session, Trouble
-from kvviz.calculator import Asked, answer
-from kvviz.catalog import models
-from kvviz.memory import human
-from kvviz.modes import MODES
-from kvviz.records import ComparisonSpec
+from kvviz.base.words import human
+from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.memory.calculator import Asked, answer
+from kvviz.models.catalog.rows import models
 
 RETRY = (0.3, 0.6, 1.2, 2.5, 5.0)  # seconds before a lost socket is opened again, as feed.js waits
 ENDS = ("done", "stopped", "failed")

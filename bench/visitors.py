@@ -2,7 +2,7 @@
 
 A `Session` speaks Streamlit's own protocol over its own WebSocket: it runs the page's script, sees every widget that
 the script drew and every exception, and sets widgets by their keys. A `Screen` is the live page in it: it opens the
-feed as the page's component does (kvviz/ui/assets/feed.js) and books every record that it was sent.
+feed as the page's component does (kvviz/ui/assets/shared/feed.js) and books every record that it was sent.
 """
 
 import asyncio

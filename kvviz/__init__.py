@@ -12,11 +12,11 @@ __version__ = "0.1.0"
 __all__ = ["Comparison", "KvvizError", "Trace", "compare", "watch"]
 
 _HOMES = {
-    "Comparison": "comparing",
-    "KvvizError": "errors",
-    "Trace": "watching",
-    "compare": "comparing",
-    "watch": "watching",
+    "Comparison": "notebook.compare",
+    "KvvizError": "base.errors",
+    "Trace": "notebook.watch",
+    "compare": "notebook.compare",
+    "watch": "notebook.watch",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m kvviz`: the command line."""
 
-from kvviz.cli import main
+from kvviz.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui.anatomy import ask, walk
-from kvviz.ui.firststeps import first_steps
-from kvviz.ui.letters import letters
-from kvviz.ui.sharedheads import shared_heads
-from kvviz.ui.thinking import think
+from kvviz.server.scheduler import hub
+from kvviz.ui.anatomy.first_steps import first_steps
+from kvviz.ui.anatomy.letters import letters
+from kvviz.ui.anatomy.shared_heads import shared_heads
+from kvviz.ui.anatomy.walk import ask, walk
+from kvviz.ui.shared.stop_and_think import think
 
 st.title("Inside one attention layer", anchor=False)
 st.markdown(

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui.caches import ask, look
-from kvviz.ui.raced import draw
+from kvviz.server.scheduler import hub
+from kvviz.ui.caches.form import ask, look
+from kvviz.ui.caches.results import draw
 
 st.title("Ways to keep a cache", anchor=False)
 st.markdown(

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from kvviz.ui import verdict
-from kvviz.ui.comparing import manage, overlaid, picked
-from kvviz.ui.sharing import share
-from kvviz.ui.thinking import of_runs, think
+from kvviz.ui.compare.compare import manage, overlaid, picked
+from kvviz.ui.compare.share import share
+from kvviz.ui.shared import verdict
+from kvviz.ui.shared.stop_and_think import of_runs, think
 
 st.title("Compare runs", anchor=False)
 st.markdown(

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from kvviz.ui.ceilings import ceilings
-from kvviz.ui.cost import ask, draw
+from kvviz.ui.cost.ceilings import ceilings
+from kvviz.ui.cost.cost import ask, draw
 
 st.title("What a token costs", anchor=False)
 st.markdown(

@@ -2,15 +2,15 @@
 
 import streamlit as st
 
-from kvviz.errors import KvvizError
-from kvviz.hub import hub
-from kvviz.ui import links, verdict
-from kvviz.ui.controls import choose, in_words
-from kvviz.ui.live import known_over, live_view, open_recording
-from kvviz.ui.plain import plain
-from kvviz.ui.presets import watched
-from kvviz.ui.session import owner
-from kvviz.ui.thinking import of_live, think
+from kvviz.base.errors import KvvizError
+from kvviz.server.scheduler import hub
+from kvviz.ui.live.component import known_over, live_view, open_recording
+from kvviz.ui.live.form import choose, in_words
+from kvviz.ui.shared import links, verdict
+from kvviz.ui.shared.live_link import watched
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.session import owner
+from kvviz.ui.shared.stop_and_think import of_live, think
 
 st.title("Watch the KV cache work", anchor=False)
 st.markdown(

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from kvviz.calculator import answers
-from kvviz.hub import hub
-from kvviz.ui import answer as show
-from kvviz.ui.memory import ask
-from kvviz.ui.thinking import of_memory, think
+from kvviz.memory.calculator import answers
+from kvviz.server.scheduler import hub
+from kvviz.ui.memory import answer as show
+from kvviz.ui.memory.form import ask
+from kvviz.ui.shared.stop_and_think import of_memory, think
 
 st.title("How much memory the KV cache takes", anchor=False)
 st.markdown(

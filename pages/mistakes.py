@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui.breaking import ask, show
-from kvviz.ui.looking import taken
+from kvviz.server.scheduler import hub
+from kvviz.ui.mistakes.mistakes import ask, show
+from kvviz.ui.shared.small_models import taken
 
 st.title("Break it on purpose", anchor=False)
 st.markdown(

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui.roofline import ask, look
-from kvviz.ui.roofs import draw
+from kvviz.server.scheduler import hub
+from kvviz.ui.roofline.form import ask, look
+from kvviz.ui.roofline.results import draw
 
 st.title("Under the roof of a device", anchor=False)
 st.markdown(

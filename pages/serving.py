@@ -2,9 +2,12 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui import crowd, prefixes, talk, tovllm
-from kvviz.ui.serving import begin, end
+from kvviz.server.scheduler import hub
+from kvviz.ui.serving import arrivals as crowd
+from kvviz.ui.serving import conversation as talk
+from kvviz.ui.serving import shared_prompt as prefixes
+from kvviz.ui.serving import to_vllm as tovllm
+from kvviz.ui.serving.shared import begin, end
 
 begin()
 st.title("Many requests, one memory", anchor=False)

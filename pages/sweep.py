@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from kvviz.hub import hub
-from kvviz.ui import links
-from kvviz.ui.sweeping import ask, foreseen, shown, start
-from kvviz.ui.thinking import of_sweep, think
+from kvviz.server.scheduler import hub
+from kvviz.ui.shared import links
+from kvviz.ui.shared.stop_and_think import of_sweep, think
+from kvviz.ui.sweep.sweep import ask, foreseen, shown, start
 
 st.title("Sweep: one thing varies, everything else stays", anchor=False)
 st.markdown(

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from kvviz.catalog import model_row
-from kvviz.errors import KvvizError
-from kvviz.modes import check_modes
-from kvviz.records import ComparisonSpec
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.modes import check_modes
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.catalog.rows import model_row
 
 TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
 
@@ -34,8 +34,8 @@ def kept_apart(tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine():
     """One engine for the session: each tiny model is built once."""
-    from kvviz.device import set_threads
-    from kvviz.engine import Engine
+    from kvviz.decoding.loaded_models import Engine
+    from kvviz.device.device import set_threads
 
     set_threads(1)
     return Engine()
@@ -47,10 +47,19 @@ def load(engine):
     return lambda model, **fields: engine.get(ComparisonSpec(model=model, prompt="x", **fields))
 
 
+@pytest.fixture(scope="session")
+def bench(engine):
+    """`bench(limits=…)` is what a run is given, on this session's engine."""
+    from kvviz.base.settings import Limits
+    from kvviz.experiments.kind import Bench
+
+    return lambda **fields: Bench(**{"id": "x", "engine": engine, "limits": Limits(), **fields})
+
+
 @pytest.fixture
 def hub_without_worker():
     """A hub in whose worker's place the test speaks, with `record`."""
-    from kvviz.hub import Hub
+    from kvviz.server.scheduler import Hub
 
     class Quiet(Hub):
         def __init__(self):
@@ -67,7 +76,7 @@ def hub_without_worker():
                 self._take(comparison_id, record["t"], json.dumps(record))
                 self._changed()
 
-    from kvviz import hub as module
+    from kvviz.server import scheduler as module
 
     quiet = Quiet()
     module.use(quiet)
@@ -80,7 +89,7 @@ def open_page(hub_without_worker):
     """`open_page("memory", tokens="64")` is that page with that in its address; `app.hub` has no worker."""
     from streamlit.testing.v1 import AppTest
 
-    from kvviz.ui import MAIN, PAGES
+    from kvviz.ui.folders import MAIN, PAGES
 
     def open_page(page, **link):
         app = AppTest.from_file(str(MAIN), default_timeout=60).run()

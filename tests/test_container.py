@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvviz.settings import read_settings
-from tests.test_ready import OK, answering
+from kvviz.base.settings import read_settings
+from tests.cli.test_ready import OK, answering
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,9 +58,8 @@ def test_what_is_copied_is_enough_to_serve(tmp_path):
         place = tmp_path / (target if not target.endswith("/") else f"{target}{Path(source).name}")
         (shutil.copytree if (ROOT / source).is_dir() else shutil.copyfile)(ROOT / source, place)
     (script,) = [json.loads(arguments)[1:] for arguments in of("CMD")]
-    code = (
-        f"import runpy; runpy.run_path({script[0]!r}); from kvviz.ui import PAGES; print(len(list(PAGES.glob('*.py'))))"
-    )
+    run = f"import runpy; runpy.run_path({script[0]!r})"
+    code = f"{run}\nfrom kvviz.ui.folders import PAGES; print(len(list(PAGES.glob('*.py'))))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert int(done.stdout) == len(list((ROOT / "pages").glob("*.py"))), done.stderr
 

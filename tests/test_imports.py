@@ -1,4 +1,4 @@
-"""The house keeps its order: a room imports the rooms below it, never above; torch stays out of the server."""
+"""The packages keep their order: each imports only those before it, and torch stays out of the server."""
 
 import ast
 import subprocess
@@ -9,75 +9,39 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# From the bottom up; rooms on one line do not see each other.
-FLOORS = [
-    {"errors", "palette", "frontdoor", "letters", "ranges", "queueing", "ownership", "turns"},
-    {"logs"},
-    {"catalog", "records", "precision", "checks", "hashing", "home", "leaving", "workerlink", "blocks"},
-    {"fields", "settings", "joining", "devicelock"},
-    {"patterns", "pulled", "mlps", "rooms"},
-    {"layers"},
-    {"spec", "views", "counted", "mixers"},
-    {"memory", "shape", "sources", "text", "measure", "recording", "weightfiles"},
-    {"cost", "scratch", "caches"},
-    {"fast", "servelooks"},
-    {
-        "modes",
-        "looks",
-        "whatif",
-        "fits",
-        "enginelog",
-        "hubconfig",
-        "expected",
-        "trends",
-        "pull",
-        "fit",
-        "bounds",
-        "ceilings",
-        "paces",
-    },
-    {"roofline", "raced"},
-    {"explain", "calculator", "probing", "seen", "servewords"},
-    {"plan", "charts", "shorthand", "questions", "verdict"},
-    {"decode", "snapshot", "allocator", "device", "report"},
-    {"models", "gauging", "profiling"},
-    {"pacing", "proof", "engine", "probe", "export", "sweeps", "anatomy", "breaking"},
-    {"perform", "watching", "pace", "journal", "foresight", "limits"},
-    {"mistiming", "roofing", "servings", "racing"},
-    {"comparing", "runs", "sweeping", "sweeptext", "works", "looking"},
-    {"worker", "hub", "headless", "versus"},
-    {"keeping", "health", "ready"},
-    {"feed", "classroom"},
-    {"cli", "roomfeed"},
-    {"ui"},
-]
-TORCH = {
-    "anatomy",
-    "breaking",
-    "caches",
-    "counted",
-    "fast",
-    "servings",
-    "looking",
-    "mistiming",
-    "scratch",
-    "probe",
-    "watching",
-    "decode",
-    "snapshot",
-    "allocator",
-    "proof",
-    "device",
-    "gauging",
-    "profiling",
-    "roofing",
+# Lowest first: a package imports itself and those before it.
+PACKAGES = (
+    "base",
     "models",
-    "pacing",
-    "perform",
-    "racing",
-    "sweeping",
-    "engine",
+    "memory",
+    "cost",
+    "device",
+    "caches",
+    "decoding",
+    "experiments",
+    "charts",
+    "store",
     "worker",
+    "server",
+    "notebook",
+    "ui",
+    "cli",
+)
+# Who may import a library at all, and who at the top of a file: the server imports the other packages whole.
+MAY_IMPORT = {
+    "torch": {"device", "caches", "decoding", "experiments", "worker", "notebook", "cli"},
+    "transformers": {"device", "caches", "decoding", "experiments", "worker", "cli"},
+    "numba": {"decoding"},
+    "llvmlite": {"decoding"},
+    "streamlit": {"ui", "page"},
+    "plotly": {"charts"},
+    "sqlalchemy": {"store"},
+    "starlette": {"server", "page"},
+    "typer": {"cli"},
+    "platformdirs": {"base"},
+    "segno": {"server"},
+    "huggingface_hub": {"models", "decoding"},
+    "pyarrow": {"store"},
 }
 
 
@@ -90,19 +54,12 @@ def sources():
         yield "page", path
 
 
-def imported(path, top_level_only=False):
-    """Dotted names that a file imports, those under TYPE_CHECKING apart."""
-    tree = ast.parse(path.read_text())
-    skipped = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
-    nodes = tree.body if top_level_only else ast.walk(tree)
-    for node in nodes:
-        if id(node) in skipped:
-            continue
+FILES = [pytest.param(package, path, id=str(path.relative_to(ROOT))) for package, path in sources()]
+
+
+def imported(path):
+    """Dotted names that a file imports, those under TYPE_CHECKING included: a type is an import too."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module == "kvviz":
@@ -111,38 +68,34 @@ def imported(path, top_level_only=False):
             yield node.module
 
 
-def floor(room):
-    return next((i for i, rooms in enumerate(FLOORS) if room in rooms), len(FLOORS))
-
-
-@pytest.mark.parametrize(("room", "path"), list(sources()), ids=lambda value: str(getattr(value, "name", value)))
-def test_imports_run_one_way(room, path):
-    assert room == "page" or any(room in rooms for rooms in FLOORS), f"{room} has no place in the house"
+@pytest.mark.parametrize(("package", "path"), FILES)
+def test_imports_run_one_way(package, path):
+    order = (*PACKAGES, "page")
+    assert package in order, f"{package} has no place in the order of packages"
     for name in imported(path):
         if name.startswith("kvviz."):
             other = name.split(".")[1]
-            assert other == room or floor(other) < floor(room), f"{path.name} ({room}) imports {other}"
+            assert order.index(other) <= order.index(package), f"{path.name} ({package}) imports {name}"
 
 
-@pytest.mark.parametrize(("room", "path"), list(sources()), ids=lambda value: str(getattr(value, "name", value)))
-def test_each_package_has_its_rooms(room, path):
-    top_level = {name.split(".")[0] for name in imported(path, top_level_only=True)}
-    everywhere = {name.split(".")[0] for name in imported(path)}
-    assert "streamlit" not in everywhere or room in ("ui", "page")
-    assert "starlette" not in everywhere or room in ("feed", "roomfeed", "page")
-    assert "torch" not in top_level or room in TORCH
-    assert "plotly" not in everywhere or room == "charts"
-    assert "sqlalchemy" not in everywhere or room == "runs"
-    assert "platformdirs" not in everywhere or room == "home"
-    assert not {"numba", "llvmlite"} & everywhere or room == "fast"
-    assert "segno" not in everywhere or room == "joining"
+@pytest.mark.parametrize(("package", "path"), FILES)
+def test_each_library_has_its_packages(package, path):
+    for name in {name.split(".")[0] for name in imported(path)} & MAY_IMPORT.keys():
+        assert package in MAY_IMPORT[name], f"{path.name} ({package}) imports {name}"
+
+
+def test_package_files_hold_a_docstring_alone():
+    """A name imported in a package's `__init__` would pull its module into every importer, the server's among them."""
+    for path in (ROOT / "kvviz").rglob("*/__init__.py"):
+        (statement,) = ast.parse(path.read_text()).body
+        assert ast.get_docstring(ast.Module([statement], [])), path
 
 
 def test_the_server_never_imports_torch():
     code = (
-        "import runpy, sys; from kvviz.hub import hub; import kvviz.feed, kvviz.ui.live, kvviz.ui.controls;"
-        "from kvviz.ui.controls import plan; from kvviz.records import ComparisonSpec;"
-        "plan(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py');"
+        "import runpy, sys; from kvviz.server.scheduler import hub; import kvviz.server.feed, kvviz.ui.live.component\n"
+        "from kvviz.ui.live.form import plan; from kvviz.base.records import ComparisonSpec\n"
+        "plan(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py')\n"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

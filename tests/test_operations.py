@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvviz.cli import app
-from kvviz.health import health
-from kvviz.settings import PUBLIC, Limits, Settings, read_settings
+from kvviz.base.settings import PUBLIC, Limits, Settings, read_settings
+from kvviz.cli.main import app
+from kvviz.server.health import health
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs/operations.md").read_text()

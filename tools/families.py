@@ -1,4 +1,4 @@
-"""Writes kvviz/catalog/families.json: what the config classes of the installed transformers fill in.
+"""Writes kvviz/models/catalog/families.json: what the config classes of the installed transformers fill in.
 
 A published config.json leaves out what its class supplies. Per model_type this notes the defaults of the fields that
 decide a cache's size, the family's own names for common fields, which of them the model's code never looks at, and the
@@ -17,8 +17,8 @@ import transformers
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
-from kvviz.catalog import HERE
-from kvviz.fields import WIDTHS
+from kvviz.models.catalog.rows import HERE
+from kvviz.models.config_fields import WIDTHS
 
 # Fields that decide what a cache holds, and the vocabulary and context that a page shows.
 WANTED = re.compile(

@@ -1,4 +1,4 @@
-"""Writes kvviz/catalog/heldout.json: a story that the bundled models were not trained on, to measure quality with.
+"""Writes kvviz/models/catalog/heldout.json: a story that no bundled model was trained on, to measure quality with.
 
 It comes from the grammar of `training/`, with names that never stand in the training text: they have to be remembered.
 `python -m tools.heldout` after a change of the grammar.
@@ -6,7 +6,7 @@ It comes from the grammar of `training/`, with names that never stand in the tra
 
 import json
 
-from kvviz.catalog import HERE
+from kvviz.models.catalog.rows import HERE
 from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, write_story
 
 SEED, NUMBER = 1, 10_003  # the streams of the model cards begin at 0

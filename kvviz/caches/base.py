@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kvviz.errors import KvvizError
+from kvviz.base.errors import KvvizError
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

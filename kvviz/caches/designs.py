@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvviz.errors import KvvizError
+from kvviz.base.errors import KvvizError
 
 if TYPE_CHECKING:
     from kvviz.caches.base import KVCache

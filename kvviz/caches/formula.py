@@ -5,12 +5,12 @@ Standard library only. Layers that a design does not take are kept as transforme
 
 from collections.abc import Callable, Mapping
 
+from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.base.precision import precision
 from kvviz.caches.designs import DESIGNS
-from kvviz.errors import ConfigError, KvvizError
-from kvviz.layers import LayerSpec
-from kvviz.precision import precision
-from kvviz.spec import ModelSpec
-from kvviz.views import Case, state_bytes, token_bytes, view_named
+from kvviz.memory.views import Case, state_bytes, token_bytes, view_named
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
 
 BLOCK, SINKS, WINDOW, GROUP, RESIDUAL = 16, 4, 60, 32, 32  # tests hold them to those of the designs
 GROWING = ("full", "latent", "sliding", "chunked")  # kinds of layers that a design can keep

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kvviz.caches.base import KVCache, Pair, size
-from kvviz.caches.books import BLOCK, Blocks, OutOfBlocks
+from kvviz.caches.block_table import BLOCK, Blocks, OutOfBlocks
 
 
 @dataclass

@@ -8,7 +8,7 @@ https://arxiv.org/abs/2312.07104
 
 from typing import Any
 
-from kvviz.caches.books import FoundBlocks, digest_of
+from kvviz.caches.block_table import FoundBlocks, digest_of
 from kvviz.caches.paged import BLOCK, Paged, Pages, Table
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.caches.base import InTensors, Pair, size
-from kvviz.errors import KvvizError
 
 GROUP = 32  # tokens that share a scale in each channel of the keys, as in the paper
 RESIDUAL = 32  # newest tokens that always stay in full precision; the paper has 128, too many for a short run to show

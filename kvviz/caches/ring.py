@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.caches.base import InTensors, Pair, size
-from kvviz.errors import KvvizError
 
 SINKS, WINDOW = 4, 60  # small enough for a short run to show it; the paper takes 4 and 1,020
 

@@ -1,9 +1,1 @@
-"""Plain data in, Plotly figure out. Imported only when a figure is asked for."""
-
-import html
-from typing import Any
-
-
-def as_text(value: Any) -> str:
-    """A name that somebody else gave, as Plotly shows it: it reads a few HTML tags, links among them, in any text."""
-    return html.escape(str(value), quote=False)
+"""Plain data in, a Plotly figure out. Imported only when a figure is asked for."""

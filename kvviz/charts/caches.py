@@ -6,9 +6,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
-from kvviz.memory import human
-from kvviz.raced import NOTHING, mean
+from kvviz.base.words import human
+from kvviz.charts import palette
+from kvviz.experiments.cache_designs.words import NOTHING, mean
 
 Runs = Sequence[Mapping[str, Any]]
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))

@@ -8,9 +8,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from kvviz import palette
-from kvviz.charts import as_text
+from kvviz.charts import palette
 from kvviz.charts.memory import unit_for
+from kvviz.charts.text import as_text
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
-from kvviz.modes import MODES
+from kvviz.charts import palette
+from kvviz.decoding.modes import MODES
 
 
 def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figure:

@@ -4,7 +4,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
+from kvviz.charts import palette
 
 _DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # long, and no colour among them
 

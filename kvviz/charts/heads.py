@@ -2,8 +2,8 @@
 
 import plotly.graph_objects as go
 
-from kvviz.layers import LayerSpec
-from kvviz.palette import SERIES
+from kvviz.charts.palette import SERIES
+from kvviz.models.layers import LayerSpec
 
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:

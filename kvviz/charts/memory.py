@@ -5,10 +5,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
-from kvviz.charts import as_text
-from kvviz.explain import KIND_WORDS
-from kvviz.memory import Memory, human
+from kvviz.base.words import human
+from kvviz.charts import palette
+from kvviz.charts.text import as_text
+from kvviz.memory.explain import KIND_WORDS
+from kvviz.memory.formula import Memory
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from kvviz import palette
+from kvviz.charts import palette
 
 SAME = 1e-3  # logits of two ways to compute the same differ by less than this in float32
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}

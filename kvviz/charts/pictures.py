@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kvviz.charts import as_text
-from kvviz.memory import human
+from kvviz.base.words import human
+from kvviz.charts.text import as_text
 
 Picture = Mapping[str, Any]
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.charts import as_text
+from kvviz.base.words import millis
 from kvviz.charts.cost import figure_of
-from kvviz.looks import SHORT
-from kvviz.roofline import DECODE, PREFILL, Roof, millis
+from kvviz.charts.text import as_text
+from kvviz.cost.roofline import DECODE, PREFILL, Roof
+from kvviz.experiments.roofline.spec import SHORT
 
 COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
 MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}

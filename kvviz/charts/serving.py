@@ -5,8 +5,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
-from kvviz.caches.books import BLOCK
+from kvviz.caches.block_table import BLOCK
+from kvviz.charts import palette
 
 WAYS = {  # colour, dash and short name of each way of giving out memory
     "reserved": ("#D55E00", "dash", "reserved"),

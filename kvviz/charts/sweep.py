@@ -5,9 +5,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz import palette
-from kvviz.charts import as_text
-from kvviz.modes import MODES
+from kvviz.charts import palette
+from kvviz.charts.text import as_text
+from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
 

@@ -3,13 +3,13 @@
 import pandas  # noqa: F401, whole before any page draws: plotly trips over one that another page's script is importing
 import streamlit as st
 
-from kvviz.errors import KvvizError
-from kvviz.hub import hub
-from kvviz.turns import turn
-from kvviz.ui import PAGES
-from kvviz.ui.aloud import say_aloud
-from kvviz.ui.rooms import follow
-from kvviz.ui.signin import signed_in
+from kvviz.base.errors import KvvizError
+from kvviz.server.scheduler import hub
+from kvviz.server.script_slots import turn
+from kvviz.ui.folders import PAGES
+from kvviz.ui.frame.aloud import say_aloud
+from kvviz.ui.frame.room import follow
+from kvviz.ui.shared.signin import signed_in
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
 live = st.Page(PAGES / "live.py", title="Live", url_path="live")

@@ -3,7 +3,6 @@
 A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub passes most of them on unread.
 """
 
-import functools
 import json
 import logging
 import math
@@ -19,7 +18,12 @@ from typing import Any
 
 import torch
 
-from kvviz.device import (
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.logs import event, set_up
+from kvviz.base.settings import Limits, settings
+from kvviz.base.words import lasting
+from kvviz.decoding.loaded_models import Engine
+from kvviz.device.device import (
     device_memory,
     device_name,
     is_out_of_memory,
@@ -28,26 +32,12 @@ from kvviz.device import (
     set_threads,
     unforeseen,
 )
-from kvviz.devicelock import measuring
-from kvviz.engine import Engine
-from kvviz.errors import KvvizError
-from kvviz.gauging import known_rates
-from kvviz.limits import check_prompt
-from kvviz.logs import event, set_up
-from kvviz.looking import first_steps, look
-from kvviz.looks import CachesSpec, RoofSpec, look_of
-from kvviz.models import Loaded
-from kvviz.perform import Stopped, perform
-from kvviz.racing import race
-from kvviz.records import ComparisonSpec
-from kvviz.roofing import roofline
-from kvviz.servelooks import ServeLook
-from kvviz.servings import carried_out
-from kvviz.settings import settings
-from kvviz.sources import restrict
-from kvviz.sweeping import perform_sweep
-from kvviz.sweeps import SweepSpec, lasting
-from kvviz.weightfiles import damage
+from kvviz.device.lock import measuring
+from kvviz.device.measure_ceilings import known_rates
+from kvviz.experiments.kind import Bench, Record
+from kvviz.experiments.registry import KINDS, kind_of, read_spec
+from kvviz.models.sources import restrict
+from kvviz.models.weight_files import damage
 
 WHO = "a kvviz dashboard"
 
@@ -57,9 +47,9 @@ class Job:
 
     def __init__(self, message: dict[str, Any], is_stopped: Callable[[str], bool]) -> None:
         self.id, self.kind, self.spec = message["id"], message["do"], message["spec"]
-        self.done = message.get("done", ())
-        self.limits = message["limits"]
-        self.seconds = self.limits["sweep_seconds" if self.kind == "sweep" else "run_seconds"]
+        self.earlier = message.get("earlier", ())
+        self.limits = Limits(**message["limits"])
+        self.seconds = getattr(self.limits, KINDS[self.kind].limit)
         self._is_stopped = is_stopped
         self._end = math.inf
 
@@ -143,9 +133,10 @@ class Worker:
         try:
             with measuring(WHO, tell=self._tell_who, between=job.check):
                 job.begin()
-                self._engine.share = job.limits["memory_share"]
-                kinds = {"sweep": self._sweep, "look": self._look}
-                for record in kinds.get(job.kind, self._compare)(job):
+                self._engine.share = job.limits.memory_share
+                self._send(job.id, {"t": "loading"})
+                job.check()
+                for record in self._records(job):
                     self._send(job.id, record)
         except Stopped:
             return {"t": "stopped", "message": job.why_stopped()}, False
@@ -155,59 +146,28 @@ class Worker:
             return {"t": "failed", "message": explained(error)}, is_out_of_memory(error)
         return None, False
 
-    def _compare(self, job: Job) -> Iterator[dict[str, Any]]:
-        work = ComparisonSpec.from_dict(job.spec)
-        yield {"t": "loading"}
-        job.check()
-        loaded = self._load(job, work)
-        if work.prompt is not None:
-            check_prompt(len(loaded.codec.encode(work.prompt)), job.limits["prompt_tokens"])
-        yield from perform(work, loaded, comparison_id=job.id, should_stop=job.should_stop)
-
-    def _look(self, job: Job) -> Iterator[dict[str, Any]]:
-        spec = look_of(job.spec)
-        yield {"t": "loading"}
-        job.check()
-        if isinstance(spec, RoofSpec):
-            yield from roofline(spec, self._load(job, spec.work()), job.should_stop)
-            return
-        if isinstance(spec, CachesSpec):
-            loaded = self._load(job, spec.work())
-            check_prompt(len(loaded.codec.encode(spec.prompt)), job.limits["prompt_tokens"])
-            yield from race(spec, loaded, job.should_stop)
-            return
-        if isinstance(spec, ServeLook):
-            load = functools.partial(self._load, job)
-            yield from carried_out(spec, load, job.should_stop, job.limits["prompt_tokens"])
-            return
-        if spec.kind == "first-steps":
-            yield from first_steps(pick_device())
-            return
-        yield from look(spec, self._load(job, spec.work()))
-
-    def _load(self, job: Job, work: ComparisonSpec) -> Loaded:
-        """The model; where it was a path when the form was filled in, and no longer is, that is what is wrong."""
-        try:
-            return self._engine.get(work, lambda record: self._send(job.id, record))
-        except KvvizError as error:
-            if os.sep in work.model and work.weights != "hub" and not Path(work.model).expanduser().exists():
-                raise KvvizError(damage(Path(work.model))) from error
-            raise
-
-    def _sweep(self, job: Job) -> Iterator[dict[str, Any]]:
-        share = job.limits["memory_share"]
-        yield from perform_sweep(
-            SweepSpec.from_dict(job.spec),
-            self._engine,
-            sweep_id=job.id,
-            done=job.done,
+    def _records(self, job: Job) -> Iterator[Record]:
+        """All that the experiment yields; a model's path that was there and no longer is, is named as what is wrong."""
+        spec = read_spec(job.kind, job.spec)
+        bench = Bench(
+            id=job.id,
+            engine=self._engine,
+            limits=job.limits,
             device=self._device,
             should_stop=job.should_stop,
-            free=lambda device: int(share * device_memory(device)[0]),
+            tell=lambda record: self._send(job.id, record),
+            earlier=job.earlier,
         )
+        try:
+            yield from kind_of(spec).runner()(spec, bench)
+        except KvvizError as error:
+            model = Path(job.spec.get("model") or "x")
+            if os.sep in str(model) and job.spec.get("weights") != "hub" and not model.expanduser().exists():
+                raise KvvizError(damage(model)) from error
+            raise
 
     def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
-        head = f"{comparison_id} {'done' if record['t'] == 'sweep_done' else record['t']}\n"
+        head = f"{comparison_id} {record['t']}\n"
         self._pipe.send_bytes((head + json.dumps(record, separators=(",", ":"), allow_nan=False)).encode())
 
 

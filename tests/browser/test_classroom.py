@@ -43,7 +43,7 @@ def test_three_screens_show_the_same_and_what_the_document_says(open_page, serve
 
 def document_of(server, comparison):
     """What was kept of it."""
-    from kvviz.runs import Store
+    from kvviz.store.db.store import Store
 
     store = Store(server.home / "kvviz.sqlite")
     try:

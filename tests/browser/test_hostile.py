@@ -6,8 +6,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from kvviz import compare, export
-from kvviz.calculator import pack
+from kvviz import compare
+from kvviz.memory.calculator import pack
+from kvviz.store.files import reading
 
 pytestmark = pytest.mark.browser
 
@@ -39,7 +40,7 @@ def file():
             step["layers"] = [[group[0], SHORT[:20], *group[2:4], SHORT[:20], *group[5:]] for group in step["layers"]]
     document = {**made.document, "model": EVIL, "environment": started["environment"]}
     document["runs"] = [{**run, "text": EVIL, "cache_class": SHORT} for run in document["runs"]]
-    return export.to_json(records, document).encode()
+    return reading.to_json(records, document).encode()
 
 
 FOREIGN = "img[src='x'], img[src*='evil'], a[href*='evil'], a[href^='javascript'], svg[onload], [onerror]"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from kvviz import compare, recording
-from kvviz.ui.controls import PROMPTS
+from kvviz import compare
+from kvviz.store.files import recording
+from kvviz.ui.live.form import PROMPTS
 
 pytestmark = pytest.mark.browser
 

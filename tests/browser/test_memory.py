@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from kvviz.catalog import models
+from kvviz.models.catalog.rows import models
 
 pytestmark = pytest.mark.browser
 

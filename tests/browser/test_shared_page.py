@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from kvviz import compare, export
+from kvviz import compare
+from kvviz.store.files import reading, webpage
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +17,7 @@ def shared(tmp_path_factory):
     made = compare("tiny-qwen3", prompt=EVIL, new_tokens=6, repeats=2)
     document = {**made.document, "model": EVIL}
     file = tmp_path_factory.mktemp("shared") / "page.html"
-    file.write_text(export.to_html(document, made.records), encoding="utf-8")
+    file.write_text(webpage.to_html(document, made.records), encoding="utf-8")
     return file, document
 
 
@@ -37,7 +38,7 @@ def test_it_opens_from_disk(chromium, shared, scheme):
     assert page.evaluate("document.getElementById('charts')._fullLayout.yaxis.type") == "log"
     with page.expect_download() as saved:
         page.click("#save")
-    assert export.read(saved.value.path().read_text()).document == json.loads(json.dumps(document))
+    assert reading.read(saved.value.path().read_text()).document == json.loads(json.dumps(document))
     with page.expect_download() as saved:
         page.evaluate("document.querySelector('[data-title*=SVG]').click()")
     assert saved.value.path().read_text().startswith("<svg")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from kvviz.spec import ModelSpec
+from kvviz.models.spec import ModelSpec
 from tests.tiny_configs import TINY
 
 _WIDE = {

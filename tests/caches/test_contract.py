@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.formula import kept_bytes
-from kvviz.caches.under import DesignCache
-from kvviz.errors import KvvizError
-from kvviz.snapshot import Outliving, snapshot
+from kvviz.caches.hf_layer import DesignCache
+from kvviz.decoding.read_cache import Outliving, snapshot
 from tests.caches.conftest import FAMILIES, prompt_of
 
 PROMPT, NEW = 75, 14
@@ -113,7 +113,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
 def test_under_the_transformer_from_scratch(family, expected, name, design):
-    from kvviz.scratch.load import from_transformers
+    from kvviz.decoding.scratch.load import from_transformers
 
     twin = from_transformers(family(name)[0])
     caches = [DESIGNS[design].new(room=PROMPT + NEW) for _ in twin.blocks]

@@ -5,16 +5,16 @@ import inspect
 import pytest
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.caches import formula
 from kvviz.caches.concat import Concat
 from kvviz.caches.designs import DESIGNS, design_named
+from kvviz.caches.hf_layer import DesignCache
 from kvviz.caches.offloaded import Offloaded
 from kvviz.caches.paged import BLOCK, Paged
 from kvviz.caches.prealloc import Prealloc
 from kvviz.caches.quantized import GROUP, RESIDUAL, Codes, Int4, Int8
 from kvviz.caches.ring import SINKS, WINDOW, Ring, Sinks
-from kvviz.caches.under import DesignCache
-from kvviz.errors import KvvizError
 from tests.caches.conftest import prompt_of
 
 TOKEN = 2 * 2 * 8 * 4  # K and V x heads x D x bytes

@@ -3,14 +3,14 @@
 import pytest
 
 from kvviz import compare
+from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.formula import kept_bytes
-from kvviz.engine import Engine
-from kvviz.errors import KvvizError
-from kvviz.export.reading import read, to_json
-from kvviz.modes import MODES, check_modes
-from kvviz.records import ComparisonSpec
-from kvviz.spec import ModelSpec
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.modes import MODES, check_modes
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.spec import ModelSpec
+from kvviz.store.files.reading import read, to_json
 
 HERE = tuple(name for name, mode in MODES.items() if not mode.accelerator and name != "unpassed")
 
@@ -111,7 +111,7 @@ def test_the_formula_of_each_design_by_hand():
 
 
 def test_no_design_shares_its_name_or_colour():
-    from kvviz import palette
+    from kvviz.charts import palette
 
     assert set(DESIGNS) <= set(MODES) <= set(palette.LIGHT) | set(palette.DARK)
     looks = [(palette.DASH[name], palette.MARKER[name]) for name in MODES]

@@ -6,10 +6,10 @@ import torch
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvviz.caches.books import Blocks, FoundBlocks, OutOfBlocks, digest_of
+from kvviz.base.errors import KvvizError
+from kvviz.caches.block_table import Blocks, FoundBlocks, OutOfBlocks, digest_of
 from kvviz.caches.paged import Paged, Pages
 from kvviz.caches.prefix import Prefix, SharedPages
-from kvviz.errors import KvvizError
 
 BLOCK = 4
 

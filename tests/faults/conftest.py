@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.hub import Hub
-from kvviz.measure import share_of_cores
-from kvviz.records import ComparisonSpec
+from kvviz.device.clock import share_of_cores
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.server.scheduler import Hub
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 

@@ -8,9 +8,9 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from kvviz.feed import Feed, routes, running
-from kvviz.hub import Hub
-from kvviz.keeping import Keeper
+from kvviz.server.feed import Feed, routes, running
+from kvviz.server.persister import Keeper
+from kvviz.server.scheduler import Hub
 from tests.faults.conftest import asking, fake_command
 
 hub = Hub(fake_command)

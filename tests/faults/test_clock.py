@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from kvviz.runs import Store
-from kvviz.settings import Limits
+from kvviz.base.settings import Limits
+from kvviz.store.db.store import Store
 from tests.faults.conftest import asking, finished, until
-from tests.runs.conftest import keep
+from tests.store.db.conftest import keep
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.devicelock import lock_file, measuring
-from kvviz.errors import KvvizError
+from kvviz.base.errors import KvvizError
+from kvviz.device.lock import lock_file, measuring
 from tests.faults.conftest import finished, until
 from tests.faults.test_worker import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = (
-    "import sys, time\nfrom kvviz.devicelock import measuring\n"
+    "import sys, time\nfrom kvviz.device.lock import measuring\n"
     "with measuring(sys.argv[1]):\n    print('mine', flush=True)\n    time.sleep(600)"
 )
 
@@ -62,7 +62,7 @@ def test_who_waits_may_give_up(holder):
 
 def test_measurements_never_overlap_and_take_turns(monkeypatch):
     """Threads open the file each for itself, so they exclude one another as processes do."""
-    monkeypatch.setattr("kvviz.devicelock.LOOK", 0.002)
+    monkeypatch.setattr("kvviz.device.lock.LOOK", 0.002)
     spans = []
 
     def measure(name):

@@ -15,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from kvviz.runs import Store
+from kvviz.store.db.store import Store
 from tests.faults.conftest import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def server(tmp_path):
 
 
 class Viewer:
-    """What kvviz/ui/assets/feed.js does with the socket: in order, no hole, nothing twice, back for what is missing."""
+    """What shared/feed.js does with the socket: in order, no hole, nothing twice, back for what is missing."""
 
     def __init__(self, port, comparison=None):
         self.port, self.follows, self.comparison, self.records = port, comparison, None, []

@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
-from kvviz.keeping import Keeper
-from kvviz.records import ComparisonSpec
-from kvviz.runs import Store, database
-from kvviz.ui import MAIN
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.server.persister import Keeper
+from kvviz.store.db import database
+from kvviz.store.db.store import Store
+from kvviz.ui.folders import MAIN
 
 DONE = {"t": "done", "document": {"model": "tiny-gpt2", "runs": []}}
 
@@ -93,7 +94,7 @@ def test_a_full_disk(hub_without_worker, small_disk):
 
 
 def test_finished_works_stay_in_memory_until_they_are_kept(hub_without_worker, tmp_path):
-    from kvviz.hub import KEEP
+    from kvviz.server.scheduler import KEEP
 
     hub = hub_without_worker
     kept = set()

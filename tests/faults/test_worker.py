@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kvviz import hub as hub_module
-from kvviz.catalog import models
-from kvviz.errors import KvvizError
-from kvviz.hub import Hub
-from kvviz.records import ComparisonSpec
-from kvviz.settings import Limits
-from kvviz.weightfiles import damage, whole_size
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import Limits
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.catalog.rows import models
+from kvviz.models.weight_files import damage, whole_size
+from kvviz.server import scheduler as hub_module
+from kvviz.server.scheduler import Hub
 from tests.faults.conftest import asking, finished, until
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
@@ -66,7 +66,7 @@ def test_a_worker_out_of_memory():
 @pytest.fixture
 def folder(tmp_path):
     """A model's folder with weights in safetensors."""
-    from kvviz.models import built, hf_config
+    from kvviz.decoding.loading import built, hf_config
 
     config = dict(models()["tiny-gpt2"].config)
     (tmp_path / "model").mkdir()

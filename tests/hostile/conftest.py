@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvviz import settings as module
-from kvviz import sources
+from kvviz.base import settings as module
+from kvviz.models import sources
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import zlib
 
 import pytest
 
-from kvviz import calculator, export, probing, recording
-from kvviz.calculator import answers, from_params, pack, parse_config, slim
-from kvviz.enginelog import LARGEST_TEXT, judge, parse
-from kvviz.errors import KvvizError
-from kvviz.sources import read_config
-from kvviz.spec import ModelSpec
+from kvviz.base.errors import KvvizError
+from kvviz.decoding import meta_probe_process as probing
+from kvviz.memory import calculator
+from kvviz.memory.calculator import answers, from_params, pack, parse_config, slim
+from kvviz.memory.engine_log import LARGEST_TEXT, judge, parse
+from kvviz.models.sources import read_config
+from kvviz.models.spec import ModelSpec
+from kvviz.store.files import reading, recording
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "num_hidden_layers": 2}
 MANY = 300_000  # what fits a file of five million bytes
@@ -166,7 +168,7 @@ def test_a_key_that_no_list_offers_is_no_path(tmp_path):
 
 @pytest.mark.parametrize("part", [{"num_hidden_layers": 10**9}, {"text_config": {"n_layer": 10**9}}])
 def test_no_model_of_a_thousand_million_layers_is_built(part):
-    from kvviz.models import hf_config
+    from kvviz.decoding.loading import hf_config
 
     with pytest.raises(KvvizError, match="at most 1,000 layers"):
         hf_config(LLAMA | part)
@@ -267,7 +269,7 @@ def test_numbers_of_any_length_are_a_sentence(figure):
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", [recording.loads, export.read])
+@pytest.mark.parametrize("reader", [recording.loads, reading.read])
 @pytest.mark.parametrize(
     "data",
     [
@@ -300,7 +302,7 @@ def test_a_recording_of_more_layers_than_a_page_can_draw_is_refused():
 
 
 def test_uploads_are_held_to_the_limit_of_the_settings(public):
-    from kvviz.ui.files import content
+    from kvviz.ui.shared.files import content
 
     class File:
         size = 3_000

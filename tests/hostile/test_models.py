@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kvviz import hubconfig, sources
-from kvviz.errors import KvvizError
-from kvviz.records import ComparisonSpec
-from kvviz.settings import Limits
-from kvviz.sources import find_source, looks_like_hub_id
-from kvviz.sweeps import SweepSpec, find_sources
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import Limits
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.sweep.spec import SweepSpec, find_sources
+from kvviz.models import hub_config as hubconfig
+from kvviz.models import sources
+from kvviz.models.sources import find_source, looks_like_hub_id
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}
@@ -121,7 +122,7 @@ def test_the_queue_of_a_public_server_refuses_as_well(public, folder, hub_withou
     with pytest.raises(KvvizError, match="open to all"):
         hub_without_worker.submit(ComparisonSpec(model=str(folder), prompt="x"))
     with pytest.raises(KvvizError, match="open to all"):
-        hub_without_worker.submit_sweep(SweepSpec(models=("tiny-gpt2", str(folder))))
+        hub_without_worker.submit(SweepSpec(models=("tiny-gpt2", str(folder))))
     with pytest.raises(KvvizError, match="open to all"):
         find_sources(SweepSpec(models=(str(folder),)))
 
@@ -160,8 +161,8 @@ def test_the_worker_of_a_public_server_opens_no_folder_whoever_asks(folder):
 
 def test_the_server_restricts_itself_before_it_serves(folder):
     code = (
-        "import runpy, sys; runpy.run_path('app.py'); from kvviz.sources import find_source;"
-        "from kvviz.errors import KvvizError\n"
+        "import runpy, sys; runpy.run_path('app.py'); from kvviz.models.sources import find_source;"
+        "from kvviz.base.errors import KvvizError\n"
         "try: find_source(sys.argv[1])\nexcept KvvizError as error: print(error)"
     )
     env = {**os.environ, "KVVIZ_PUBLIC": "1"}
@@ -179,7 +180,7 @@ def test_weights_in_a_pickle_are_refused_by_name(folder):
 
 
 def test_a_pickle_that_calls_itself_safetensors_is_not_run(folder):
-    from kvviz.engine import Engine
+    from kvviz.decoding.loaded_models import Engine
 
     bomb = f"cos\nsystem\n(S'touch {folder}/pwned'\ntR.".encode()
     (folder / "model.safetensors").write_bytes(bomb)
@@ -191,7 +192,7 @@ def test_a_pickle_that_calls_itself_safetensors_is_not_run(folder):
 @pytest.mark.parametrize("nested", [False, True])
 def test_code_beside_a_config_is_not_run(folder, nested):
     """`auto_map` names a module of the folder; an attention's name can name a repository with compiled code."""
-    from kvviz.models import count_params, hf_config
+    from kvviz.decoding.loading import count_params, hf_config
 
     (folder / "evil.py").write_text(f"open({str(folder / 'pwned')!r}, 'w')")
     harm = {
@@ -248,7 +249,7 @@ def test_nothing_in_kvviz_can_run_what_it_reads(path):
 def test_what_is_fetched_is_never_code_or_a_pickle():
     from fnmatch import fnmatch
 
-    from kvviz.models import _WANTED
+    from kvviz.decoding.loading import _WANTED
 
     for name in ("modeling_evil.py", "pytorch_model.bin", "model.pt", "weights.pkl", "evil.so", "tokenizer.pickle"):
         assert not any(fnmatch(name, wanted) for wanted in _WANTED), name

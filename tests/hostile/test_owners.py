@@ -5,11 +5,11 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz.errors import KvvizError
-from kvviz.frontdoor import COOKIE
-from kvviz.records import ComparisonSpec
-from kvviz.sweeps import SweepSpec
-from kvviz.ui import MAIN, PAGES
+from kvviz.base.errors import KvvizError
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.sweep.spec import SweepSpec
+from kvviz.server.front_door import COOKIE
+from kvviz.ui.folders import MAIN, PAGES
 
 MINE, OTHER = "a" * 22, "b" * 22
 
@@ -18,7 +18,7 @@ MINE, OTHER = "a" * 22, "b" * 22
 def works(hub_without_worker):
     """A comparison and a sweep of one browser."""
     work = ComparisonSpec(model="tiny-gpt2", prompt="x")
-    return hub_without_worker.submit(work, MINE), hub_without_worker.submit_sweep(
+    return hub_without_worker.submit(work, MINE), hub_without_worker.submit(
         SweepSpec(models=("tiny-gpt2",)), owner=MINE
     )
 
@@ -46,7 +46,7 @@ def test_the_page_of_another_browser_has_no_button_for_it(
     hub_without_worker, works, monkeypatch, page, field, key, number
 ):
     def visit(name):
-        monkeypatch.setattr("kvviz.ui.session.st.context", type("Context", (), {"cookies": {COOKIE: name}})())
+        monkeypatch.setattr("kvviz.ui.shared.session.st.context", type("Context", (), {"cookies": {COOKIE: name}})())
         app = AppTest.from_file(str(MAIN), default_timeout=40).run()
         app.query_params[field] = works[number]
         app.switch_page(str(PAGES / f"{page}.py")).run()
@@ -59,7 +59,7 @@ def test_the_page_of_another_browser_has_no_button_for_it(
 
 
 def test_what_the_feed_sends_names_no_browser(hub_without_worker, works):
-    from kvviz.feed import encode, status_message
+    from kvviz.server.feed import encode, status_message
 
     work = hub_without_worker.get(works[0])
     said = encode(work, 0, 1) + status_message(hub_without_worker, work) + json.dumps(work.description())

@@ -5,15 +5,16 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz import export, keeping
-from kvviz.calculator import pack
-from kvviz.charts import as_text
 from kvviz.charts.compare import Curve, overlay
 from kvviz.charts.memory import context_figure
-from kvviz.comparing import compare
-from kvviz.runs import Store
-from kvviz.ui import MAIN, PAGES
-from kvviz.ui.plain import APART, plain
+from kvviz.charts.text import as_text
+from kvviz.memory.calculator import pack
+from kvviz.notebook.compare import compare
+from kvviz.server import persister as keeping
+from kvviz.store.db.store import Store
+from kvviz.store.files import exchange, reading, webpage
+from kvviz.ui.folders import MAIN, PAGES
+from kvviz.ui.shared.plain import APART, plain
 
 EVIL = (
     "<img src=x onerror=alert(1)><script>alert(1)</script> [l](javascript:alert(1)) ![p](https://evil.example/p.png) "
@@ -179,7 +180,7 @@ def test_a_file_of_somebody_else_is_text_everywhere(visit, tmp_path):
     try:
         documents = document, {**document, "model": EVIL[::-1]}
         one, two = (
-            export.take_in(store, export.to_json([], each), title=EVIL[:150] + str(i))
+            exchange.take_in(store, reading.to_json([], each), title=EVIL[:150] + str(i))
             for i, each in enumerate(documents)
         )
         app = visit("compare", runs=f"{one}-cached,{two}-uncached")
@@ -187,7 +188,7 @@ def test_a_file_of_somebody_else_is_text_everywhere(visit, tmp_path):
         assert_harmless(app)
         app.get("toggle")[-1].set_value(True).run()
         assert_harmless(app)
-        page = export.to_html(json.loads(json.dumps(document)), [])
+        page = webpage.to_html(json.loads(json.dumps(document)), [])
         assert "<img src=x" not in page and "<script>alert" not in page
     finally:
         keeping.use(None)
@@ -241,7 +242,7 @@ def send(app, key, name):
 def test_a_public_memory_page_fetches_nothing_else(visit, public, monkeypatch):
     public("good/model")
     asked = []
-    monkeypatch.setattr("kvviz.hubconfig._downloaded", lambda name, timeout: asked.append(name) or 1 / 0)
+    monkeypatch.setattr("kvviz.models.hub_config._downloaded", lambda name, timeout: asked.append(name) or 1 / 0)
     app = visit("memory")
     app.selectbox(key="m_family").select("Your own config").run()
     pills(app, "m_how").set_value("Hugging Face").run()
@@ -293,7 +294,7 @@ def test_without_a_provider_nobody_is_asked(visit):
 def test_only_a_cookie_that_streamlit_signed_counts(monkeypatch):
     from streamlit.web.server.starlette import starlette_app_utils, starlette_websocket
 
-    from kvviz.ui import signin
+    from kvviz.ui.shared import signin
 
     monkeypatch.setattr(signin, "is_asked_for", lambda: True)
     monkeypatch.setattr(starlette_websocket, "get_cookie_secret", lambda: AUTH["cookie_secret"])

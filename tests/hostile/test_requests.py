@@ -14,9 +14,9 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from kvviz.feed import Feed, routes
-from kvviz.frontdoor import BURST, LONGEST_MESSAGE, FrontDoor, Rules, is_loopback, same_origin
-from kvviz.settings import read_settings
+from kvviz.base.settings import read_settings
+from kvviz.server.feed import Feed, routes
+from kvviz.server.front_door import BURST, LONGEST_MESSAGE, FrontDoor, Rules, is_loopback, same_origin
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "https://evil.example"
@@ -102,7 +102,7 @@ def test_our_own_pages_do(client, path, headers):
 
 def test_behind_a_proxy_the_address_in_the_settings_counts(client, monkeypatch):
     given = read_settings('origins = ["https://kv.example.org"]', public=False)
-    monkeypatch.setattr("kvviz.feed.settings", lambda: given)
+    monkeypatch.setattr("kvviz.server.feed.settings", lambda: given)
     behind = client(Rules(origins=given.origins, loopback=True), "http://localhost:8501")
     headers = {"origin": "https://kv.example.org", "host": "localhost:8501"}
     with behind.websocket_connect("/kv/feed", headers=headers) as socket:

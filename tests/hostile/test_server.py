@@ -81,7 +81,7 @@ def test_a_foreign_page_opens_none_of_its_sockets(server, path, origin):
         "/media/../../etc/passwd",
         "/component/../../etc/passwd",
         "/app/static/../../../etc/passwd",
-        "/kvviz/settings.py",
+        "/kvviz/base/settings.py",
         "/.streamlit/config.toml",
         "/.streamlit/secrets.toml",
         "//etc/passwd",

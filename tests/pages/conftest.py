@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvviz import keeping
-from kvviz.runs import Store
+from kvviz.server import persister as keeping
+from kvviz.store.db.store import Store
 
 
 @pytest.fixture

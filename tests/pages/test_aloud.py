@@ -5,10 +5,10 @@ from dataclasses import astuple
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz import keeping
-from kvviz.runs import Store
-from kvviz.ui import MAIN, PAGES
-from kvviz.ui.aloud import ALOUD
+from kvviz.server import persister as keeping
+from kvviz.store.db.store import Store
+from kvviz.ui.folders import MAIN, PAGES
+from kvviz.ui.frame.aloud import ALOUD
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.py"))
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from kvviz.scratch.listing import listing
+from kvviz.decoding.scratch.listing import listing
 
 
 @pytest.fixture

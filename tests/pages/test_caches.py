@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from kvviz import racing
-from kvviz.looks import RACED, CachesSpec
-from kvviz.memory import human
-from kvviz.raced import run_of, sentences
-from kvviz.racing import race
-from kvviz.settings import Limits
-from kvviz.ui.caches import PROMPT, progress
+from kvviz.base.settings import Limits
+from kvviz.base.words import human
+from kvviz.experiments.cache_designs import run as racing
+from kvviz.experiments.cache_designs.run import race
+from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
+from kvviz.experiments.cache_designs.words import run_of, sentences
+from kvviz.ui.caches.form import PROMPT, progress
 from tests.pages.conftest import answered, said
 
 MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")

@@ -5,13 +5,14 @@ import json
 import pytest
 import streamlit as st
 
-from kvviz import export, keeping
-from kvviz.comparing import compare
-from kvviz.errors import KvvizError
-from kvviz.ownership import mark_of
-from kvviz.settings import Settings
-from kvviz.ui import PAGES
-from kvviz.ui.sharing import take, written
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import Settings
+from kvviz.notebook.compare import compare
+from kvviz.server import persister as keeping
+from kvviz.server.ownership import mark_of
+from kvviz.store.files import webpage
+from kvviz.ui.compare.share import take, written
+from kvviz.ui.folders import PAGES
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_runs_of_another_browser_can_be_looked_at_and_nothing_else(visit, keep, 
 
 
 def test_where_strangers_may_come_nobodys_run_is_nobodys_to_delete(visit, keep, monkeypatch):
-    monkeypatch.setattr("kvviz.ui.session.settings", lambda: Settings(public=True))
+    monkeypatch.setattr("kvviz.ui.shared.session.settings", lambda: Settings(public=True))
     app = visit(",".join(keep("one")))
     assert not [button for button in app.button if button.key == "c_delete"]
 
@@ -120,7 +121,7 @@ def test_ones_own_run_may_be_deleted_wherever_the_server_is(visit, store, measur
     document, _ = measured
     store.begin("own", {"model": "tiny-gpt2"}, made_by=mark_of("o" * 22))
     store.finish("own", "done", document)
-    monkeypatch.setattr("kvviz.ui.session.settings", lambda: Settings(public=True))
+    monkeypatch.setattr("kvviz.ui.shared.session.settings", lambda: Settings(public=True))
     monkeypatch.setattr("streamlit.runtime.context.ContextProxy.cookies", {"kvviz_browser": "o" * 22})
     app = visit("own-cached")
     app.button(key="c_delete").click().run()
@@ -130,7 +131,7 @@ def test_ones_own_run_may_be_deleted_wherever_the_server_is(visit, store, measur
 def test_a_store_that_fails_is_a_sentence_on_the_page(visit, monkeypatch):
     app = visit()
     monkeypatch.setattr(keeping, "library", broken)
-    monkeypatch.setattr("kvviz.ui.comparing.library", broken)
+    monkeypatch.setattr("kvviz.ui.compare.compare.library", broken)
     app.run()
     assert not app.exception and any("the disk is gone" in error.value for error in app.error)
 
@@ -171,7 +172,7 @@ def test_a_document_from_the_command_line_can_be_taken_in(store, measured):
 
 def test_html_holds_no_address_and_no_script_of_the_prompt(store, keep, measured):
     document, records = measured
-    page = export.to_html({**document, "prompt": "</script><script>alert(1)</script>"}, records)
+    page = webpage.to_html({**document, "prompt": "</script><script>alert(1)</script>"}, records)
     assert "<script>alert(1)" not in page
 
 

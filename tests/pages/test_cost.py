@@ -76,7 +76,7 @@ def test_a_pasted_config_is_counted_or_refused_in_a_sentence(page):
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """The file in which measured ceilings are kept, in a folder of this test's own."""
-    from kvviz.ceilings import path
+    from kvviz.cost.ceilings import path
 
     monkeypatch.setenv("KVVIZ_HOME", str(tmp_path))
     return path()
@@ -91,7 +91,7 @@ def test_without_ceilings_it_says_how_to_measure_them(page, stored):
 
 
 def test_measured_ceilings_stand_at_its_foot(page, stored):
-    from kvviz.ceilings import Ceilings, Machine, MatrixRate, keep
+    from kvviz.cost.ceilings import Ceilings, Machine, MatrixRate, keep
 
     here = Machine("cpu", "A test's processor", 3, 4, "2.0", "3.12", "somewhere")
     product = (MatrixRate("float32", 512, 512, 512, 9e10),)

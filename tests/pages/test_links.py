@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.ui import PAGES
+from kvviz.ui.folders import PAGES
 
 
 def go(app, page):

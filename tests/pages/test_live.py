@@ -5,9 +5,9 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz.settings import Limits
-from kvviz.ui import MAIN, PAGES
-from kvviz.ui.controls import PROMPTS
+from kvviz.base.settings import Limits
+from kvviz.ui.folders import MAIN, PAGES
+from kvviz.ui.live.form import PROMPTS
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(
 
     assert visit().button(key="stop").disabled, "a session without the cookie is another browser"
     name = page.session_state.owner
-    monkeypatch.setattr("kvviz.ui.session.is_browser_name", lambda found: True)
+    monkeypatch.setattr("kvviz.ui.shared.session.is_browser_name", lambda found: True)
     monkeypatch.setattr("streamlit.runtime.context.ContextProxy.cookies", {"kvviz_browser": name})
     again = visit()
     again.button(key="stop").click().run()

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from kvviz.modes import MODES
+from kvviz.decoding.modes import MODES
 
 
 @pytest.fixture

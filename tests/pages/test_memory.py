@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from kvviz.calculator import Asked, pack
-from kvviz.catalog import models
-from kvviz.report import HEADLINE
+from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.memory.calculator import Asked, pack
+from kvviz.models.catalog.rows import models
 from tests.pages.conftest import said
 
 
@@ -128,7 +128,7 @@ def test_the_probe_looks_inside(visit):
 def test_three_accounts_of_the_live_pages_model(visit):
     app = visit()
     assert "Run a model on the live page" in said(app)
-    from kvviz.records import ComparisonSpec
+    from kvviz.experiments.comparison.spec import ComparisonSpec
 
     own = app.hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     account = {

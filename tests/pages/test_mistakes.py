@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from kvviz.breaking import break_it
-from kvviz.scratch.load import from_transformers
-from kvviz.scratch.pitfalls import PITFALLS
-from kvviz.text import ByteCodec
+from kvviz.decoding.scratch.load import from_transformers
+from kvviz.decoding.scratch.pitfalls import PITFALLS
+from kvviz.experiments.inside.mistakes import break_it
+from kvviz.models.text import ByteCodec
 
 ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
 

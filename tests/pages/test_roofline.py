@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from kvviz import roofing
+from kvviz.base.settings import Limits
 from kvviz.charts.roofline import CLASSES
-from kvviz.looks import RoofSpec
-from kvviz.roofing import roofline
-from kvviz.settings import Limits
-from kvviz.ui.roofline import progress
+from kvviz.experiments.roofline import run as roofing
+from kvviz.experiments.roofline.run import roofline
+from kvviz.experiments.roofline.spec import RoofSpec
+from kvviz.ui.roofline.form import progress
+from tests.cost.test_roofline import CEILINGS
 from tests.pages.conftest import answered, said
-from tests.test_roofline import CEILINGS
 
 
 @pytest.fixture(scope="module")

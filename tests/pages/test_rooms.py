@@ -5,9 +5,10 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz.rooms import Place
-from kvviz.ui import MAIN, PAGES, rooms
-from kvviz.ui.rooms import place_of
+from kvviz.server.rooms.rooms import Place
+from kvviz.ui.folders import MAIN, PAGES
+from kvviz.ui.frame import room as rooms
+from kvviz.ui.frame.room import place_of
 
 PATHS = {path.stem: str(path) for path in sorted(PAGES.glob("*.py"))}
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from kvviz.servelooks import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.servings import arrivals, conversation, sharing
-from kvviz.ui.serving import progress, shareable
-from kvviz.ui.talk import strip
-from kvviz.ui.tovllm import ROWS
+from kvviz.experiments.serving.run import arrivals, conversation, sharing
+from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.ui.serving.conversation import strip
+from kvviz.ui.serving.shared import progress, shareable
+from kvviz.ui.serving.to_vllm import ROWS
 from tests.pages.conftest import answered, said
 
 SYSTEM = "You are a kind teller of short stories about animals."
@@ -64,9 +64,9 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
     assert any(button.key == "vs_measure" for button in app.button)
 
 
-def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit):
+def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
-    document = measured(app, "vf", arrivals)
+    document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
     charts = figures(app)
     assert len(charts) == 2 + 4 + 4
     assert [line["name"] for line in charts[0]["data"]] == ["reserved", "grown", "blocks", "shared blocks"]
@@ -85,9 +85,9 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit):
     assert "over since tick" in said(app)
 
 
-def test_the_map_shows_each_slot_as_the_picture_has_it(visit):
+def test_the_map_shows_each_slot_as_the_picture_has_it(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
-    document = measured(app, "vf", arrivals)
+    document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
     tick = next(slider for slider in app.slider if slider.label == "Tick").value
     for way, chart in zip(document["ways"], figures(app)[6:], strict=True):
         words = [text for row in chart["data"][0]["text"] for text in row if text]
@@ -98,10 +98,10 @@ def test_the_map_shows_each_slot_as_the_picture_has_it(visit):
             assert filled == used
 
 
-def test_a_shared_prompt_cold_and_warm(visit, load):
+def test_a_shared_prompt_cold_and_warm(visit, bench):
     app = visit(model="tiny-llama", asks="3")
     app.text_area(key="v_system").set_value(SYSTEM).run()
-    document = measured(app, "vs", lambda spec: sharing(spec, load("tiny-llama")))
+    document = measured(app, "vs", lambda spec: sharing(spec, bench()))
     (work,) = app.hub.works()
     assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
     times, tokens = figures(app)
@@ -117,12 +117,12 @@ def test_a_shared_prompt_cold_and_warm(visit, load):
     assert list(table["Same tokens"]) == ["yes"] * 3
 
 
-def test_a_conversation_kept_edited_and_cut_off(visit, load):
+def test_a_conversation_kept_edited_and_cut_off(visit, bench):
     app = visit(model="tiny-llama")
     app.text_area(key="v_first").set_value(f"{SYSTEM} One fox.")
     app.text_area(key="v_edited").set_value(f"{SYSTEM} Two owls.")
     app.text_area(key="v_second").set_value("And then?").run()
-    document = measured(app, "vt", lambda spec: conversation(spec, load("tiny-llama")))
+    document = measured(app, "vt", lambda spec: conversation(spec, bench()))
     assert isinstance(app.hub.works()[0].spec, TalkSpec)
     words = said(app)
     for row in document["requests"]:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from kvviz.sweeps import PRESETS, SweepSpec
+from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
 
 def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     app = visit()
-    own = app.hub.submit_sweep(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
+    own = app.hub.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
     app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
     app.hub.record(own, cell_pass(0, "cached", 0, [0.3, 0.1]))
     app.hub.record(own, {"t": "progress", "done": 2, "of": 24, "left_s": 60.0})
@@ -78,7 +78,7 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
 
 def test_a_stopped_sweep_goes_on_where_it_ended(visit):
     app = visit()
-    own = app.hub.submit_sweep(SweepSpec(models=("tiny-gpt2",)))
+    own = app.hub.submit(SweepSpec(models=("tiny-gpt2",)))
     app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
     app.hub.record(own, {"t": "stopped"})
     app.query_params["sweep"] = own

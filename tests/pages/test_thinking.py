@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from kvviz.questions import on_page
-from kvviz.records import ComparisonSpec
-from kvviz.report import HEADLINE
-from kvviz.sweeps import SweepSpec
+from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.questions import on_page
+from kvviz.experiments.sweep.spec import SweepSpec
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_the_compare_page_answers_with_the_picked_runs(visit):
 
 def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
     spec = SweepSpec(models=("tiny-gpt2",), prompt_tokens=(8, 16), new_tokens=(2,))
-    own = visit.hub.submit_sweep(spec)
+    own = visit.hub.submit(spec)
     for cell, seconds in ((0, [0.4, 0.01]), (1, [0.4, 0.03])):
         visit.hub.record(
             own, {"t": "cell_pass", "cell": cell, "mode": "uncached", "round": 0, "s": seconds, "same": True}

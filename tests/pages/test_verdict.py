@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvviz.records import ComparisonSpec
-from kvviz.report import HEADLINE
+from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 STEPS, PROMPT = 40, 9
 

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, checks, settings, logs, small words. Standard library and platformdirs."""

@@ -1,0 +1,153 @@
+"""What the server and its worker say of themselves, a line an event, on standard error: JSON, or text on a terminal.
+
+No line holds what a user wrote, what a model wrote, a path or a browser's name. Events have named fields of their own;
+of what libraries say the unfilled sentence is kept, and of an exception its kind and where it was, never its message,
+which may quote anything. `KVVIZ_LOG` takes json or text, and a level: "json,debug". Standard library only.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+
+FORMS = ("json", "text")
+LEVELS = ("debug", "info", "warning", "error")
+FRAMES = 12  # of an exception, the innermost
+
+
+def event(log: logging.Logger, name: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Say that something happened. The fields are for numbers, ids and words of our own alone."""
+    log.log(level, name, extra={"fields": fields})
+
+
+def set_up(process: str) -> None:
+    """Log from here on as `process` (server, worker), uncaught exceptions and the libraries loaded so far included.
+
+    Raises KvvizError where KVVIZ_LOG does not say what it may.
+    """
+    form, level = read_choice(os.environ.get("KVVIZ_LOG", ""))
+    handler = logging.StreamHandler(sys.stderr)
+    in_text = (form or ("text" if sys.stderr.isatty() else "json")) == "text"
+    handler.setFormatter(_Text(process) if in_text else _Json(process))
+    logging.setLogRecordFactory(Record)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("kvviz").setLevel(level.upper())
+    warnings.showwarning = _warned
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.unraisablehook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    _take_over()
+
+
+def read_choice(text: str) -> tuple[str, str]:
+    """The form ("" for whatever suits standard error) and the level that KVVIZ_LOG asks for."""
+    form, level = "", "info"
+    for word in filter(None, (part.strip().lower() for part in text.split(","))):
+        if word in FORMS:
+            form = word
+        elif word in LEVELS:
+            level = word
+        else:
+            raise KvvizError(f"KVVIZ_LOG is {text[:80]!r}; it takes {' or '.join(FORMS)}, and {', '.join(LEVELS)}")
+    return form, level
+
+
+def _take_over() -> None:
+    """Have the libraries' loggers speak through ours."""
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        if not name.startswith("kvviz"):
+            logger.setLevel(max(logger.level, logging.WARNING))
+
+
+class Record(logging.LogRecord):
+    """A record that can't hold what a user wrote, whatever handler and format it meets."""
+
+    def __init__(self, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any, *rest: Any):
+        self.sentence = _unfilled(msg, args)
+        self.failure = _failure(*exc_info) if exc_info and exc_info[0] is not None else {}
+        words = f"{self.sentence} ({self.failure['error']})" if self.failure else self.sentence
+        super().__init__(name, level, path, line, words, (), None, *rest[:1])
+
+
+def _unfilled(msg: Any, args: Any) -> str:
+    """The first line of a sentence, with its numbers; what else would be filled in stays out."""
+    sentence = (msg if isinstance(msg, str) else type(msg).__name__).partition("\n")[0][:200]
+    values = args if isinstance(args, tuple) else (args,)
+    shown = tuple(value if isinstance(value, int | float) else "…" for value in values)
+    try:
+        return sentence % shown if args else sentence
+    except (TypeError, ValueError):
+        return sentence
+
+
+def _failure(kind: type, error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
+    """An exception without its message: its kind, what caused it, and where, innermost last."""
+    causes = [type(cause).__name__ for cause in _causes(error)]
+    frames = traceback.extract_tb(trace)[-FRAMES:]
+    at = [f"{_place(frame.filename, frame.lineno)} {frame.name}" for frame in frames]
+    return {"error": kind.__name__, **({"because": causes} if causes else {}), "at": at}
+
+
+def _place(file: str, line: int | None) -> str:
+    return f"{'/'.join(Path(file).parts[-3:])}:{line}"
+
+
+def _causes(error: BaseException | None) -> Iterable[BaseException]:
+    seen = set()
+    while error is not None and (error := error.__cause__ or error.__context__) is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+
+
+def _uncaught(kind: type, error: BaseException | None, trace: TracebackType | None) -> None:
+    if error is not None and not issubclass(kind, KeyboardInterrupt):
+        logging.getLogger("kvviz").error("uncaught", exc_info=(kind, error, trace))
+
+
+def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+    warned = {"kind": category.__name__, "at": _place(filename, lineno)}
+    event(logging.getLogger("kvviz"), "library_warned", logging.WARNING, **warned)
+
+
+class _Json(logging.Formatter):
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(_fields(record, self._process), ensure_ascii=False)
+
+
+class _Text(_Json):
+    def format(self, record: logging.LogRecord) -> str:
+        told = _fields(record, self._process)
+        head = [time.strftime("%H:%M:%S", time.localtime(record.created)), told.pop("level"), told.pop("process")]
+        rest = [f"{name}={value}" for name, value in told.items() if name not in ("time", "event")]
+        return " ".join([*head, told["event"], *rest])
+
+
+def _fields(record: logging.LogRecord, process: str) -> dict[str, Any]:
+    """What a line says. `event` is a name of ours, or a library's sentence beside the library's name."""
+    milliseconds = f"{int(record.msecs):03d}"
+    return {
+        "time": time.strftime(f"%Y-%m-%dT%H:%M:%S.{milliseconds}Z", time.gmtime(record.created)),
+        "level": record.levelname.lower(),
+        "process": process,
+        "event": record.sentence,
+        **({} if record.name.startswith("kvviz") else {"library": record.name.partition(".")[0]}),
+        **getattr(record, "fields", {}),
+        **record.failure,
+    }

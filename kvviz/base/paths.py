@@ -1,0 +1,35 @@
+"""The folder in which kvviz keeps what lasts: $KVVIZ_HOME, else the user's data folder of this system."""
+
+import os
+from pathlib import Path
+
+from kvviz.base.errors import KvvizError
+
+
+def home() -> Path:
+    """The folder, made where it is missing. Raises KvvizError where nothing can be written there."""
+    folder = _place()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KvvizError(_sentence(folder)) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KvvizError(_sentence(folder))
+    return folder
+
+
+def _place() -> Path:
+    if given := os.environ.get("KVVIZ_HOME"):
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise KvvizError(f"KVVIZ_HOME is {given!r}, and there is no such user") from error
+    try:
+        from platformdirs import user_data_path
+    except ImportError:  # a machine that only measures: the folder that the XDG rules name
+        return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "kvviz"
+    return user_data_path("kvviz", appauthor=False)
+
+
+def _sentence(folder: Path) -> str:
+    return f"kvviz can't keep anything in {folder}; set KVVIZ_HOME to a folder that it may write to"

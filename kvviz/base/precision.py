@@ -1,0 +1,92 @@
+"""How many bytes a cache's elements take: whole numbers per element, or blocks that share a scale.
+
+Standard library only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvviz.base.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Precision:
+    """`block` elements of a row (a token's keys, or its values) take `block_bytes`; `head_bytes` come on top per head.
+
+    `state_bytes`: of an element of a state that follows the model's dtype, where the cache is quantized.
+    """
+
+    name: str
+    title: str
+    block_bytes: int
+    block: int = 1
+    head_bytes: int = 0
+    state_bytes: int = 2
+    source: str = ""
+
+    def row(self, heads: int, dim: int) -> int:
+        """Bytes of `heads` x `dim` elements. Raises ConfigError where they don't fill whole blocks."""
+        count = heads * dim
+        if count % self.block:
+            raise ConfigError(
+                f"{self.name} packs {self.block} values with one scale, and a row of {heads} x {dim} = {count} values "
+                "doesn't divide into them"
+            )
+        return count // self.block * self.block_bytes + (heads * self.head_bytes if dim else 0)
+
+
+_FLOATS = "https://docs.pytorch.org/docs/stable/tensor_attributes.html"
+_VLLM = "https://github.com/vllm-project/vllm/blob/001cabc1/vllm/v1/kv_cache_interface.py"
+_GGML = "https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h"
+_HF = "https://huggingface.co/docs/transformers/kv_cache"
+
+_ROWS = (
+    Precision("float32", "float32", 4, state_bytes=4, source=_FLOATS),
+    Precision("bfloat16", "bfloat16", 2, source=_FLOATS),
+    Precision("float16", "float16", 2, source=_FLOATS),
+    Precision("fp8", "fp8, one scale a tensor (kept with the weights)", 1, source=_VLLM),
+    Precision("int8", "int8, a float32 scale per token and head", 1, head_bytes=4, source=_VLLM),
+    Precision("int4", "int4, a 16-bit scale and shift per 64 values", 36, 64, source=_HF),
+    Precision("q8_0", "q8_0: 34 bytes per 32 values", 34, 32, source=_GGML),
+    Precision("q5_1", "q5_1: 24 bytes per 32 values", 24, 32, source=_GGML),
+    Precision("q5_0", "q5_0: 22 bytes per 32 values", 22, 32, source=_GGML),
+    Precision("q4_1", "q4_1: 20 bytes per 32 values", 20, 32, source=_GGML),
+    Precision("q4_0", "q4_0: 18 bytes per 32 values", 18, 32, source=_GGML),
+)
+
+PRECISIONS: Mapping[str, Precision] = {row.name: row for row in _ROWS}
+
+# Other names that people use.
+_OTHER_NAMES = {
+    "fp32": "float32",
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
+
+
+def precision(name: str) -> Precision:
+    """The row of a dtype's name. Raises ConfigError listing the names where there is none."""
+    row = PRECISIONS.get(_OTHER_NAMES.get(name, name))
+    if row is None:
+        raise ConfigError(f"dtype is {name!r}; it is one of {', '.join(PRECISIONS)}")
+    return row
+
+
+# Bits that one weight takes; the scales of a quantized format come on top and differ by format.
+WEIGHT_BITS: Mapping[str, int] = {"float32": 32, "bfloat16": 16, "float16": 16, "fp8": 8, "int8": 8, "int4": 4}
+
+
+def weight_bytes(params: int, dtype: str) -> int:
+    """Bytes of the weights: parameters x bits / 8, without the scales of a quantized format.
+
+    Raises ConfigError for a dtype that there is not.
+    """
+    bits = WEIGHT_BITS.get(_OTHER_NAMES.get(dtype, dtype))
+    if bits is None:
+        raise ConfigError(f"weights dtype is {dtype!r}; it is one of {', '.join(WEIGHT_BITS)}")
+    return -(-params * bits // 8)

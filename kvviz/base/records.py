@@ -1,0 +1,123 @@
+"""What runs are made of: the small frozen values that pass between the rooms, and the checks that such values share.
+
+Standard library only; tensors appear here as `Any` and never travel further than the measuring process.
+"""
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+
+
+def new_id() -> str:
+    """A short id for addresses, one that no command line takes for an option."""
+    return secrets.token_urlsafe(6).replace("-", "_")
+
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    """Whether it is a whole number within these bounds."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Raises KvvizError where it is no whole number within these bounds."""
+    if not is_whole(value, least, most):
+        raise KvvizError(f"{name.replace('_', ' ')} is {value!r}; it is a whole number from {least:,} to {most:,}")
+
+
+def check_fields(form: type, data: Mapping[str, Any], what: str) -> None:
+    """Raises KvvizError where `data` names a field that the dataclass has not; `what` it is, in words."""
+    if unknown := set(data) - {f.name for f in fields(form)}:
+        raise KvvizError(f"{what} has no field {', '.join(sorted(unknown))}")
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's cache as it is now: `seen` tokens have passed, `held` of them are kept.
+
+    Those take `nbytes` bytes inside storages of `allocated` bytes; `state_bytes` of them are neither keys nor values
+    (convolution and recurrent states, an indexer's keys). Shapes are those of the stored tensors,
+    `(batch, kv_heads, held, dim)`; an empty tuple where a layer keeps no such tensor.
+    """
+
+    index: int
+    kind: str
+    key_shape: tuple[int, ...]
+    value_shape: tuple[int, ...]
+    dtype: str
+    seen: int
+    held: int
+    nbytes: int
+    allocated: int
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a decode loop yields: the tokens chosen at this step and the logits they were chosen from.
+
+    `index` 0 is the prefill. `token_ids` is a (B,) tensor, `logits` (B, vocabulary); `cache` is the object
+    that the run keeps for its next step, None where it keeps nothing.
+    """
+
+    index: int
+    phase: str
+    token_ids: Any
+    logits: Any
+    cache: Any
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step and the seconds it took, the device synchronised on both sides."""
+
+    step: Step
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen: `temperature` 0 is greedy; the draws depend on `seed` and the step alone."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not _finite(self.temperature) or not 0 <= self.temperature <= 100:
+            raise KvvizError(f"temperature is {self.temperature!r}; it is a number from 0 (greedy) to 100")
+        if self.top_k is not None and not is_whole(self.top_k, 1):
+            raise KvvizError(f"top_k is {self.top_k!r}; it is a whole number of at least 1")
+        if self.top_p is not None and not (_finite(self.top_p) and 0 < self.top_p <= 1):
+            raise KvvizError(f"top_p is {self.top_p!r}; it is a number above 0 and at most 1")
+        if not is_whole(self.seed, 0, 2**32 - 1):
+            raise KvvizError(f"seed is {self.seed!r}; it is a whole number from 0 to {2**32 - 1}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where the figures were measured; it travels with them."""
+
+    device: str
+    device_name: str
+    dtype: str
+    attn_implementation: str
+    threads: int
+    cores: int
+    torch: str
+    transformers: str
+    python: str
+    platform: str

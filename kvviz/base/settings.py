@@ -1,0 +1,152 @@
+"""What the person who runs a server may set: one file, `kvviz.toml`, and KVVIZ_PUBLIC=1 for a server open to all.
+
+KVVIZ_MODELS names the folder of models that `kvviz pull` made.
+
+The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` lowers the limits
+that the file does not name. Standard library only.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.paths import home
+from kvviz.base.records import is_whole
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one piece of work, one session and all sessions together may ask of the device."""
+
+    prompt_tokens: int = 131_072  # of each sequence
+    new_tokens: int = 32_768  # of each sequence
+    batch: int = 64  # sequences decoded together
+    repeats: int = 50  # timed passes of each mode
+    run_seconds: int = 3_600  # a comparison from its loading to its end; then it is stopped
+    sweep_seconds: int = 28_800  # a sweep, likewise
+    memory_share: float = 1.0  # of the device's free memory that one model and its work may take
+    waiting: int = 50  # works in the queue, all sessions together, the one under way included
+    waiting_per_session: int = 8  # of them, one session's
+    viewers: int = 500  # open sockets
+    rooms: int = 100  # in which a class follows its teacher, open at once
+    upload_bytes: int = 5_000_000  # a config.json or a recording
+
+
+PUBLIC = Limits(
+    prompt_tokens=2_048,
+    new_tokens=512,
+    batch=8,
+    repeats=5,
+    run_seconds=120,
+    sweep_seconds=600,
+    memory_share=0.5,
+    waiting=30,
+    waiting_per_session=2,
+    viewers=300,
+    rooms=50,
+    upload_bytes=2_000_000,
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name.
+
+    `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
+    `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
+    a frame. Both are written https://kv.example.org.
+    """
+
+    public: bool = False
+    limits: Limits = Limits()
+    hub_models: tuple[str, ...] = ()
+    models: Path | None = None
+    origins: tuple[str, ...] = ()
+    embedders: tuple[str, ...] = ()
+
+
+def read_settings(text: str, *, public: bool) -> Settings:
+    """Settings from a `kvviz.toml`. Raises KvvizError for a field that does not exist or does not fit."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise KvvizError(f"kvviz.toml can't be read: {error}") from error
+    _known(data, {field.name for field in fields(Settings)}, "kvviz.toml")
+    public = public or _checked(data.get("public", False), bool, "public", "true or false")
+    ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
+    sites = [_texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES]
+    given = _checked(data.get("limits", {}), dict, "limits", "a table")
+    _known(given, {field.name for field in fields(Limits)}, "[limits] of kvviz.toml")
+    folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
+    models = Path(folder).expanduser() if folder else None
+    return Settings(public, _with(PUBLIC if public else Limits(), given), ids, models, *sites)
+
+
+_SITES = ("origins", "embedders")
+_SITE = r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?"  # as a browser writes it: lower case, no slash at the end
+
+
+def _texts(data: Mapping[str, Any], name: str, form: str, right: str) -> tuple[str, ...]:
+    values = _checked(data.get(name, []), list, name, right)
+    for value in values:
+        if not isinstance(value, str) or not re.fullmatch(form, value):
+            raise KvvizError(f"{name} holds {value!r} in kvviz.toml; it is {right}")
+    return tuple(values)
+
+
+def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:
+    for name, value in given.items():
+        if name == "memory_share":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 < value <= 1:
+                raise KvvizError(f"memory_share is {value!r} in kvviz.toml; it is a number above 0 and at most 1")
+        elif not is_whole(value, 1):
+            raise KvvizError(f"{name} is {value!r} in kvviz.toml; it is a whole number of at least 1")
+    return replace(limits, **given)
+
+
+def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
+    if unknown := set(data) - names:
+        raise KvvizError(
+            f"{where} has no field {', '.join(sorted(unknown))}; its fields are {', '.join(sorted(names))}"
+        )
+
+
+def _checked(value: Any, kind: type, name: str, right: str) -> Any:
+    if not isinstance(value, kind):
+        raise KvvizError(f"{name} is {value!r} in kvviz.toml; it is {right}")
+    return value
+
+
+def load_settings() -> Settings:
+    """Read the file, where there is one, and KVVIZ_PUBLIC."""
+    public = os.environ.get("KVVIZ_PUBLIC", "").strip().lower() not in ("", "0", "false", "no")
+    given = os.environ.get("KVVIZ_SETTINGS")
+    path = Path(given).expanduser() if given else home() / "kvviz.toml"
+    try:
+        text = path.read_text(encoding="utf-8") if given or path.is_file() else ""
+        return _with_folder(read_settings(text, public=public), path.parent)
+    except (OSError, UnicodeDecodeError) as error:
+        raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
+
+
+def _with_folder(read: Settings, beside: Path) -> Settings:
+    """The folder of models as a path: KVVIZ_MODELS, else what the file names, beside it unless it is absolute."""
+    given = os.environ.get("KVVIZ_MODELS")
+    folder = Path(given).expanduser().absolute() if given else read.models and (beside / read.models).absolute()
+    if folder and not folder.is_dir():
+        named = "KVVIZ_MODELS" if given else "models in kvviz.toml"
+        raise KvvizError(f"{named} is {str(folder)[:200]}, and there is no such folder; `kvviz pull` makes one")
+    return replace(read, models=folder or None)
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The settings of this process, read when they are first asked for."""
+    return load_settings()

@@ -1,0 +1,101 @@
+"""Leaving on SIGTERM and SIGINT: the step under way is finished, and what was measured is saved, before a process goes.
+
+Standard library only.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from kvviz.base.logs import event
+
+log = logging.getLogger("kvviz.base.shutdown")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+AT_MOST = 9.0  # seconds from the signal to the end; a container's host waits ten before it kills
+CONNECTIONS_S = 2.0  # of them, for connections to close once all is saved
+
+
+def leave_quietly() -> None:
+    """A process that is told to end before or after it serves ends with status 0, without a traceback."""
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+@contextmanager
+def told_to_stop() -> Iterator[list[int]]:
+    """A list that holds the signal once one has come; a second one ends the process as it always would."""
+    told: list[int] = []
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, _: FrameType | None) -> None:
+        told.append(number)
+        restore()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, note)
+    try:
+        yield told
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            restore()
+
+
+def finish_first(finish: Callable[[], None], at_most: float = AT_MOST) -> None:
+    """At the first signal call `finish`, from a thread of its own, and then do what the signal did until now.
+
+    A connection that does not end holds up nothing: once all is saved the process goes, with status 0. It goes after
+    `at_most` seconds in any case, with status 1 if something was not saved. A second signal is not held up. Does
+    nothing outside the main thread, where signals can't be had.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    leaving = threading.Event()
+    for number in SIGNALS:
+        signal.signal(number, _handler(signal.getsignal(number), finish, leaving, at_most))
+
+
+def _handler(before: object, finish: Callable[[], None], leaving: threading.Event, at_most: float) -> Callable:
+    def proceed(number: int, frame: FrameType | None) -> None:
+        if callable(before):
+            before(number, frame)
+
+    def work(number: int) -> None:
+        try:
+            finish()
+        except Exception:  # whatever is wrong with saving, the process has to end
+            log.exception("finish")
+        else:
+            _after(CONNECTIONS_S, lambda: os._exit(0))
+        proceed(number, None)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if leaving.is_set():
+            proceed(number, frame)
+            return
+        leaving.set()
+        _after(at_most, _give_up)
+        threading.Thread(target=work, args=(number,), daemon=True, name="leaving").start()
+
+    return handle
+
+
+def _after(seconds: float, do: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, do)
+    timer.daemon = True
+    timer.start()
+
+
+def _give_up() -> None:
+    event(log, "leaving_forced", logging.ERROR)
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""FLOPs, bytes moved, a device's roofs, and the latency curve that follows from them. No torch."""

@@ -1,0 +1,209 @@
+"""The ceilings of a device, as they were measured, and the file under KVVIZ_HOME in which they are kept.
+
+Standard library only: `kvviz.device.measure_ceilings` measures. One set is kept for each environment, since another
+number of threads or another torch has other ceilings.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kvviz.base.checks import Unfit, list_of, number, object_of, parse, short_name, text, whole
+from kvviz.base.errors import KvvizError
+from kvviz.base.paths import home
+from kvviz.cost.flops import Rates
+
+MOST = 40  # environments that are kept; the oldest go first
+ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate estimates take
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What ceilings depend on, and two facts more (`python`, `platform`)."""
+
+    device: str
+    device_name: str
+    threads: int
+    cores: int
+    torch: str
+    python: str
+    platform: str
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """Ceilings are the same machine's where this is the same."""
+        return self.device, self.device_name, self.threads, self.torch
+
+
+@dataclass(frozen=True)
+class MatrixRate:
+    """A product (rows, inner) x (inner, columns) in `dtype`: 2 x rows x inner x columns FLOPs over its seconds."""
+
+    dtype: str
+    rows: int
+    inner: int
+    columns: int
+    flops_per_s: float
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, inner, columns."""
+        return self.rows, self.inner, self.columns
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a device was measured to reach, each figure that of the fastest of several calls.
+
+    `read_bandwidth` (B/s): a plain read of `buffer_bytes` by the kernel `read_by`, the fastest of those in `reads`.
+    `row_product` (B/s, by dtype): one row times a matrix of that size. `launch` (s): the least any operation takes.
+    `measured_at`: UTC. A dtype that the device can't do, and a product that would have taken too long, are left out.
+    """
+
+    environment: Machine
+    measured_at: str
+    buffer_bytes: int
+    read_bandwidth: float
+    read_by: str
+    reads: Mapping[str, float]
+    row_product: Mapping[str, float]
+    matrix: tuple[MatrixRate, ...]
+    launch: float
+
+    @property
+    def matrix_rate(self) -> dict[str, float]:
+        """The highest rate of each dtype (FLOP/s), whatever the size."""
+        found: dict[str, float] = {}
+        for row in self.matrix:
+            found[row.dtype] = max(found.get(row.dtype, 0.0), row.flops_per_s)
+        return found
+
+    def rates(self) -> Rates | None:
+        """The three that estimates stand on, in float32; None where one of them was left out."""
+        product = next((r.flops_per_s for r in self.matrix if r.dtype == "float32" and r.shape == ESTIMATE), None)
+        read = self.row_product.get("float32")
+        return None if product is None or read is None else Rates(read, product, self.launch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, the highest matrix rates among them."""
+        return {**asdict(self), "matrix": [asdict(row) for row in self.matrix], "matrix_rate": self.matrix_rate}
+
+
+_POSITIVE = number(1e-12)
+_MACHINE = object_of(
+    {
+        "device": text(40),
+        "device_name": text(300),
+        "threads": whole(1, 100_000),
+        "cores": whole(1, 100_000),
+        "torch": text(100),
+        "python": text(100),
+        "platform": text(300),
+    }
+)
+_MATRIX = object_of(
+    {
+        "dtype": short_name,
+        "rows": whole(1, 10**7),
+        "inner": whole(1, 10**7),
+        "columns": whole(1, 10**7),
+        "flops_per_s": number(1e-12, 1e21),
+    }
+)
+
+
+def _by_name(value: Any, name: str) -> dict[str, float]:
+    if not isinstance(value, dict) or not 1 <= len(value) <= 40:
+        raise Unfit(f"{name} has to be an object of 1 to 40 rates")
+    return {short_name(key, name): _POSITIVE(item, name) for key, item in value.items()}
+
+
+_CEILINGS = object_of(
+    {
+        "environment": _MACHINE,
+        "measured_at": text(40),
+        "buffer_bytes": whole(1),
+        "read_bandwidth": _POSITIVE,
+        "read_by": short_name,
+        "reads": _by_name,
+        "row_product": _by_name,
+        "matrix": list_of(_MATRIX, 400),
+        "launch": number(1e-12, 10.0),
+    }
+)
+_FILE = object_of({"kvviz": short_name, "version": whole(1), "measured": list_of(_CEILINGS, MOST)})
+
+
+def path() -> Path:
+    """Where they are kept."""
+    return home() / "ceilings.json"
+
+
+def read(data: bytes) -> list[Ceilings]:
+    """The sets of a file's bytes, the oldest first. Raises KvvizError naming the field that does not fit."""
+    try:
+        found = _FILE(parse(data, 2_000_000, "file of measured ceilings"), "the file")
+        if (found["kvviz"], found["version"]) != ("ceilings", 1):
+            raise Unfit("kvviz and version have to be ceilings and 1")
+        return [_whole(fields) for fields in found["measured"]]
+    except (Unfit, KvvizError) as error:
+        how = "`kvviz ceilings --refresh` replaces them"
+        raise KvvizError(f"the stored ceilings can't be read: {error}; {how}") from error
+
+
+def _whole(fields: dict[str, Any]) -> Ceilings:
+    if not fields["reads"].get(fields["read_by"]) == fields["read_bandwidth"] == max(fields["reads"].values()):
+        raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
+    matrix = tuple(MatrixRate(**row) for row in fields["matrix"])
+    return Ceilings(**{**fields, "environment": Machine(**fields["environment"]), "matrix": matrix})
+
+
+def kept() -> list[Ceilings]:
+    """All that are kept, the oldest first; none where there is no file. Raises KvvizError for an unfit one."""
+    try:
+        data = path().read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise KvvizError(f"the stored ceilings can't be read ({type(error).__name__})") from error
+    return read(data)
+
+
+def kept_for(machine: Machine) -> Ceilings | None:
+    """Those of this environment, None where it has none yet. Raises KvvizError as `kept` does."""
+    return next((found for found in kept() if found.environment.key == machine.key), None)
+
+
+def keep(found: Ceilings) -> None:
+    """Put a set in the place of this environment's last one; a file that can't be read is replaced as a whole."""
+    try:
+        others = [old for old in kept() if old.environment.key != found.environment.key]
+    except KvvizError:
+        others = []
+    rows = [asdict(row) for row in [*others, found][-MOST:]]
+    file = path()
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        fresh.write_text(json.dumps({"kvviz": "ceilings", "version": 1, "measured": rows}, indent=1, allow_nan=False))
+        fresh.replace(file)
+    except OSError as error:
+        raise KvvizError(f"the ceilings can't be kept in {file} ({type(error).__name__})") from error
+
+
+def ceilings_text(found: Ceilings) -> str:
+    """A set as a few lines."""
+    here = found.environment
+    lines = [
+        f"{here.device_name}, {here.threads} threads, torch {here.torch}, measured {found.measured_at}",
+        f"plain read:      {found.read_bandwidth / 1e9:10,.1f} GB/s  ({found.read_by} of {found.buffer_bytes:,} B)",
+    ]
+    for dtype, rate in found.row_product.items():
+        share = rate / found.read_bandwidth
+        lines.append(f"one-row product: {rate / 1e9:10,.1f} GB/s  {dtype}, {share:.0%} of the plain read")
+    for row in found.matrix:
+        size = f"({row.rows}, {row.inner}) x ({row.inner}, {row.columns})"
+        lines.append(f"matrix product:  {row.flops_per_s / 1e9:10,.1f} GFLOP/s  {row.dtype}, {size}")
+    return "\n".join([*lines, f"launch:          {found.launch * 1e6:10,.2f} µs"])

@@ -1,0 +1,266 @@
+"""What a forward costs: FLOPs by term, bytes moved, and an estimate of its seconds at measured rates.
+
+Standard library only. The FLOPs are those of the matrix products, attention and convolutions that transformers
+computes, equal to what torch's flop counter counts (`bench/flops.py`); elementwise work is left out.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.base.errors import ConfigError
+from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
+from kvviz.cost.blocks import TERMS, Attention, Forward
+from kvviz.cost.shape import Shape, read_shape
+from kvviz.memory.formula import kv_memory
+from kvviz.models.config_fields import LARGEST, checked
+from kvviz.models.layers import LayerSpec
+
+OPERATIONS_PER_LAYER = 100  # eager PyTorch: kernels, and the Python around them, of one layer; order of magnitude
+
+
+def prefill(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
+    """The forward over a whole prompt of `tokens` tokens; an uncached step at that context is the same forward."""
+    return Forward(checked("tokens", tokens), 0, checked("batch", batch), _source(shape, tokens, source_tokens))
+
+
+def cached_step(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
+    """The forward over one new token that makes the context `tokens` long: all but that one are in the cache."""
+    checked("tokens", tokens)
+    return Forward(1, tokens - 1, checked("batch", batch), _source(shape, tokens, source_tokens))
+
+
+def _source(shape: Shape, tokens: int, given: int | None) -> int:
+    """Length of an encoder's output: as given, as the architecture fixes it, else as many as there are tokens."""
+    if not shape.spec.crossing:
+        return 0
+    return checked("source_tokens", given) if given is not None else shape.spec.source_tokens or tokens
+
+
+def flops(shape: Shape, forward: Forward) -> dict[str, int]:
+    """FLOPs of a forward by term, those that it has: the sum over blocks of their formulas (`kvviz.cost.blocks`)."""
+    found = dict.fromkeys(TERMS, 0)
+    for block, count in shape.counts.items():
+        found[block.term] += count * block.flops(forward)
+    return {term: value for term, value in found.items() if value}
+
+
+def total_flops(shape: Shape, forward: Forward) -> int:
+    """The sum over terms."""
+    return sum(count * block.flops(forward) for block, count in shape.counts.items())
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that a forward reads or writes at least once, each as if no processor's cache kept any of it.
+
+    `weights`: every matrix once, of experts those expected to be chosen, and the rows of the embedding table;
+    `cache_read`, `cache_written`: keys, values and states; `cache_copied`: what a cache that grows by concatenation
+    reads and writes again; `activations`: the inputs and outputs of every product, attention's scores among them.
+    """
+
+    weights: int
+    cache_read: int
+    cache_written: int
+    cache_copied: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """The sum, without the copies, which are one engine's way and not the model's need."""
+        return self.weights + self.cache_read + self.cache_written + self.activations
+
+
+def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
+    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantized."""
+    read = cache_bytes_read(shape, forward.seen, forward.batch, dtype, forward.source or None) if forward.held else 0
+    held = cache_bytes_read(shape, forward.held, forward.batch, dtype, forward.source or None) if forward.held else 0
+    elements = sum(count * block.activations(forward) for block, count in shape.counts.items())
+    return Moved(
+        weights=weight_bytes_read(shape, forward, dtype),
+        cache_read=read,
+        cache_written=cache_bytes_written(shape, forward, dtype),
+        cache_copied=2 * held,
+        activations=elements * precision(dtype).state_bytes,
+    )
+
+
+def weight_bytes_read(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
+    """Bytes of the weights that a forward reads, each matrix once, and a row of the embeddings for each token.
+
+    Of experts: copies x (1 - (1 - chosen / copies)^rows), as expected where the router chooses at random. Norms and
+    biases are left out.
+    """
+    elements = sum(count * block.weights_read(forward) for block, count in shape.counts.items())
+    return weight_bytes(round(elements) + forward.batch * forward.new * shape.hidden, dtype)
+
+
+def cache_bytes_read(
+    shape: Shape, tokens: int, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
+) -> int:
+    """Bytes of keys, values and states that one decode step reads when the context, its own token included, is
+
+    `tokens` long: the cache as `memory.kv_memory` has it, and once more whatever a layer shares with another.
+    """
+    memory = kv_memory(shape.spec, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
+    return memory.total_bytes + sum(memory.layers[giver].nbytes for giver in shape.givers)
+
+
+def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
+    """Bytes of the new tokens' keys and values, and of the states, which every forward writes as a whole."""
+    row, total = precision(dtype), 0
+    for layer in shape.spec.layers:
+        if layer.kind != "cross":
+            total += forward.new * _row_bytes(layer, dtype)
+        elif not forward.held:
+            total += forward.source * _row_bytes(layer, dtype)
+        wide = shape.spec.state_float32
+        total += sum(s.elements * (4 if s.float32 or wide else row.state_bytes) for s in layer.states)
+    return forward.batch * total
+
+
+def _row_bytes(layer: LayerSpec, dtype: str) -> int:
+    row = precision(dtype)
+    index = layer.index_dim * (4 if layer.index_float32 else row.state_bytes)
+    return row.row(layer.kv_heads, layer.key_dim) + row.row(layer.kv_heads, layer.value_dim) + index
+
+
+def square_equals_linear(shape: Shape) -> int | None:
+    """The context from which on a forward over all of it spends more on attention's products than on the rest of its
+
+    layers: the first T at which the one, which grows with T^2, is at least the other, which grows with T. The head,
+    which one position passes, is left out. None for a model whose tokens no attention mixes.
+    """
+    counts = Counter(block for layer in shape.layers for block in layer)
+    square = {block: n for block, n in counts.items() if isinstance(block, Attention) and not block.across}
+    if not square:
+        return None
+
+    def overtaken(tokens: int) -> bool:
+        work = Forward(tokens, source=1)
+        products = sum(n * block.flops(work) for block, n in square.items())
+        return 2 * products >= sum(n * block.flops(work) for block, n in counts.items())
+
+    return bisect_left(range(LARGEST), True, lo=1, key=overtaken)
+
+
+def document(
+    shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
+) -> dict[str, Any]:
+    """The document of `kvviz cost`: a decode step that makes the context `tokens` long, with and without the cache.
+
+    `prefill_flops` is the forward over a prompt of that length; an uncached step is the same forward.
+    """
+    if precision(dtype).name not in WEIGHT_BITS:
+        raise ConfigError(f"dtype is {dtype!r}; of weights and cache together it is one of {', '.join(WEIGHT_BITS)}")
+    whole, step = (make(shape, tokens, batch, source_tokens) for make in (prefill, cached_step))
+    step_bytes, whole_bytes = moved(shape, step, dtype), moved(shape, whole, dtype)
+    return {
+        "model": shape.spec.name,
+        "source": shape.spec.source,
+        "tokens": tokens,
+        "batch": batch,
+        "dtype": precision(dtype).name,
+        "view": "architecture",
+        "prefill_flops": total_flops(shape, whole),
+        "cached_step_flops": total_flops(shape, step),
+        "uncached_step_flops": total_flops(shape, whole),
+        "weight_bytes_read": step_bytes.weights,
+        "cache_bytes_read": cache_bytes_read(shape, tokens, batch, dtype, step.source or None),
+        "cache_bytes_written": step_bytes.cache_written,
+        "activation_bytes": step_bytes.activations,
+        "uncached_weight_bytes_read": whole_bytes.weights,
+        "uncached_activation_bytes": whole_bytes.activations,
+        "square_equals_linear_at_tokens": square_equals_linear(shape),
+        "cached_step_flops_by_term": flops(shape, step),
+        "uncached_step_flops_by_term": flops(shape, whole),
+    }
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The document of `kvviz cost` as a few lines."""
+    once, again = found["cached_step_flops"], found["uncached_step_flops"]
+    meets = found["square_equals_linear_at_tokens"]
+    square = "no attention" if meets is None else f"attention overtakes the layers' other products at {meets:,} tokens"
+    return (
+        f"{found['model']}, a step at {found['tokens']:,} tokens x {found['batch']}, {found['dtype']}\n"
+        f"with the cache:    {once:,} FLOPs; reads {found['weight_bytes_read']:,} B of weights "
+        f"and {found['cache_bytes_read']:,} B of cache\n"
+        f"without the cache: {again:,} FLOPs, {again / once:,.1f} times as many (so is a prefill of that length)\n"
+        f"{square}"
+    )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What this device was measured to reach: a one-row product's read rate (bytes/s), a matrix product's
+
+    rate (FLOP/s), and the least time that any operation takes (s).
+    """
+
+    read: float
+    flops: float
+    launch: float
+
+
+def parts(
+    params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
+) -> dict[str, float]:
+    """What a forward over `tokens` tokens is made of, by estimate (seconds): weights read once, FLOPs done, operations
+
+    launched. The FLOPs are `work` where it is counted, else 2 x params a token. Reading and computing overlap.
+    """
+    return {
+        "reading the weights": params * element_bytes / rates.read,
+        "computing": (2 * params * tokens if work is None else work) / rates.flops,
+        "starting operations": layers * OPERATIONS_PER_LAYER * rates.launch,
+    }
+
+
+def forward_seconds(
+    params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
+) -> float:
+    """Estimate of a forward over `tokens` tokens: reading or computing, whichever takes longer, plus the launches."""
+    reading, computing, starting = parts(params, layers, tokens, element_bytes, rates, work=work).values()
+    return max(reading, computing) + starting
+
+
+def pass_seconds(
+    params: int,
+    layers: int,
+    prompt_tokens: int,
+    new_tokens: int,
+    element_bytes: int,
+    rates: Rates,
+    *,
+    caches: bool,
+    batch: int = 1,
+    shape: Shape | None = None,
+) -> float:
+    """Estimate of one full pass: a prefill and new_tokens - 1 decode steps, of 1 token or of all so far.
+
+    With a `shape` the FLOPs are counted, attention's products among them, and of experts only those that are chosen;
+    without one they are 2 x params a token.
+    """
+
+    def seconds(index: int) -> float:
+        seen = prompt_tokens + index
+        step = caches and index > 0
+        make = cached_step if step else prefill
+        work = None if shape is None else total_flops(shape, make(shape, seen, batch))
+        return forward_seconds(params, layers, batch * (1 if step else seen), element_bytes, rates, work=work)
+
+    if new_tokens <= 64:
+        return sum(seconds(i) for i in range(new_tokens))
+    first, middle, last = seconds(1), seconds(new_tokens // 2), seconds(new_tokens - 1)
+    return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule: exact for a parabola
+
+
+def estimated(config: Mapping[str, Any] | None) -> Shape | None:
+    """The shape of a config where its work can be counted, else None: an estimate then goes by the parameters."""
+    try:
+        return None if config is None else read_shape(config)
+    except ConfigError:
+        return None

@@ -1,0 +1,165 @@
+"""How fast this device does each kind of a decoder's work, and the latency curve that follows. Standard library only.
+
+`kvviz.decoding.measure_paces` measures the paces with tensors of its own; `kvviz.cost.flops` counts the work. No step
+of a model is timed for a prediction.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from kvviz.cost.blocks import Forward, Matrix
+from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill
+from kvviz.cost.shape import Shape
+from kvviz.memory.formula import DTYPE_BYTES
+
+PASSES = 24  # elementwise passes over a layer's hidden rows: norms, residuals, rotary positions; order of magnitude
+AGAIN, JOINED = "again", "joined"  # the work of a mode: the whole text at each step; one token, the cache joined anew
+
+
+@dataclass(frozen=True)
+class Paces:
+    """What was measured, in seconds of one element, of one FLOP, of one byte or of one operation.
+
+    `rows`: numbers of rows of a product; `streamed`: its seconds for each element of weights that come from memory, by
+    rows; `resident`: the same of weights that stay in the processor's cache of `cache_bytes`. `attention`: of a FLOP of
+    a prompt's attention; `joined`: of a byte read or written by a concatenation; `activation`: of an element of the
+    MLP's activation; `elementwise`: of an element of a plain multiplication; `start`: of an operation too small to
+    cost anything but its start.
+    """
+
+    dtype: str
+    rows: tuple[int, ...]
+    streamed: tuple[float, ...]
+    resident: tuple[float, ...]
+    cache_bytes: int
+    attention: float
+    joined: float
+    activation: float
+    elementwise: float
+    start: float
+
+    @property
+    def rates(self) -> Rates:
+        """The three that estimates stand on: a one-row product's read rate, the rate of 64 rows, half a start's time.
+
+        An estimate counts OPERATIONS_PER_LAYER, about twice as many as PyTorch is asked for.
+        """
+        return Rates(DTYPE_BYTES[self.dtype] / self.streamed[0], 2 * 64 / self.product(64, 1), self.start / 2)
+
+    def product(self, rows: float, elements: float, *, resident: bool = False) -> float:
+        """Seconds of products of so many rows with so many elements of weights; between the measured rows a line.
+
+        Beyond the last measured number of rows every further row costs as much as one of those.
+        """
+        paces = self.resident if resident else self.streamed
+        if rows >= self.rows[-1]:
+            return elements * paces[-1] * rows / self.rows[-1]
+        place = max(1, bisect_left(self.rows, rows))
+        low, high = self.rows[place - 1], self.rows[place]
+        share = max(0.0, (rows - low) / (high - low))
+        return elements * (paces[place - 1] + share * (paces[place] - paces[place - 1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
+    """Seconds of a forward of so many operations by kind of work, each block by its own formula, at its kind's pace."""
+    counts = shape.counts.items()
+    matrices = [(block, count) for block, count in counts if isinstance(block, Matrix)]
+    size = DTYPE_BYTES[paces.dtype]
+    resident = size * sum(count * block.weights for block, count in matrices) <= paces.cache_bytes
+    row_pace = (paces.resident if resident else paces.streamed)[0]  # one query reads the cache as one row reads weights
+    others = sum(count * block.flops(forward) for block, count in counts if not isinstance(block, Matrix))
+    inner = sum(count * _activated(block, shape.hidden, forward) for block, count in matrices)
+    layers = len(shape.layers)
+
+    def kept(tokens: int) -> int:
+        return cache_bytes_read(shape, tokens, forward.batch, paces.dtype, forward.source or None)
+
+    return {
+        "products": sum(count * _product(block, forward, paces, resident) for block, count in matrices),
+        "attention": others * paces.attention if forward.new > 1 else kept(forward.seen) / size * row_pace,
+        "joining": 2 * kept(forward.held) * paces.joined if forward.held else 0.0,
+        "activations": inner * paces.activation,
+        "elementwise": layers * forward.batch * forward.new * shape.hidden * PASSES * paces.elementwise,
+        "starting": operations * paces.start,
+    }
+
+
+def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
+    """Of experts those that are expected to be chosen, each with its share of the rows."""
+    elements = block.inputs * block.outputs * block.copies if block.weightless else block.weights_read(forward)
+    rows = block.rows(forward)
+    if not elements or not rows:
+        return 0.0
+    active = elements / (block.inputs * block.outputs)
+    return paces.product(max(1.0, rows * block.used / active), elements, resident=resident)
+
+
+def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
+    """Elements that pass the activation before the matrix that leads back to the hidden size."""
+    leads_back = block.term == "mlp" and block.outputs == hidden != block.inputs
+    return block.rows(forward) * block.inputs * block.used if leads_back else 0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The curves of a comparison as they are expected before it: seconds of each step, by mode."""
+
+    paces: Paces
+    step_s: Mapping[str, tuple[float, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, seconds to six digits."""
+        curves = {mode: [float(f"{s:.6g}") for s in seconds] for mode, seconds in self.step_s.items()}
+        return {"paces": self.paces.to_dict(), "step_s": curves}
+
+
+def predict(
+    shape: Shape,
+    paces: Paces,
+    works: Mapping[str, str],
+    *,
+    operations: int,
+    prompt_tokens: int,
+    new_tokens: int,
+    batch: int,
+    queues: bool,
+) -> Prediction:
+    """The curves of modes, each named with its work (AGAIN or JOINED): the prefill, then new_tokens - 1 steps.
+
+    `operations`: those that PyTorch is asked for in a step;
+    `queues`: the device computes while the next operations are started, so that the longer of the two counts.
+    """
+
+    def seconds(work: str, index: int) -> float:
+        make = prefill if work == AGAIN or index == 0 else cached_step
+        found = step_parts(shape, make(shape, prompt_tokens + index, batch), paces, operations)
+        starting = found.pop("starting")
+        return max(sum(found.values()), starting) if queues else sum(found.values()) + starting
+
+    curves = {mode: tuple(seconds(work, index) for index in range(new_tokens)) for mode, work in works.items()}
+    return Prediction(paces, curves)
+
+
+def off_by(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Median over the decode steps of |predicted - measured| / measured; None where there is no decode step."""
+    errors = _errors(predicted, measured)
+    return median(map(abs, errors)) if errors else None
+
+
+def bias(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Median over the decode steps of (predicted - measured) / measured: below 0, the steps took longer than said."""
+    errors = _errors(predicted, measured)
+    return median(errors) if errors else None
+
+
+def _errors(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
+    """(predicted - measured) / measured of each decode step: the first pair is the prefill's."""
+    pairs = list(zip(predicted, measured, strict=False))[1:]
+    return [(said - was) / was for said, was in pairs if was > 0]

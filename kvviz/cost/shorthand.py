@@ -1,0 +1,234 @@
+"""The shorthand for decoding's cost, T L d^2 + T^2 d^2 / 2 against (L + T) d^2, beside the full count.
+
+The shorthand counts one d x d product for each token that a forward sees, and nothing else. The full count is that of a
+plain decoder layer, 24 n d^2 + 4 n^2 d FLOPs over n tokens (query, key, value, output, an MLP four times as wide;
+scores and weighted sum), or of any model by `kvviz.cost.flops`. Standard library only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.cost.flops import cached_step, flops, prefill, square_equals_linear
+from kvviz.cost.shape import Shape, read_shape
+from kvviz.memory.calculator import is_own, unpack
+from kvviz.memory.formula import DTYPE_BYTES
+from kvviz.models.catalog.rows import model_row
+from kvviz.models.config_fields import checked
+
+MOST = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`prompt` tokens (L), `new` tokens (T), a hidden size `width` (d), `layers`, the cache's `dtype`.
+
+    `model`: a catalog id or a packed config whose full count is taken, else a plain layer's.
+    """
+
+    prompt: int = 8
+    new: int = 20
+    width: int = 64
+    layers: int = 2
+    dtype: str = "float32"
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for name, most in MOST.items():
+            value = checked(name, getattr(self, name))
+            if value > most:
+                raise ConfigError(f"{name} is {value:,}; this page goes up to {most:,}")
+        if self.dtype not in DTYPE_BYTES:
+            raise ConfigError(f"dtype is {self.dtype!r}; it is one of {', '.join(DTYPE_BYTES)}")
+
+    @property
+    def linear(self) -> int:
+        """T L d^2: the prompt, read again for every new token."""
+        return self.new * self.prompt * self.width**2
+
+    @property
+    def square(self) -> float:
+        """T^2 d^2 / 2: the new tokens, read again for every later one."""
+        return self.new**2 * self.width**2 / 2
+
+    @property
+    def uncached(self) -> float:
+        """Both terms."""
+        return self.linear + self.square
+
+    @property
+    def cached(self) -> int:
+        """(L + T) d^2: every token once."""
+        return (self.prompt + self.new) * self.width**2
+
+    @property
+    def ratio(self) -> float:
+        """How many times as much the shorthand counts without the cache."""
+        return self.uncached / self.cached
+
+    @property
+    def linear_over_square(self) -> float:
+        """2 L / T, whatever d is."""
+        return 2 * self.prompt / self.new
+
+    @property
+    def cache_bytes(self) -> int:
+        """2 x layers x (L + T) x d x element bytes, at the end."""
+        return 2 * self.layers * (self.prompt + self.new) * self.width * DTYPE_BYTES[self.dtype]
+
+    def steps(self) -> list[tuple[int, int, int]]:
+        """(token, length of its forward, its cost by the shorthand) for each new token."""
+        return [(t, self.prompt + t, (self.prompt + t) * self.width**2) for t in range(self.new)]
+
+
+PRESETS = {
+    "A small classroom model": Case(),
+    "A long prompt, d = 4,096": Case(prompt=1024, new=200, width=4096, layers=32, dtype="float16"),
+    "GPT-2, to its last position": Case(prompt=512, new=512, width=768, layers=12, model="gpt2"),
+    "GPT-3's cache": Case(prompt=1024, new=1024, width=12288, layers=96, dtype="float16", model="gpt3-175b"),
+    "128 + 128 tokens": Case(prompt=128, new=128, width=4096, layers=32, dtype="float16"),
+}
+
+
+def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
+    """The case of a link, and a sentence for whatever in it can't be used."""
+    case, problems = Case(), []
+    for field in fields(Case):
+        if field.name in params:
+            text = params[field.name]
+            try:
+                whole = field.name in MOST
+                case = replace(case, **{field.name: int(text) if whole else _known(field.name, text)})
+            except (ValueError, KvvizError) as error:
+                said = (
+                    str(error) if isinstance(error, KvvizError) else f"{field.name} is {text[:40]!r}, no whole number"
+                )
+                problems.append(f"The link's {said}.")
+    return case, problems
+
+
+def _known(name: str, text: str) -> str:
+    if name == "model" and text:
+        config_of(text)
+    return text
+
+
+def to_params(case: Case) -> dict[str, str]:
+    """What of a case differs from the default, for a link."""
+    usual = asdict(Case())
+    return {name: str(value) for name, value in asdict(case).items() if value != usual[name]}
+
+
+def config_of(model: str) -> dict[str, Any]:
+    """The config of a catalog id or of a packed one. Raises KvvizError where there is none."""
+    return unpack(model) if is_own(model) else model_row(model).config
+
+
+@lru_cache(maxsize=64)
+def shape_of(model: str) -> Shape:
+    """The shape of a catalog id or of a packed config. Raises KvvizError where it can't be counted."""
+    return read_shape(config_of(model), name=model)
+
+
+Terms = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Count:
+    """The full count of a case: a step's FLOPs by term at a context of n tokens, without and with the cache."""
+
+    uncached: Callable[[int], Terms]
+    cached: Callable[[int], Terms]
+    overtakes: int | None  # the context at which attention's products overtake the layers' other products
+
+    def run(self, prompt: int, new: int) -> tuple[int, int]:
+        """FLOPs of a whole run without and with the cache: `new` forwards, of which the first is the prefill."""
+        first = sum(self.uncached(prompt).values())
+        later = range(prompt + 1, prompt + new)
+        without, within = (sum(sum(step(n).values()) for n in later) for step in (self.uncached, self.cached))
+        return first + without, first + within
+
+
+def plain(width: int, layers: int) -> Count:
+    """Plain decoder layers: 24 n d^2 + 4 n^2 d each; a cached step 24 d^2 + 4 n d. No head."""
+
+    def step(n: int, new: int) -> Terms:
+        matrices, products = layers * new * width**2, 4 * layers * new * n * width
+        return {"projections": 8 * matrices, "mlp": 16 * matrices, "attention": products}
+
+    return Count(lambda n: step(n, n), lambda n: step(n, 1), 6 * width)
+
+
+def full(case: Case) -> Count:
+    """The full count of a case: of its model, or of plain layers. Raises KvvizError where it can't be counted."""
+    return model_count(case.model) if case.model else plain(case.width, case.layers)
+
+
+@lru_cache(maxsize=32)
+def model_count(model: str) -> Count:
+    """That of a model by `kvviz.cost.flops`, head included."""
+    shape = shape_of(model)
+    return Count(
+        lambda n: flops(shape, prefill(shape, n)),
+        lambda n: flops(shape, cached_step(shape, n)),
+        square_equals_linear(shape),
+    )
+
+
+@lru_cache(maxsize=128)
+def run_flops(case: Case) -> tuple[int, int]:
+    """FLOPs of a case's whole run without and with the cache, by the full count."""
+    return full(case).run(case.prompt, case.new)
+
+
+def square_alone(prompt: int, new: int) -> float:
+    """The ratio that attention's products alone would give: sum of n^2 over P^2 + sum of n."""
+    later = range(prompt + 1, prompt + new)
+    return (prompt**2 + sum(n * n for n in later)) / (prompt**2 + sum(later))
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where the shorthand and the full count part: what is said, and what the count gives for the case at hand."""
+
+    said: str
+    counted: str
+
+
+def partings(case: Case) -> tuple[Parting, ...]:
+    """The four places, with the case's own numbers."""
+    count, end = full(case), case.prompt + case.new
+    whole = count.uncached(end)
+    attention = whole.get("attention", 0) / sum(whole.values())
+    early, late = (sum(count.cached(n).values()) for n in (case.prompt + 1, end))
+    without, within = run_flops(case)
+    overtakes = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
+    larger = "linear" if case.linear > case.square else "quadratic"
+    smaller = "quadratic" if larger == "linear" else "linear"
+    factor = max(case.linear_over_square, 1 / case.linear_over_square)
+    more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
+    return (
+        Parting(
+            "A step without the cache costs the square of the context.",
+            f"Both powers are there, n and n². At {end:,} tokens attention's square is {attention:.1%} of the step; "
+            f"it overtakes the layers' other products {overtakes}.",
+        ),
+        Parting(
+            f"So the cache saves (L + T)³ / (L + T)² = {end:,}×.",
+            f"The square alone gives {square_alone(case.prompt, case.new):,.1f}×; everything counted, "
+            f"{without / within:,.1f}×.",
+        ),
+        Parting(
+            "A step with the cache is constant.",
+            f"Nearly: it still scans the cache. From {case.prompt + 1:,} to {end:,} tokens it {more}.",
+        ),
+        Parting(
+            "In the long run the quadratic term dominates.",
+            f"In T L d² + T² d² / 2 it is a question of T against 2 L, whatever d is: here the {larger} term is "
+            f"{factor:,.4g} times the {smaller} one."
+            if case.linear != case.square
+            else "Here both are equal: T = 2 L.",
+        ),
+    )

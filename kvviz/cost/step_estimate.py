@@ -1,0 +1,86 @@
+"""What bounds a step, by estimate: the seconds of its four parts at rates that this device was measured to reach.
+
+Standard library only. Reading (weights, then the cache) and computing overlap; what starts operations comes on top.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, parts, prefill, total_flops, weight_bytes_read
+from kvviz.cost.shape import Shape
+from kvviz.memory.formula import DTYPE_BYTES, kv_memory
+from kvviz.models.spec import ModelSpec
+
+WORDS = {
+    "weights_s": "reading the weights",
+    "computing_s": "arithmetic",
+    "starting_s": "starting operations",
+    "scan_s": "the look over the cached keys and values",
+}
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """Seconds that a step at a context of `tokens` tokens spends on each part, by the cost model."""
+
+    tokens: int
+    weights_s: float
+    computing_s: float
+    starting_s: float
+    scan_s: float
+
+    @property
+    def total(self) -> float:
+        """Reading or computing, whichever takes longer, plus the starts; seconds."""
+        return max(self.weights_s + self.scan_s, self.computing_s) + self.starting_s
+
+    @property
+    def largest(self) -> str:
+        """The field of the part that takes longest."""
+        return max(WORDS, key=lambda name: getattr(self, name))
+
+    @classmethod
+    def of_run(cls, run: Mapping[str, Any]) -> "StepEstimate | None":
+        """The one that a document's run holds; None where it has none, or one that says nothing."""
+        found = run.get("estimate")
+        estimate = None if not found else cls(**{name: found[name] for name in ("tokens", *WORDS)})
+        return estimate if estimate is not None and estimate.total > 0 else None
+
+
+@dataclass(frozen=True)
+class Model:
+    """What an estimate needs of a model: `shape` is None where its work can't be counted block by block."""
+
+    spec: ModelSpec
+    params: int
+    shape: Shape | None
+
+
+def estimate_step(
+    model: Model, tokens: int, batch: int, dtype: str, rates: Rates | None, *, caches: bool
+) -> dict[str, Any] | None:
+    """A step at that context as JSON values, of 1 token where the mode `caches`, else of all of them.
+
+    None without rates, or for a model whose cache can't be counted.
+    """
+    if rates is None:
+        return None
+    try:
+        return asdict(_estimate(model, tokens, batch, dtype, rates, caches))
+    except KvvizError:
+        return None
+
+
+def _estimate(model: Model, tokens: int, batch: int, dtype: str, rates: Rates, caches: bool) -> StepEstimate:
+    size = (model.params, len(model.spec.layers), batch * (1 if caches else tokens), DTYPE_BYTES[dtype], rates)
+    if model.shape is None:
+        weights, computing, starting = parts(*size).values()
+        scanned = kv_memory(model.spec, tokens, batch=batch, dtype=dtype).total_bytes if caches else 0
+    else:
+        forward = (cached_step if caches else prefill)(model.shape, tokens, batch)
+        _, computing, starting = parts(*size, work=total_flops(model.shape, forward)).values()
+        weights = weight_bytes_read(model.shape, forward, dtype) / rates.read
+        scanned = cache_bytes_read(model.shape, tokens, batch, dtype, forward.source or None) if caches else 0
+    return StepEstimate(tokens, weights, computing, starting, scanned / rates.read)

@@ -1,0 +1,102 @@
+"""The mode `compiled`: a forward over a cache that stays where it is, its single steps done by the fastest means here.
+
+Those are, in this order: a CUDA graph on a GPU; the compiled step in the processor's memory; torch's operations one by
+one. `path` says which, `reason` why none before it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kvviz.decoding.compiled.cache import SlotCache, make_room
+from kvviz.decoding.compiled.graph import GraphStep, replays
+from kvviz.decoding.compiled.reader import Reader
+from kvviz.decoding.scratch.load import from_transformers
+from kvviz.decoding.scratch.model import Transformer
+
+log = logging.getLogger("kvviz.decoding.compiled")
+LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
+Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
+
+
+class Forward:
+    """The mode's forward (`kvviz.decoding.modes`): ids and new tokens in, logits and the run's caches out."""
+
+    def __init__(self, model: Any, room: int) -> None:
+        self._room = room
+        self._twin = from_transformers(model)
+        self._read = Reader(self._twin)
+        self._step: Step = self._read
+        self.caches: list[SlotCache] = []
+        self.path, self.reason = "", None
+
+    @torch.inference_mode()
+    def prepare(self, batch: int) -> None:
+        """Make room for the tokens of so many sequences, and get ready to decode them one by one."""
+        design, like = self._twin.design, self._twin.tokens.weight
+        self.caches = [
+            SlotCache(batch, design.kv_heads, self._room, design.head_dim, like) for _ in range(design.layers)
+        ]
+        self.path, self._step, self.reason = self._fastest(batch)
+        if self.reason:
+            log.info("compiled: %s, because %s", self.path, self.reason)
+
+    def wrap_step(self, around: Callable[[Step], Step]) -> None:
+        """Put something around each single step, such as a profiler's mark."""
+        self._step = around(self._step)
+
+    def _fastest(self, batch: int) -> tuple[str, Step, str | None]:
+        if replays(self.caches):
+            step = GraphStep(self._read)
+            try:
+                step.prepare(self.caches)
+            except RuntimeError as error:  # an operation that can't be taken down, or no memory for it
+                return "operations", self._read, f"the step can't be taken down ({str(error).splitlines()[0]})"
+            return "graph", step, None
+        step, reason = native(self._twin, batch)
+        return ("native", step, None) if step else ("operations", self._read, reason)
+
+    def __call__(self, ids: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, list[SlotCache]]:
+        if not self.caches:
+            self.prepare(new.shape[0])
+        make_room(self.caches, self.caches[0].seen + new.shape[1])
+        one = new.shape[1] == 1 and self.caches[0].seen
+        return (self._step if one else self._read)(new, self.caches), self.caches
+
+
+def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
+    """The compiled step for a model's weights, or why there is none."""
+    if batch > LARGEST:
+        return None, f"more than {LARGEST} sequences are matrix products"
+    reason = refusal(twin)
+    if reason:
+        return None, reason
+    try:
+        return native_step()(twin), None
+    except ImportError as error:
+        return None, f"numba can't be loaded ({error})"
+
+
+def native_step() -> type:
+    """NativeStep, loaded. Torch keeps its number of threads, which numba sets anew as it starts: both ask OpenMP."""
+    threads = torch.get_num_threads()
+    try:
+        from kvviz.decoding.compiled.native import NativeStep
+    finally:
+        torch.set_num_threads(threads)
+    return NativeStep
+
+
+def refusal(twin: Transformer) -> str | None:
+    """Why the compiled step can't be taken for a model's weights; None where it can."""
+    weights = list(twin.state_dict().values())
+    devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
+    if devices != {"cpu"}:
+        return "the weights are not in the processor's memory"
+    if dtypes != {torch.float32}:
+        return "the weights are not float32"
+    if any(1 not in weight.stride() and weight.numel() > 1 for weight in weights):
+        return "a weight lies scattered in memory"
+    return None

@@ -1,0 +1,301 @@
+"""A Source in, a model ready to decode out. The only place that loads weights.
+
+Safetensors only, remote code never; what can't be loaded is one KvvizError sentence.
+"""
+
+import io
+import math
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.device.device import is_out_of_memory
+from kvviz.models.config_fields import shown
+from kvviz.models.layers import MOST_LAYERS
+from kvviz.models.pulled_folder import MANIFEST, read_manifest
+from kvviz.models.sources import Source
+from kvviz.models.spec import ModelSpec
+from kvviz.models.text import ByteCodec, Codec, TokenizerCodec
+from kvviz.models.weight_files import damage
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model on its device, in eval mode, with its spec and its codec."""
+
+    model: Any
+    spec: ModelSpec
+    codec: Codec
+    source: Source
+    params: int
+    device: str
+    dtype: str
+    stop_ids: frozenset[int]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters and buffers: what is there before a run and after it."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+
+def count_params(config: dict[str, Any]) -> int:
+    """Parameters of the model that a config describes, counted on the meta device: no weights, no memory."""
+    with torch.device("meta"):
+        model = built(hf_config(config))
+    return sum(p.numel() for p in model.parameters())
+
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def load(
+    source: Source, *, dtype: str, device: str, attn: str, seed: int = 0, progress: Progress = lambda record: None
+) -> Loaded:
+    """Load a source's weights, or draw them where they are random. Raises KvvizError with one sentence."""
+    if source.weights == "hub":
+        source = replace(source, folder=_downloaded(source, progress))
+    if source.weights == "local" and (source.folder / MANIFEST).is_file():
+        read_manifest(source.folder).check_sums()
+    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
+    spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
+    return Loaded(
+        model=model.eval(),
+        spec=spec,
+        codec=_codec(source, spec),
+        source=source,
+        params=sum(p.numel() for p in model.parameters()),
+        device=device,
+        dtype=dtype,
+        stop_ids=_stop_ids(model),
+    )
+
+
+def adopt(model: Any, tokenizer: Any = None) -> Loaded:
+    """A transformers model that someone has loaded already, as it is: its device, its precision, its weights."""
+    config = model.config.get_text_config().to_dict()
+    first = next(model.parameters())
+    try:
+        spec = ModelSpec.from_config(model.config.to_dict(), name=type(model).__name__)
+    except ConfigError:  # a cache that the closed form can't read is still there to be read itself
+        spec = ModelSpec(type(model).__name__, (), vocab_size=config.get("vocab_size"))
+    name = model.config.name_or_path or type(model).__name__
+    params = sum(p.numel() for p in model.parameters())
+    source = Source(name, type(model).__name__, "given", config=config, params=params, origin="given")
+    return Loaded(
+        model=model,
+        spec=spec,
+        codec=TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size),
+        source=source,
+        params=params,
+        device=str(first.device),
+        dtype=str(first.dtype).removeprefix("torch."),
+        stop_ids=_stop_ids(model),
+    )
+
+
+def fetched(source: Source) -> Source:
+    """A hub source with its config, fetched (or found in the local cache), and its parameter count."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(source.hub, trust_remote_code=False, local_files_only=_offline())
+    except Exception as error:
+        raise KvvizError(_why_not(source, error)) from error
+    fields = config.to_dict()
+    return replace(source, config=fields, params=count_params(fields))
+
+
+@cache
+def _offline() -> bool:
+    """True where the Hub's name does not even resolve: then only what is in the local cache can be loaded."""
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.getaddrinfo(host.hostname, host.port or 443)
+    except OSError:
+        return True
+    return False
+
+
+# What is fetched of a repository: weights in safetensors, configs, tokenizer. Never code, never pickles.
+_WANTED = ["*.safetensors", "*.json", "tokenizer.model", "*.txt"]
+
+
+def _downloaded(source: Source, progress: Progress) -> Path:
+    """The folder of a hub model, downloaded where it is not in the local cache yet."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                source.hub, allow_patterns=_WANTED, local_files_only=_offline(), tqdm_class=_reporter(progress)
+            )
+        )
+    except Exception as error:
+        raise KvvizError(_why_not(source, error)) from error
+
+
+def _reporter(progress: Progress) -> type:
+    """A tqdm that draws nothing and tells `progress` of bytes instead, twice a second at most."""
+    from tqdm import tqdm
+
+    class Reporter(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)
+            super().__init__(*args, **{**kwargs, "file": io.StringIO(), "mininterval": 0.5})
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            if self.unit == "B" and self.total:
+                progress({"t": "download", "bytes": int(self.n), "of": int(self.total)})
+
+    return Reporter
+
+
+def hf_config(config: dict[str, Any]) -> Any:
+    """A config dict as transformers' own config class; what would load code or other weights is left out."""
+    from transformers import AutoConfig
+
+    fields = _inert(config)
+    _check_layers(fields)
+    if not isinstance(fields.get("model_type"), str):
+        raise ConfigError("the config has no model_type, so it does not say which architecture it is")
+    try:
+        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+    except Exception as error:
+        raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
+
+
+_LEFT_OUT = (
+    "auto_map",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "architectures",
+    "quantization_config",
+    "attn_implementation",  # may name a repository with compiled code
+    "_attn_implementation",
+    "experts_implementation",
+    "_experts_implementation",
+    "use_kernels",
+    "custom_generate",
+    "use_pretrained_backbone",
+)
+
+
+def _inert(config: Any) -> Any:
+    """A config and its parts without the fields that would fetch or run something."""
+    if isinstance(config, dict):
+        return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
+    return [_inert(value) for value in config] if isinstance(config, list) else config
+
+
+def _check_layers(config: Any) -> None:
+    """Refuse a config of more layers than kvviz reads before each of them is built."""
+    parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
+    for name, value in config.items() if isinstance(config, dict) else ():
+        counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
+        if counts and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigError(f"{name} is {shown(value)}; kvviz builds at most {MOST_LAYERS:,} layers")
+    for part in parts:
+        _check_layers(part)
+
+
+def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
+    """The real architecture with seeded random weights.
+
+    They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with
+    the usual 0.02 a model repeats one token for ever, and then identical tokens would prove nothing.
+    """
+    config = hf_config(source.config or {})
+    config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
+    torch.manual_seed(seed)
+    with torch.device(device):
+        return built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
+
+
+def built(config: Any, **options: Any) -> Any:
+    """The decoder that a config describes, on the device of the context, its weights drawn or none (meta).
+
+    With its encoder, where there is one.
+    """
+    try:
+        return _auto_class(config).from_config(config, trust_remote_code=False, **options)
+    except Exception as error:  # whatever a model's constructor makes of a config that does not hold together
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
+
+
+def _auto_class(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+
+    if not config.is_encoder_decoder:
+        return AutoModelForCausalLM
+    speech = config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+    return AutoModelForSpeechSeq2Seq if speech else AutoModelForSeq2SeqLM
+
+
+def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(source.folder),
+            dtype=getattr(torch, dtype),
+            attn_implementation=attn,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise KvvizError(_why_not(source, error)) from error
+    return model.to(device)
+
+
+def _why_not(source: Source, error: Exception) -> str:
+    if source.weights == "hub":
+        if _offline():
+            return (
+                f"{source.hub} is not in the local cache and the Hugging Face Hub can't be reached from here: "
+                "take a catalog model with random weights, or a local folder"
+            )
+        return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
+    why = damage(source.folder) or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
+    return why.replace(str(source.folder), source.model)  # where a server keeps its models is its affair
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def _codec(source: Source, spec: ModelSpec) -> Codec:
+    """The tokenizer that comes with the weights; bytes where none does."""
+    if source.folder is None or source.weights == "random":
+        return ByteCodec(spec.vocab_size)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
+        there = any((source.folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+        why = f"The tokenizer that comes with this model can't be read ({type(error).__name__}). " if there else ""
+        return ByteCodec(spec.vocab_size, why)
+    return TokenizerCodec(tokenizer)
+
+
+def _stop_ids(model: Any) -> frozenset[int]:
+    eos = getattr(model.generation_config, "eos_token_id", None)
+    if eos is None:
+        return frozenset()
+    return frozenset([eos] if isinstance(eos, int) else eos)

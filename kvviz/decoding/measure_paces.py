@@ -1,0 +1,209 @@
+"""Measuring what `paces.py` predicts from, in about a second, with tensors of its own: no step of a model is timed.
+
+The device has to be the caller's alone (`kvviz.device.lock`). Each pace is the median of a few calls, as a model's
+steps will be.
+"""
+
+import copy
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.activations import ACT2FN
+
+from kvviz.cost.predict import Paces
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import decode
+from kvviz.decoding.modes import mode_named
+from kvviz.device.clock import synchroniser, timed
+from kvviz.device.device import device_memory
+from kvviz.device.measure_ceilings import last_level_cache
+
+log = logging.getLogger("kvviz.decoding.measure_paces")
+
+ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function", "hidden_act_fn", "activation")
+NARROW = {
+    **{"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, "vocab_size": 32},
+    **{"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
+}
+INNER, COLUMNS = 1024, 3072  # of the matrix whose products are timed
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+FEW = 64  # rows from which on a product computes longer than it reads, so that two matrices are enough
+LONGEST = 0.5  # seconds of one product; more rows are not tried
+STREAMED = 2**27  # bytes of the weights that are read at least, so that they come from memory
+ATTENDED = (12, 256, 64)  # heads, tokens, head dim
+HEADS, LONG, DIM = 8, 256, 64  # of a cached layer that is joined with one more token
+
+
+def paces_of(loaded: Loaded) -> tuple[Paces, int]:
+    """The paces for a model's precision, attention and activation, and the operations that a step of it asks for.
+
+    Both are measured before the first work that needs them; of the model itself only its settings are read.
+    """
+    config = loaded.model.config
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    named = (getattr(text, name, None) for name in ACTIVATIONS)
+    activation = next((name for name in named if isinstance(name, str)), None)
+    attn, threads = str(config._attn_implementation), torch.get_num_threads()
+    paces = _paces(loaded.device, loaded.dtype, attn, activation, threads)
+    key = (config.to_json_string(), loaded.device, loaded.dtype, attn, threads)
+    if key not in _starts:
+        _starts[key] = _start(config, loaded.device, loaded.dtype)
+    start, operations = _starts[key]
+    return replace(paces, start=start), operations
+
+
+_starts: dict[Any, tuple[float, int]] = {}  # by config: as many as models are loaded in a process's life
+
+
+@cache
+def _paces(device: str, dtype: str, attn: str, activation: str | None, threads: int) -> Paces:
+    return measure_paces(device, dtype, attn, activation)
+
+
+@torch.inference_mode()
+def measure_paces(device: str, dtype: str, attn: str, activation: str | None) -> Paces:
+    """Measure all of them but `start`, which a model's own code decides (0 here).
+
+    `attn`: "eager" has attention's scores and softmax apart, all else in one kernel.
+    """
+    kind, sync = getattr(torch, dtype), synchroniser(device)
+    cache_bytes = last_level_cache() if device == "cpu" else 0
+    weight = INNER * COLUMNS * kind.itemsize
+    free = device_memory(device)[0] // 8
+    copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
+    pool = torch.ones(copies, COLUMNS, INNER, device=device, dtype=kind)
+    streamed = _ladder(pool, sync)
+    resident = _ladder(torch.ones(2, COLUMNS // 8, INNER // 4, device=device, dtype=kind), sync, len(streamed))
+    del pool
+    wide = torch.ones(256, COLUMNS, device=device, dtype=kind)
+    act = ACT2FN[activation] if activation is not None and activation in ACT2FN else None
+    return Paces(
+        dtype=dtype,
+        rows=ROWS[: len(streamed)],
+        streamed=tuple(streamed),
+        resident=tuple(resident),
+        cache_bytes=cache_bytes,
+        attention=_attention(device, kind, attn, sync),
+        joined=_joined(device, kind, sync),
+        activation=_median(lambda: act(wide), sync) / wide.numel() if act is not None else 0.0,
+        elementwise=_median(lambda: wide * 0.5, sync) / wide.numel(),
+        start=0.0,
+    )
+
+
+class Counter(TorchDispatchMode):
+    """Counts the operations that PyTorch is asked for while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))
+
+
+@torch.inference_mode()
+def count_operations(model: Any) -> int:
+    """Operations that a decode step of one token asks PyTorch for."""
+    forward = mode_named("cached").open(model)
+    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    forward(ids[:, :1], ids[:, :1])
+    with Counter() as counter:
+        forward(ids, ids[:, 1:])
+    return counter.operations
+
+
+def _start(config: Any, device: str, dtype: str) -> tuple[float, int]:
+    """Seconds of an operation so small that starting it is all there is, and how many a step asks for.
+
+    Of a decoder like the model's, layer for layer, whose rows are too narrow to cost anything: Python, modules and the
+    loop around an operation count as its start.
+    """
+    twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
+    ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
+    seconds = [step.seconds for step in timed(decode(twin, ids, mode="cached", new_tokens=25), sync)]
+    operations = count_operations(twin)
+    return statistics.median(seconds[9:]) / operations, operations
+
+
+def _narrow(config: Any) -> Any:
+    """A model of this config with next to no width; where its family can't be made so narrow, one like Llama."""
+    attn = config._attn_implementation
+    narrow = copy.deepcopy(config)
+    inner = narrow.get_text_config()
+    grouped = getattr(inner, "num_key_value_heads", None) != getattr(inner, "num_attention_heads", None)
+    for name, value in {**NARROW, "num_key_value_heads": 1 if grouped else 2}.items():
+        if isinstance(getattr(inner, name, None), int):
+            setattr(inner, name, value)
+    try:
+        return AutoModelForCausalLM.from_config(narrow, attn_implementation=attn)
+    except Exception as error:  # whatever a family's own code says to such sizes
+        log.info("no narrow %s (%s): starts are those of a narrow Llama", config.model_type, type(error).__name__)
+        layers = {"num_hidden_layers": inner.num_hidden_layers, "num_key_value_heads": 2}
+        return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
+
+
+def _ladder(pool: torch.Tensor, sync: Callable[[], None], most: int = len(ROWS)) -> list[float]:
+    """Seconds for each element of weights, by rows: (rows, inner) x (inner, columns), over all the matrices."""
+    found: list[float] = []
+    for rows in ROWS[:most]:
+        weights = pool if rows < FEW else pool[:2]
+        row = torch.ones(rows, pool.shape[2], device=pool.device, dtype=pool.dtype)
+
+        def products(row: torch.Tensor = row, weights: torch.Tensor = weights) -> None:
+            for weight in weights:
+                torch.nn.functional.linear(row, weight)
+
+        took = _median(products, sync, 3)
+        found.append(took / weights.numel())
+        if took / len(weights) > LONGEST:
+            break
+    return found
+
+
+def _attention(device: str, kind: torch.dtype, attn: str, sync: Callable[[], None]) -> float:
+    """Seconds for each FLOP of causal attention over a prompt, counted as the whole square."""
+    heads, tokens, dim = ATTENDED
+    one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
+    mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
+
+    def eager() -> Any:
+        return torch.softmax(one @ one.transpose(2, 3) + mask, -1) @ one
+
+    def fused() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True)
+
+    return _median(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
+
+
+def _joined(device: str, kind: torch.dtype, sync: Callable[[], None]) -> float:
+    """Seconds for each byte read or written as a cache grows by one token, layer after layer."""
+    layers = [torch.ones(1, HEADS, LONG, DIM, device=device, dtype=kind) for _ in range(16)]
+    new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
+
+    def join() -> None:
+        for layer in layers:
+            torch.cat([layer, new], dim=-2)
+
+    return _median(join, sync) / (2 * sum(layer.nbytes for layer in layers))
+
+
+def _median(call: Callable[[], Any], sync: Callable[[], None], calls: int = 5) -> float:
+    """Seconds of the median call, after one to warm up."""
+    found = []
+    for _ in range(calls + 1):
+        sync()
+        start = time.perf_counter()
+        call()
+        sync()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[1:])

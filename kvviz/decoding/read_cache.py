@@ -1,0 +1,214 @@
+"""Reading caches, kvviz's own and those it did not define: a cache object in, one LayerState per layer out.
+
+Called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kvviz.base.records import LayerState
+from kvviz.caches.base import KVCache
+
+
+def snapshot(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
+    """One row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
+
+    `kinds` names the layers where the model's spec knows more than the cache's classes do (a latent layer is
+    stored in a plain one). `seen` is the number of tokens so far, for the layers that do not count them.
+    `allocated` counts each storage once, at the first layer that uses it.
+    """
+    own, cross = _groups(cache)
+    counted: set[int] = set()
+    rows = [_layer_state(i, layer, kinds[i] if i < len(kinds) else None, seen, counted) for i, layer in enumerate(own)]
+    rows += [_layer_state(i, layer, "cross", 0, counted) for i, layer in enumerate(cross)]
+    return tuple(rows)
+
+
+def cache_class(cache: Any) -> str | None:
+    """The class of a run's cache, or of its layers' where it is a list with an object for each; None for None."""
+    own = [layer.own for layer in getattr(cache, "layers", ()) if isinstance(getattr(layer, "own", None), KVCache)]
+    if own:
+        return type(own[0]).__name__
+    layered = isinstance(cache, list) and cache and hasattr(cache[0], "append") and not isinstance(cache[0], list)
+    return None if cache is None else type(cache[0] if layered else cache).__name__
+
+
+def _groups(cache: Any) -> tuple[list[Any], list[Any]]:
+    """What a cache keeps for each layer's self-attention, and for its cross-attention where there is any."""
+    if not hasattr(cache, "cross_attention_cache"):
+        return _layers(cache), []
+    cross = _layers(cache.cross_attention_cache)
+    return _layers(cache.self_attention_cache), cross if any(map(_tensors, cross)) else []
+
+
+# Attributes in which cache classes keep one item a layer: a list, or a dict by the layer's number. MiniMax's has two.
+_PER_LAYER = ("layers", "linear_cache", "rnn_state")
+
+
+def _layers(cache: Any) -> list[Any]:
+    """One object, or list of objects, for each layer. A cache that is a list already has one item a layer."""
+    if cache is None or isinstance(cache, list | tuple):
+        return list(cache or ())
+    if hasattr(cache, "states_cache"):  # Reformer's: hidden states (B, T, hidden), and the buckets they hash to
+        pairs = zip(cache.states_cache, cache.buckets_cache, strict=False)
+        return [{"keys": states[:, None], "buckets": buckets} for states, buckets in pairs]
+    found = [getattr(cache, name) for name in _PER_LAYER if hasattr(cache, name)]
+    lists = [list(one.values()) if isinstance(one, Mapping) else list(one) for one in found]
+    return lists[0] if len(lists) == 1 else [list(parts) for parts in zip_longest(*lists)]
+
+
+def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: set[int]) -> LayerState:
+    own = getattr(layer, "own", layer)
+    if isinstance(own, KVCache):
+        return _own_state(index, own, kind, counted)
+    tensors = _tensors(layer)
+    state = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _KEY_VALUE}
+    keys, values = tensors.get("keys"), tensors.get("values")  # where both are one tensor, it is the keys
+    kept = keys.shape[-2] if keys is not None else 0
+    seen = _counted(layer) or seen or kept
+    return LayerState(
+        index=index,
+        kind=kind or _kind(layer, tensors, state),
+        key_shape=tuple(keys.shape) if keys is not None else (),
+        value_shape=tuple(values.shape) if values is not None else (),
+        dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
+        seen=seen,
+        held=seen if "_quantized_keys" in tensors else kept,  # the layout of those is the backend's
+        nbytes=_bytes(tensors.values()),
+        allocated=_allocated(tensors.values(), counted),
+        state_bytes=_bytes(state.values()),
+    )
+
+
+def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) -> LayerState:
+    """Of a design of kvviz, which knows itself what it keeps; shapes are those of the tokens held."""
+    shape = own.shape
+    storages = {storage._cdata: storage.nbytes() for storage in own.storages()}
+    allocated = sum(size for key, size in storages.items() if key not in counted)
+    counted.update(storages)
+    return LayerState(
+        index=index,
+        kind=kind or ("none" if shape is None else "full" if own.window is None or not own.exact else "sliding"),
+        key_shape=(*shape[:2], own.held, shape[2]) if shape else (),
+        value_shape=(*shape[:2], own.held, shape[3]) if shape else (),
+        dtype=own.stored_as if shape else "",
+        seen=own.seen,
+        held=own.held,
+        nbytes=own.nbytes,
+        allocated=allocated,
+        state_bytes=own.beside_bytes,
+    )
+
+
+# Parts of the names under which layers keep what they choose tokens by, and what they make of those they let go.
+_INDEXES = ("index", "idx", "bucket", "compress", "buffer")
+# Attributes of a layer that hold keys and values; whatever else it holds is its state.
+_KEY_VALUE = ("keys", "values", "_quantized_keys", "_quantized_values")
+_SHORT = {"k": "keys", "v": "values"}  # as kvviz.decoding.scratch.cache has them
+
+
+def _tensors(layer: Any) -> dict[str, torch.Tensor]:
+    """The tensors in which a layer keeps what it has seen, each once, by attribute (and key, in a dict)."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in _walk(layer, ""):
+        if not any(tensor is other for other in found.values()):
+            found[name if name not in found else f"{name}.{len(found)}"] = tensor
+    return {name: _filled(layer, name, found[name]) for name in sorted(found, key=lambda name: name not in _KEY_VALUE)}
+
+
+def _walk(thing: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of at least two dimensions below an object; counters have fewer."""
+    if isinstance(thing, torch.Tensor):
+        if hasattr(thing, "__tensor_flatten__"):  # quantised tensors are made of plain ones
+            thing = [getattr(thing, part) for part in thing.__tensor_flatten__()[0]]
+        elif thing.dim() > 1 and thing.numel():
+            yield name, thing
+    if isinstance(thing, Mapping):
+        for key, item in thing.items():
+            yield from _walk(item, f"{name}.{key}".strip("."))
+    elif isinstance(thing, list | tuple):
+        for item in thing:
+            yield from _walk(item, name)
+    elif not name and hasattr(thing, "__dict__"):
+        for key, item in vars(thing).items():
+            yield from _walk(item, _SHORT.get(key, key) if hasattr(thing, "append") else key)
+
+
+def _filled(layer: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that tokens have been written to: a static layer has slots for more."""
+    slots = getattr(layer, "max_cache_len", None)
+    return tensor if slots is None or name not in _KEY_VALUE else tensor[..., : min(slots, _counted(layer)), :]
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _allocated(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    total = sum(size for key, size in storages.items() if key not in counted)
+    counted.update(storages)
+    return total
+
+
+def _counted(layer: Any) -> int:
+    """Tokens that a layer has counted, 0 where it counts none."""
+    for part in layer if isinstance(layer, list) else [layer]:
+        if hasattr(part, "get_seq_length"):
+            return int(part.get_seq_length())
+    return 0
+
+
+def _kind(layer: Any, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """A layer's kind by what it keeps; one that keeps nothing at all is `none`."""
+    if not tensors:
+        return "none"
+    if len(state) == len(tensors):
+        return "linear"
+    if state:
+        return "indexed" if any(word in name for name in state for word in _INDEXES) else "hybrid"
+    return "sliding" if getattr(layer, "is_sliding", False) else "full"
+
+
+class Outliving(TorchDispatchMode):
+    """Inside `with`, notes every tensor that an operation makes; `survivors` tells which of all noted still live.
+
+    This is how a run that claims to hold nothing is checked: it notes all tensors of a run, whatever made them, and
+    asks the storages' own reference counts. Costs microseconds an operation, so it is used untimed. `known` tensors,
+    a model's weights, are none of the run's.
+    """
+
+    def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self._known = {tensor.untyped_storage()._cdata for tensor in known}
+        self._made: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if isinstance(out, torch.Tensor):
+            self._note(out)
+        else:
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self._note(leaf)
+        return out
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype is torch.int64:  # token ids are not K/V
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._known and key not in self._made:  # a noted one keeps its address until it is dropped
+            self._made[key] = (StorageWeakRef(storage), storage.nbytes())
+
+    def survivors(self, *apart: torch.Tensor) -> int:
+        """Bytes of the noted storages that are still alive, those of the tensors `apart` (logits) not counted."""
+        others = {tensor.untyped_storage()._cdata for tensor in apart}
+        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
+        return sum(size for key, (_, size) in self._made.items() if key not in others)

@@ -1,0 +1,77 @@
+"""Bytes and seconds that a piece of work needs, worked out before anything is loaded. Standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import human
+from kvviz.cost.flops import Rates, estimated, pass_seconds
+from kvviz.decoding.modes import mode_named
+from kvviz.decoding.work import Work
+from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
+from kvviz.models.sources import Source
+from kvviz.models.text import ByteCodec
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a comparison needs on its device: weights, every mode's cache at full length, logits."""
+
+    weights: int
+    caches: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """The sum of the three."""
+        return self.weights + self.caches + self.logits
+
+    def check(self, free: int, device: str, share: float = 1.0) -> None:
+        """Refuse what takes more than this share of the free bytes, with the figures."""
+        if self.total > share * free:
+            part = f"; one piece of work may take {human(share * free)} of them" if share < 1 else ""
+            raise KvvizError(
+                f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
+                f"logits {human(self.logits)}), and {device} has {human(free)} free{part}: take a smaller model, a "
+                "shorter run or half-precision weights"
+            )
+
+
+def prompt_length(work: Work) -> int:
+    """Tokens of the prompt, at most: a text has no more tokens than bytes."""
+    return work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or ""))
+
+
+def needs(source: Source, work: Work) -> Needs:
+    """params x element bytes, the caches of the proof (all modes at once), their logits. `source.params` is known."""
+    tokens = prompt_length(work) + work.new_tokens
+    filling = sum(mode_named(name).fills for name in work.modes)
+    spec = source.spec
+    return Needs(
+        weights=source.params * DTYPE_BYTES[work.dtype],
+        caches=filling * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
+        logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
+    )
+
+
+def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
+    """Estimate of one pass of each mode (seconds), at the device's measured rates. `source.params` is known."""
+    size = (
+        source.params,
+        len(source.spec.layers),
+        prompt_length(work),
+        work.new_tokens,
+        DTYPE_BYTES[work.dtype],
+        Rates(**device["rates"]),
+    )
+    shape = estimated(source.config)
+    return {
+        name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch, shape=shape)
+        for name in dict.fromkeys(work.modes)
+    }
+
+
+def seconds(source: Source, work: Work, device: Mapping[str, Any]) -> float:
+    """Estimate of the whole comparison: every mode's pass, as often as it is made."""
+    return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)

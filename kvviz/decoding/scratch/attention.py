@@ -1,0 +1,78 @@
+"""One layer's attention, to be read aloud: a query looks at every key so far and takes a share of every value.
+
+B sequences, T new tokens, T_total tokens so far (the new ones among them), W numbers a token;
+H query heads and Hkv key/value heads of D numbers each. Shapes stand at the end of the lines.
+"""
+
+import torch
+from torch import nn
+
+from kvviz.decoding.scratch.parts import Linear, norm_of
+
+
+def causal(T, T_total, device=None):
+    """What each new token may look at, itself and all before it: (T, T_total), the new ones being the last T."""
+    return torch.ones(T, T_total, dtype=torch.bool, device=device).tril(diagonal=T_total - T)
+
+
+class Attention(nn.Module):
+    """Multi-head, grouped-query or multi-query attention: they differ in the numbers H and Hkv alone."""
+
+    def __init__(self, design):
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = design.heads, design.kv_heads, design.head_dim
+        self.query = Linear(design.width, self.heads * self.head_dim, bias=design.qkv_bias)
+        self.key = Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
+        self.value = Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
+        self.query_norm = norm_of(design, self.head_dim) if design.qk_norm else nn.Identity()
+        self.key_norm = norm_of(design, self.head_dim) if design.qk_norm else nn.Identity()
+        self.output = Linear(self.heads * self.head_dim, design.width, bias=design.output_bias)
+
+    def split(self, x):
+        """One row for each head: (B, T, heads*D) -> (B, heads, T, D)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def share(self, x):
+        """A key/value head serves several query heads: (B, Hkv, T_total, D) -> (B, H, T_total, D)."""
+        return x if self.heads == self.kv_heads else x.repeat_interleave(self.heads // self.kv_heads, dim=1)
+
+    def forward(self, x, place, cache=None, mask=causal):
+        # project: each new token becomes a query, a key and a value
+        q, k, v = self.query(x), self.key(x), self.value(x)  # q (B, T, H*D), k v (B, T, Hkv*D)
+
+        # split: every head gets D numbers of its own
+        q, k, v = self.split(q), self.split(k), self.split(v)  # q (B, H, T, D), k v (B, Hkv, T, D)
+
+        # norm: some models bring q and k to one length first
+        q, k = self.query_norm(q), self.key_norm(k)  # q (B, H, T, D), k (B, Hkv, T, D)
+
+        # turn: RoPE turns q and k by their position; other schemes leave them as they are
+        q, k = place.turn(q), place.turn(k)  # q (B, H, T, D), k (B, Hkv, T, D)
+
+        # append: the cache takes the new keys and values and hands back all of them
+        keys, values = (k, v) if cache is None else cache.append(k, v)  # keys values (B, Hkv, T_total, D)
+
+        # share: with fewer key/value heads than query heads, each serves several
+        keys, values = self.share(keys), self.share(values)  # keys values (B, H, T_total, D)
+
+        # score: how well does each query fit each key?
+        scores = q @ keys.transpose(-2, -1) / self.head_dim**0.5  # scores (B, H, T, T_total)
+
+        # lean: ALiBi lowers the scores of keys far back; other schemes leave them as they are
+        scores = place.lean(scores)  # scores (B, H, T, T_total)
+
+        # mask: no query may look at a token that comes after it
+        allowed = mask(q.shape[2], keys.shape[2], x.device)  # allowed (T, T_total)
+        masked = scores.masked_fill(~allowed, float("-inf"))  # masked (B, H, T, T_total)
+
+        # softmax: scores become shares that add up to 1
+        weights = masked.softmax(dim=-1)  # weights (B, H, T, T_total)
+
+        # mix: each query takes its share of every value
+        mixed = weights @ values  # mixed (B, H, T, D)
+
+        # merge: the heads side by side again
+        merged = mixed.transpose(1, 2).flatten(2)  # merged (B, T, H*D)
+
+        # output: back to the width of the model
+        return self.output(merged)  # out (B, T, W)

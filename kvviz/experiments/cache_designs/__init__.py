@@ -1,0 +1,1 @@
+"""One prompt through several cache designs: tokens, quality, memory, time."""

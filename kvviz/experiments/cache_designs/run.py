@@ -1,0 +1,188 @@
+"""Carrying out a race of cache designs on one prompt: the proof, the books of memory, the clock, what lossy ones lose.
+
+A generator of records; the last one holds all of it as a document.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.caches.designs import DESIGNS
+from kvviz.caches.hf_layer import Layer
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import check_context
+from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.decoding.read_cache import snapshot
+from kvviz.device.device import environment
+from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
+from kvviz.experiments.cache_designs.words import PARTS, slow
+from kvviz.experiments.comparison.equivalence import ModeTrace, loop, prove
+from kvviz.experiments.comparison.report import comparison_document
+from kvviz.experiments.comparison.run import encode_prompt, measure
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Bench, Record
+from kvviz.experiments.limits import check_prompt
+from kvviz.models.catalog.rows import heldout
+
+MOST_PICTURES = 96  # steps at which a design's memory is drawn
+Stop = Callable[[], bool]
+
+
+def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
+    """The records of a race, its model loaded first."""
+    loaded = bench.load(spec.work())
+    check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
+    yield from race(spec, loaded, bench.should_stop)
+
+
+def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[dict[str, Any]]:
+    """Records: where it was done, how far each part is, and the document.
+
+    Raises KvvizError for a model that a design is not for or with too few positions, Stopped when told to.
+    """
+    work = spec.work()
+    check_modes(spec.modes, loaded.source.config, loaded.device)
+    asked = encode_prompt(work, loaded)
+    prompt = own_ways(loaded, asked)
+    check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
+    env = environment(loaded.model, loaded.device, loaded.dtype)
+    about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
+    yield {"t": "look", **about, "device": env.device_name, "dtype": env.dtype}
+    traces = {name: ModeTrace() for name in spec.modes}
+    for _ in prove(work, loaded, prompt, traces, should_stop):
+        yield _part("proof", len(traces["cached"].tokens), work.new_tokens)
+    books = {}
+    for name in spec.designs:
+        books[name] = _books(work, loaded, prompt, name, should_stop) if name in DESIGNS else None
+        yield _part("books", len(books), len(spec.designs))
+    passes = 0
+    for record in measure(work, loaded, prompt, traces, should_stop):
+        if record["t"] == "pass":
+            yield _part("clock", passes, work.repeats * len(spec.modes))
+            passes += 1
+    about["text"], ids = _text(loaded, asked, traces["cached"])
+    quality = {}
+    for record in compare_predictions(loaded, ids, spec.modes[1:], should_stop):
+        quality = record.pop("found", quality)
+        yield record
+    document = comparison_document("caches", work, loaded, env, prompt.shape[1], traces)
+    for run in document["runs"]:
+        mode = mode_named(run["mode"])
+        run |= {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
+        run |= {"books": books.get(mode.name), "quality": quality.get(mode.name)}
+    more = {"note": loaded.codec.note, "shared_tokens": asked.shape[1], "params": loaded.params}
+    yield {"t": "done", "document": {**document, **about, **more}}
+
+
+def _part(name: str, done: int, of: int) -> dict[str, Any]:
+    return {"t": "part", "part": name, "words": PARTS[name], "done": done, "of": of}
+
+
+def own_ways(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
+    """Sequences that share a prompt and then part: (B, T) -> (B, T + 1), row i with the i-th likeliest token after it.
+
+    One sequence stays as it is.
+    """
+    batch = prompt.shape[0]
+    if batch == 1:
+        return prompt
+    with torch.inference_mode():
+        logits, _ = mode_named("uncached").open(loaded.model)(prompt[:1], prompt[:1])  # (1, vocabulary)
+    return torch.cat([prompt, logits[0].float().topk(batch).indices[:, None]], dim=1)
+
+
+# --- the books of a design's memory ----------------------------------------------------------------------
+
+
+def _books(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, should_stop: Stop) -> dict[str, Any]:
+    """Bytes written at each step, into what is kept (`copied`) and for attention alone (`gathered`), over all layers;
+
+    and pictures of one layer's memory. Untimed.
+    """
+    found: dict[str, Any] = {"copied": [], "gathered": [], "pictures": []}
+    shown = set(pictured(work.new_tokens))
+    for step in loop(work, loaded, prompt, mode, work.new_tokens):
+        if should_stop():
+            raise Stopped
+        own = step.cache.own
+        found["copied"].append(sum(one.copied for one in own))
+        found["gathered"].append(sum(one.gathered for one in own))
+        layer, one = _drawn(step.cache)
+        if step.index in shown:
+            figures = {"step": step.index, "seen": one.seen, "held": one.held}
+            sizes = {"nbytes": one.nbytes, "allocated": one.allocated, "copied": one.copied, "gathered": one.gathered}
+            found["pictures"].append({**figures, **sizes, **one.picture()})
+    return {**found, "layer": layer, "layers": len(own)}
+
+
+def pictured(steps: int) -> list[int]:
+    """The steps at which memory is drawn: all, or MOST_PICTURES of them evenly, the first and the last among them."""
+    if steps <= MOST_PICTURES:
+        return list(range(steps))
+    return sorted({round(i * (steps - 1) / (MOST_PICTURES - 1)) for i in range(MOST_PICTURES)})
+
+
+def _drawn(cache: Any) -> tuple[int, Any]:
+    """The layer that is drawn: the first that the design keeps, one that looks at everything before all others."""
+    own = [(index, layer.own) for index, layer in enumerate(cache.layers) if isinstance(layer, Layer)]
+    return next((pair for pair in own if pair[1].window is None), own[0])
+
+
+# --- what lossy designs lose -----------------------------------------------------------------------------
+
+
+def _text(loaded: Loaded, prompt: torch.Tensor, trace: ModeTrace) -> tuple[dict[str, Any], torch.Tensor]:
+    """The text that quality is measured on, in words and as ids (1, T): the held-out story.
+
+    Where this model can't read it, the prompt and what it wrote itself.
+    """
+    source, limit = "heldout", min(TEXT_TOKENS, loaded.spec.context or TEXT_TOKENS)
+    try:
+        ids = loaded.codec.encode(heldout())
+    except KvvizError:
+        source, ids = "own", [*prompt[0].tolist(), *(row[0] for row in trace.tokens)]
+    ids = ids[:limit]
+    told = {"source": source, "tokens": len(ids), "text": loaded.codec.decode(ids)}
+    return told, torch.tensor([ids], device=prompt.device)
+
+
+def compare_predictions(
+    loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], should_stop: Stop = lambda: False
+) -> Iterator[dict[str, Any]]:
+    """Each mode reads the same text, ids (1, T), token by token. The first mode is the reference.
+
+    Yields progress; the last record's `found` has, by mode: `kl`, KL(reference || mode) of the next token's
+    distribution after each token (nats); `perplexity` of the text; `nbytes` held at its end. Raises KvvizError where
+    logits are not finite.
+    """
+    forwards = {name: mode_named(name).opened(loaded.model, ids.shape[1]) for name in modes}
+    kl: dict[str, list[float]] = {name: [] for name in modes}
+    surprise = dict.fromkeys(modes, 0.0)
+    caches: dict[str, Any] = {}
+    for i in range(ids.shape[1]):
+        if should_stop():
+            raise Stopped
+        reference = None
+        for name, forward in forwards.items():
+            with torch.inference_mode():
+                logits, caches[name] = forward(ids[:, : i + 1], ids[:, i : i + 1])
+            logs = logits[0].cpu().double().log_softmax(-1)
+            if not torch.isfinite(logs).all():
+                raise KvvizError(f"the logits after token {i + 1} of the text are not finite; take float32 or bfloat16")
+            reference = logs if reference is None else reference
+            kl[name].append(max(0.0, (reference.exp() * (reference - logs)).sum().item()))
+            if i + 1 < ids.shape[1]:
+                surprise[name] -= logs[ids[0, i + 1]].item()
+        yield _part("text", i + 1, ids.shape[1])
+    found = {
+        name: {
+            "kl": kl[name],
+            "perplexity": math.exp(surprise[name] / max(1, ids.shape[1] - 1)),
+            "nbytes": sum(row.nbytes for row in snapshot(caches[name])),
+        }
+        for name in modes
+    }
+    yield {**_part("text", ids.shape[1], ids.shape[1]), "found": found}

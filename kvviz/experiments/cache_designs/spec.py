@@ -1,0 +1,84 @@
+"""What a race of cache designs is asked for with. Standard library only."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import check_whole
+from kvviz.caches.designs import DESIGNS
+from kvviz.decoding.requirements import each_pass
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.models.sources import find_source
+from kvviz.models.text import STORY
+
+CACHES = "caches"
+RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
+RACED = ("concat", "prealloc", "paged", "prefix", "sinks", "int8", "int4")
+REFERENCES = ("uncached", "cached")
+MOST_RACED = 192  # new tokens
+TEXT_TOKENS = 192  # of the text that quality is measured on: three times what the window with sinks holds
+
+
+@dataclass(frozen=True)
+class CachesSpec(Spec):
+    """The same prompt through cache `designs`, measured beside REFERENCES.
+
+    The `batch` sequences share the prompt, and each goes on in its own way from the first token after it.
+    """
+
+    called: ClassVar[str] = "a look at cache designs"
+
+    model: str
+    designs: tuple[str, ...] = RACED
+    weights: str = "auto"
+    prompt: str = STORY
+    new_tokens: int = 64
+    batch: int = 2
+    repeats: int = 3
+    dtype: str = "float32"
+    device: str = "auto"
+    kind: str = CACHES
+
+    def __post_init__(self) -> None:
+        if self.kind != CACHES:
+            raise KvvizError(f"a look of this form is {CACHES!r}, not {self.kind!r}")
+        if not self.designs:
+            raise KvvizError(f"choose at least one cache design of {', '.join(RACEABLE)}")
+        for name in self.designs:
+            if name not in RACEABLE:
+                raise KvvizError(f"no cache design {name!r} to be compared; there are {', '.join(RACEABLE)}")
+        check_whole("new_tokens", self.new_tokens, 2, MOST_RACED)
+        self.work()  # checks the rest
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How it is decoded: the references, then the designs."""
+        return (*REFERENCES, *self.designs)
+
+    def work(self) -> ComparisonSpec:
+        """All of it as a comparison."""
+        return ComparisonSpec(
+            model=self.model,
+            weights=self.weights,
+            prompt=self.prompt,
+            new_tokens=self.new_tokens,
+            batch=self.batch,
+            repeats=self.repeats,
+            dtype=self.dtype,
+            device=self.device,
+            modes=self.modes,
+        )
+
+
+def estimate(spec: CachesSpec, device: Device, done: Passes = ()) -> Estimate | None:
+    """Seconds that a race of cache designs takes; None for a model of unknown size."""
+    source = find_source(spec.model, spec.weights)
+    if source.params is None or source.spec is None or not device.get("rates"):
+        return None
+    work = spec.work()
+    passes = each_pass(source, work, device)
+    forced = replace(work, prompt=None, prompt_tokens=1, new_tokens=TEXT_TOKENS, batch=1, modes=work.modes[1:])
+    accounts = sum(passes[name] for name in spec.designs)
+    quality = sum(each_pass(source, forced, device).values())
+    return Estimate(sum(passes.values()) * (1 + spec.repeats) + accounts + quality)

@@ -1,0 +1,1 @@
+"""One prompt through several modes on the same work: equivalence check, timed passes, verdict."""

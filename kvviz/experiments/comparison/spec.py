@@ -1,0 +1,94 @@
+"""What a comparison is asked for with: one piece of work, decoded in several modes. Standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import DTYPES, Sampling, check_fields, check_whole
+from kvviz.base.settings import Limits
+from kvviz.decoding.modes import mode_named
+from kvviz.decoding.requirements import each_pass
+from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.limits import check_sizes
+from kvviz.models.sources import find_source
+
+WEIGHTS = ("auto", "bundled", "random", "hub", "local")
+ATTENTION = ("sdpa", "eager")
+LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
+
+
+@dataclass(frozen=True)
+class ComparisonSpec(Spec):
+    """One piece of work, decoded in several modes: what a form asks for and what is queued.
+
+    The prompt is a text, or `prompt_tokens` seeded random tokens. `warmup` counts full passes before the
+    measured `repeats`; the first of them proves that the modes agree.
+    """
+
+    kind: ClassVar[str] = "comparison"
+    called: ClassVar[str] = "a comparison"
+
+    model: str
+    modes: tuple[str, ...] = ("uncached", "cached")
+    weights: str = "auto"
+    prompt: str | None = None
+    prompt_tokens: int | None = None
+    new_tokens: int = 32
+    batch: int = 1
+    repeats: int = 3
+    warmup: int = 1
+    dtype: str = "float32"
+    device: str = "auto"
+    attn: str = "sdpa"
+    sampling: Sampling = Sampling()  # noqa: RUF009, frozen
+    stop_at_eos: bool = False
+    stop_text: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model.strip():
+            raise KvvizError("a comparison needs a model: a catalog id such as gpt2, a folder or a Hugging Face id")
+        self._check_prompt()
+        for name in ("new_tokens", "batch", "repeats", "warmup"):
+            check_whole(name, getattr(self, name), 1, LIMITS[name])
+        for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION)):
+            if getattr(self, name) not in allowed:
+                raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
+        if not self.modes or len(set(self.modes)) != len(self.modes):
+            raise KvvizError("a comparison needs at least one mode, each named once, such as uncached,cached")
+
+    def _check_prompt(self) -> None:
+        if (self.prompt is None) == (self.prompt_tokens is None):
+            raise KvvizError("give either a prompt text or a number of prompt tokens")
+        if self.prompt_tokens is not None:
+            check_whole("prompt_tokens", self.prompt_tokens, 1, LIMITS["prompt_tokens"])
+        elif not isinstance(self.prompt, str) or not self.prompt:
+            raise KvvizError("the prompt is empty; it has to hold at least one character")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict` reads them back."""
+        return {**asdict(self), "modes": list(self.modes)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ComparisonSpec":
+        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
+        check_fields(cls, data, cls.called)
+        sampling = Sampling(**data.get("sampling", {}))
+        return cls(**{**data, "modes": tuple(data.get("modes", cls.modes)), "sampling": sampling})
+
+
+def check(spec: ComparisonSpec, limits: Limits) -> None:
+    """Refuse a mode or a model that there is not, and what asks for more than this server gives."""
+    for name in spec.modes:
+        mode_named(name)
+    check_sizes(spec, limits)
+    find_source(spec.model, spec.weights)
+
+
+def estimate(spec: ComparisonSpec, device: Device, done: Passes = ()) -> Estimate | None:
+    """Seconds of the whole comparison and of each mode's pass; None for a model whose size only loading tells."""
+    source = find_source(spec.model, spec.weights)
+    if source.params is None or source.spec is None or not device.get("rates"):
+        return None
+    passes = each_pass(source, spec, device)
+    return Estimate(sum(passes.values()) * (spec.warmup + spec.repeats), passes, spec.new_tokens)

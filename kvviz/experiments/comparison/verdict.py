@@ -1,0 +1,281 @@
+"""What a comparison's figures come to: each curve's fit, where the cache starts to pay, what bounds the run.
+
+Fits and crossover are of measured times, the prefill left out; what bounds a step is an estimate, and is said to be
+one. What can't be told is said. Standard library only.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+from kvviz.cost.step_estimate import WORDS, StepEstimate
+from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.curve_fit import Estimate, Fit, crossover, fit
+from kvviz.experiments.comparison.spec import LIMITS
+from kvviz.experiments.evidence import NAMES, counted, ms
+
+PAYS = 1.2  # a whole run that is less than this many times as fast with the cache: the cache brings nothing to speak of
+OFF = 2.0  # an estimate further than this factor from the measured time does not explain it
+POINTS = 512  # of a longer curve, medians of neighbouring steps are fitted
+STRANGE = "this kvviz does not know the mode"
+COEFFICIENTS = ("a_s", "b_s_per_token", "c_s_per_token2")
+UNITS = (("ms", 1e3), ("µs per token", 1e6), ("ns per token²", 1e9))
+
+Run = Mapping[str, Any]
+
+
+def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict on a comparison's document as JSON values; seconds, and tokens of context (docs/json.md)."""
+    return judge(document["prompt_tokens"], document["runs"])
+
+
+def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
+    """The same of runs of one comparison, all of them or some."""
+    known = {run["mode"]: run for run in runs if run["mode"] in MODES}
+    fits = {mode: _fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
+    lines = {mode: _fitted(1, prompt_tokens, known[mode]) for mode, found in fits.items() if _squareless(found)}
+    again, once = _first(known, caches=False), _first(known, caches=True)
+    return {
+        "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
+        "crossover": _crossover(once, again, fits),
+        "sentence": _bounded([run for run in (once, again) if run is not None]) + _starts(known, once),
+        "advice": _advice(once, again),
+        "prediction": _prediction(runs),
+    }
+
+
+def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
+    """The run to speak of: of the modes with a cache, or of those without, the one that comes first in the table."""
+    rank = [row.name for row in MODES.values() if row.caches == caches and row.name in known]
+    return known[rank[0]] if rank else None
+
+
+# --- the curves ---------------------------------------------------------------------------------------------------
+
+
+def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
+    """The decode steps' fit, or why there is none."""
+    steps = run.get("step_s") or ()
+    if prompt_tokens is None:
+        return "the prompt's length is not known"
+    if len(steps) > LIMITS["new_tokens"]:
+        return f"more than {LIMITS['new_tokens']:,} steps are not fitted"
+    tokens, seconds = _thinned([prompt_tokens + i for i in range(1, len(steps))], steps[1:])
+    try:
+        return fit(tokens, seconds, degree)
+    except KvvizError as error:
+        return str(error)
+
+
+def _squareless(found: Fit | str) -> bool:
+    """Whether a parabola was fitted whose square can't be told from 0: then a line says what can be told."""
+    return isinstance(found, Fit) and len(found.coefficients) == len(COEFFICIENTS) and not found.coefficients[-1].told
+
+
+def _thinned(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[list[float], list[float]]:
+    """At most POINTS of them: the middle and the median of neighbouring steps."""
+    width = max(1, math.ceil(len(tokens) / POINTS))
+    groups = [slice(i, i + width) for i in range(0, len(tokens), width)]
+    return [statistics.fmean(tokens[g]) for g in groups], [statistics.median(seconds[g]) for g in groups]
+
+
+def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]:
+    estimate, measured = StepEstimate.of_run(run), _typical(run)
+    return {
+        "mode": run["mode"],
+        "fit": _coefficients(found) if isinstance(found, Fit) else None,
+        "line": _coefficients(line) if isinstance(line, Fit) else None,
+        "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
+        "bound": WORDS[estimate.largest] if estimate else None,
+        "estimate_s": estimate.total if estimate else None,
+        "measured_s": measured,
+        "prediction_error": run.get("prediction_error"),
+        "prediction_bias": run.get("prediction_bias"),
+    }
+
+
+def _typical(run: Run) -> float | None:
+    steps = (run.get("step_s") or ())[1:]
+    return statistics.median(steps) if steps else None
+
+
+def _coefficients(found: Fit) -> dict[str, Any]:
+    rows = zip(COEFFICIENTS, found.coefficients, strict=False)
+    return {
+        **{name: {"value": r.value, "low": r.low, "high": r.high, "told": r.told} for name, r in rows},
+        "spread_s": found.spread,
+        "points": found.points,
+        "spikes": found.spikes,
+        "first_token": found.first,
+        "last_token": found.last,
+    }
+
+
+def _untold(found: Fit) -> list[str]:
+    """A sentence for each coefficient that can't be told from 0."""
+    rows = zip("abc", UNITS, found.coefficients, strict=False)
+    return [
+        f"can't tell {name} from 0: it lies between {_three(r.low * scale)} and {_three(r.high * scale)} {unit}"
+        for name, (unit, scale), r in rows
+        if not r.told
+    ]
+
+
+def _three(value: float) -> str:
+    """Three digits that count, without a power of ten where it can be read without."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str]) -> dict[str, Any] | None:
+    """Where the cache starts to pay; None where only one of the two ran."""
+    if once is None or again is None:
+        return None
+    pair = fits[once["mode"]], fits[again["mode"]]
+    missing = next((found for found in pair if not isinstance(found, Fit)), None)
+    try:
+        if missing is not None:
+            raise KvvizError(missing)
+        found = crossover(*pair)
+    except KvvizError as error:
+        untold = f"can't tell where the cache starts to pay: {error}"
+        return {"says": "untold", "token": None, "low": None, "high": None, "sentence": untold}
+    return {name: getattr(found, name) for name in ("says", "token", "low", "high", "sentence")}
+
+
+def _prediction(runs: Sequence[Run]) -> str | None:
+    """How far off the prediction was, mode by mode; None where there was none."""
+    known = [run for run in runs if run.get("prediction_error") is not None and run.get("prediction_bias") is not None]
+    if not known:
+        return None
+    each = [
+        f"{_name(run)} {run['prediction_error']:.1%} off in the median step"
+        f" (the steps took {'longer' if run['prediction_bias'] < 0 else 'less time'} than predicted)"
+        for run in known
+    ]
+    return f"Predicted before the first step, from the work of a step and this device's paces alone: {'; '.join(each)}."
+
+
+# --- what bounds it -----------------------------------------------------------------------------------------------
+
+
+def _name(run: Run) -> str:
+    return NAMES.get(run["mode"], f"in mode {run['mode']}")
+
+
+def _bounded(runs: Sequence[Run]) -> str:
+    """What a step spends most of its time with, by estimate, beside the time that was measured."""
+    known = [(run, estimate) for run in runs if (estimate := StepEstimate.of_run(run)) is not None]
+    if not known:
+        return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
+    each = [
+        f"{_name(run)}, mostly into {WORDS[e.largest]} ({ms(getattr(e, e.largest))} of {ms(e.total)}{_measured(run)})"
+        for run, e in known
+    ]
+    words = f"By estimate from this device's measured rates, a step at {counted(known[0][1].tokens)} goes,"
+    apart = [f"{factor:.3g} times {_name(run)}" for run, e in known if (factor := _factor(run, e)) > OFF]
+    caution = f" Estimate and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
+    return f"{words} {' and, '.join(each)}.{caution if apart else ''}"
+
+
+ONE_CALL = (
+    "Starting an operation takes as long however small it is, so a small model waits for its starts, on a GPU most of "
+    "all; the mode Compiled takes them away: a whole step is one call, on a GPU one graph that is replayed"
+)
+
+
+def _starts(known: Mapping[str, Run], once: Run | None) -> str:
+    """Where starts bound the step with the cache: the mode without them, and its time where it ran."""
+    estimate = StepEstimate.of_run(once) if once else None
+    if estimate is None or estimate.largest != "starting_s":
+        return ""
+    usual, compiled = _typical(once), _typical(known.get("compiled", {}))
+    if not usual or not compiled or once["mode"] == "compiled":
+        return f" {ONE_CALL}."
+    return f" {ONE_CALL}: here its step took {ms(compiled)}, and {ms(usual)} {_name(once)}."
+
+
+def _measured(run: Run) -> str:
+    seconds = _typical(run)
+    return f"; measured: {ms(seconds)}" if seconds else ""
+
+
+def _factor(run: Run, estimate: StepEstimate) -> float:
+    """How many times the larger of estimate and measured time is the smaller one."""
+    seconds = _typical(run)
+    return max(seconds / estimate.total, estimate.total / seconds) if seconds else 1.0
+
+
+_WHY = {
+    "starting_s": (
+        "so small a step mostly starts operations, which takes as long for many tokens as for one",
+        "take a longer prompt, more new tokens, a larger model or a larger batch",
+    ),
+    "weights_s": (
+        "the step mostly reads the weights, which takes as long for many tokens as for one",
+        "take a longer prompt, more new tokens or a larger batch",
+    ),
+    "computing_s": (
+        "the arithmetic of all these tokens should show, and the times do not follow it",
+        "measure again on a device that does nothing else, with a longer prompt and more new tokens",
+    ),
+}
+
+
+def _advice(once: Run | None, again: Run | None) -> str | None:
+    """Where the cache brings nothing: why, and what to change to see it. None where it pays or can't be compared."""
+    gain = once.get("speedup") if once else None
+    if once is None or again is None or again["mode"] != "uncached" or gain is None or gain >= PAYS:
+        return None
+    head = f"The cache brings {'little' if gain > 1 else 'nothing'} here, the whole run is {gain:.3g} times as fast"
+    fast, slow = _typical(once), _typical(again)
+    if fast and slow and slow / fast >= PAYS:
+        return (
+            f"{head}, though its decode steps are {slow / fast:.3g} times as fast: most of the time goes into the "
+            "prefill, which no cache shortens. To see the difference in the whole, decode more new tokens."
+        )
+    estimate = StepEstimate.of_run(again)
+    if estimate is None or estimate.largest not in _WHY:
+        return f"{head}. Why is unknown; with a longer prompt, more new tokens or a larger model it has more to save."
+    why, change = _WHY[estimate.largest]
+    return f"{head}: without it a step reads {counted(estimate.tokens)}, but by estimate {why}. To see it, {change}."
+
+
+# --- as words and as a formula ------------------------------------------------------------------------------------
+
+
+def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
+    """A mode's fit (or its `line`) as LaTeX: its numbers and half the width of their 95 % intervals; None without."""
+    found = entry[which]
+    if found is None:
+        return None
+    there = [name for name in COEFFICIENTS if name in found]
+    rows = [Estimate(*(found[name][key] for key in ("value", "low", "high"))) for name in there]
+    terms = [_term(row, place) for place, row in enumerate(rows)]
+    return rf"t_{{\text{{{NAMES.get(entry['mode'], entry['mode'])}}}}}(T) = {' + '.join(terms)}"
+
+
+_TEX = (r"\text{ms}", r"\tfrac{\mu\text{s}}{\text{token}}\,T", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2")
+
+
+def _term(row: Estimate, place: int) -> str:
+    scale = UNITS[place][1]
+    term = rf"({_plus_minus(row.value * scale, (row.high - row.low) / 2 * scale)})\,{_TEX[place]}"
+    return term if row.told else rf"\underbrace{{{term}}}_{{\text{{can't be told from 0}}}}"
+
+
+def _plus_minus(value: float, half: float) -> str:
+    """Both to the second digit of the interval that counts; of a curve without noise four digits."""
+    if not half:
+        return _power(f"{value:.4g}")
+    if not 1e-6 < half < 1e6:
+        return rf"{_power(f'{value:.3g}')} \pm {_power(f'{half:.2g}')}"
+    digits = max(0, 1 - math.floor(math.log10(half)))
+    return rf"{value:.{digits}f} \pm {half:.{digits}f}"
+
+
+def _power(number: str) -> str:
+    """A power of ten as LaTeX writes it."""
+    digits, _, power = number.partition("e")
+    return rf"{digits} \cdot 10^{{{int(power)}}}" if power else digits

@@ -1,0 +1,226 @@
+"""What figures at hand show of a question, in a sentence each: of a measured comparison, a sweep, a calculation.
+
+A function gives None where the figures don't tell, so that nothing is said that was not measured. Standard library
+only.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.base.words import human
+from kvviz.experiments.sweep.trends import AXES, FLAT, shown, trends
+
+UNSTEADY = 0.5  # quartiles further apart than this part of the median, at the typical step
+
+NAMES = {"uncached": "without the cache", "cached": "with the cache"}
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A calculated model: its cache, and its weights at several dtypes; bytes."""
+
+    title: str
+    tokens: int
+    batch: int
+    cache_dtype: str
+    weights: Mapping[str, int]  # by dtype of the weights
+    caches: Mapping[str, int]  # the cache of the same work, by dtype of the weights
+
+
+@dataclass(frozen=True)
+class AtHand:
+    """What a page can point at: runs of one comparison by mode (as in its document), a sweep's rows, a calculation."""
+
+    title: str = ""
+    prompt_tokens: int | None = None
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] = ()
+    weighed: Weighed | None = None
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any] | None) -> "AtHand":
+        """The runs of a comparison's document; nothing of None."""
+        if not document:
+            return cls()
+        runs = {run["mode"]: run for run in document["runs"]}
+        return cls(str(document.get("model") or ""), document.get("prompt_tokens"), runs)
+
+    def steps(self, mode: str, least: int = 3) -> list[float] | None:
+        """Seconds of each step of a mode, medians of its passes; None where it did not run so many."""
+        steps = list(self.runs.get(mode, {}).get("step_s") or ())
+        return steps if len(steps) >= least else None
+
+    @property
+    def here(self) -> str:
+        """Whose figures these are."""
+        prompt = f", a prompt of {counted(self.prompt_tokens)}" if self.prompt_tokens else ""
+        return f"In this run ({self.title}{prompt})"
+
+    @property
+    def caution(self) -> str:
+        """What to say where the passes of a step differ so much that its median may be an accident."""
+        if not any(unsteady(run) for run in self.runs.values()):
+            return ""
+        return (
+            " The passes differ widely here: at the typical step the quartiles are more than half the median apart, "
+            "as on a device that is busy with something else. Run it again before you trust these figures."
+        )
+
+
+def unsteady(run: Mapping[str, Any]) -> bool:
+    """Whether, at the typical step, the quartiles of the passes are more than UNSTEADY of their median apart."""
+    columns = [run.get(name) or () for name in ("step_s_q1", "step_s", "step_s_q3")]
+    widths = [(high - low) / middle for low, middle, high in zip(*columns, strict=False) if middle > 0]
+    return bool(widths) and statistics.median(widths) > UNSTEADY
+
+
+def counted(tokens: int) -> str:
+    """So many tokens."""
+    return f"{tokens:,} token{'' if tokens == 1 else 's'}"
+
+
+def ms(seconds: float) -> str:
+    """Three digits that count, in milliseconds or in seconds."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _ratio(first: float, last: float) -> str:
+    return f"{last / first:.3g} times as long"
+
+
+def steps_apart(at: AtHand) -> str | None:
+    """First and last decode step of both modes, and how many tokens each read."""
+    uncached, cached = at.steps("uncached"), at.steps("cached")
+    if not uncached or not at.prompt_tokens:
+        return None
+    first, last = at.prompt_tokens + 1, at.prompt_tokens + len(uncached) - 1
+    words = (
+        f"{at.here} the first uncached decode step read {counted(first)} and took {ms(uncached[1])}; the last read "
+        f"{counted(last)} and took {ms(uncached[-1])}, {_ratio(uncached[1], uncached[-1])}."
+    )
+    if cached:
+        words += (
+            f" With the cache each read 1 token: {ms(cached[1])} for the first, {ms(cached[-1])} for the last, "
+            f"{_ratio(cached[1], cached[-1])}."
+        )
+    if uncached[-1] <= FLAT * uncached[1]:
+        words += (
+            " If the uncached curve hardly climbs, that is no error: the work grew, but so small a step mostly starts "
+            "operations and reads weights. Take a longer prompt or a larger model."
+        )
+    return words + at.caution
+
+
+def waits(at: AtHand) -> str | None:
+    """TTFT of each mode beside the pace after it."""
+    parts = []
+    for mode, name in NAMES.items():
+        run = at.runs.get(mode, {})
+        if run.get("ttft_s") and run.get("itl_s"):
+            parts.append(f"TTFT {ms(run['ttft_s'])} {name}, then {ms(run['itl_s'])} per token")
+    if not parts:
+        return None
+    both = " Both prefills do the same work; only the pace after them differs." if len(parts) == 2 else ""
+    return f"{at.here}: {'; '.join(parts)}.{both}{at.caution}"
+
+
+def parting(at: AtHand) -> str | None:
+    """TTFT against the first and the last decode step."""
+    parts = []
+    for mode, name in NAMES.items():
+        steps = at.steps(mode)
+        if steps:
+            parts.append(
+                f"{name}, TTFT {ms(steps[0])}, first decode step {ms(steps[1])}, last decode step {ms(steps[-1])}"
+            )
+    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
+
+
+def summed(at: AtHand) -> str | None:
+    """Tokens read in all, and the time of the first and of the second half of the decode steps."""
+    if not at.prompt_tokens:
+        return None
+    parts = []
+    for mode, name in NAMES.items():
+        steps = at.steps(mode, least=5)
+        if steps:
+            tokens = read_in_all(at.prompt_tokens, len(steps), caches=mode == "cached")
+            decode = steps[1:]
+            half = len(decode) // 2
+            parts.append(
+                f"{name}, {counted(tokens)} were read for {len(steps):,} new ones; the first {half:,} decode steps "
+                f"took {ms(sum(decode[:half]))} together, the last {half:,} {ms(sum(decode[-half:]))}"
+            )
+    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
+
+
+def read_in_all(prompt: int, new: int, *, caches: bool) -> int:
+    """Tokens that the forwards of a run read: P + (P+1) + … + (P+N-1), or P and then one a step."""
+    return prompt + new - 1 if caches else new * prompt + new * (new - 1) // 2
+
+
+def four_metrics(at: AtHand) -> str | None:
+    """Tokens/s, time per token, TTFT and peak memory of both modes: along a sweep's first axis, else of one run."""
+    return _along_an_axis(at) or _metrics_of_a_run(at)
+
+
+def _metrics_of_a_run(at: AtHand) -> str | None:
+    lines = []
+    for mode, name in NAMES.items():
+        run = at.runs.get(mode, {})
+        if not run.get("itl_s") or not run.get("tokens_per_s"):
+            continue
+        rate = shown("tokens_per_s", run["tokens_per_s"])
+        parts = [f"{rate} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"]
+        if run.get("peak_bytes") is not None:
+            parts.append(f"at most {human(run['peak_bytes'])} above the weights")
+        if run.get("cache_bytes"):
+            parts.append(f"{human(run['cache_bytes'][-1])} in the cache at the end")
+        lines.append(f"- **{name.capitalize()}**: {', '.join(parts)}.")
+    found = "\n".join(lines)
+    return f"{at.here}:\n\n{found}\n\n{at.caution.strip()}".rstrip() if lines else None
+
+
+def _along_an_axis(at: AtHand) -> str | None:
+    lines: dict[str, tuple[str, list[str]]] = {}
+    place = None
+    for trend in trends(at.rows, ("tokens_per_s", "itl_s", "ttft_s", "peak_bytes")):
+        place = place or (trend.model, trend.fixed, trend.axis)
+        if trend.mode in NAMES and (trend.model, trend.fixed, trend.axis) == place:
+            head = f"**{NAMES[trend.mode].capitalize()}**, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
+            lines.setdefault(trend.mode, (head, []))[1].append(trend.words)
+    if not lines:
+        return None
+    held = f", {place[1]}" if place and place[1] else ""
+    found = "\n".join(f"- {head}: {'; '.join(words)}." for head, words in lines.values())
+    return f"In this sweep ({place[0] if place else ''}{held}):\n\n{found}"
+
+
+def shared_step(at: AtHand) -> str | None:
+    """What a cached decode step takes for few sequences and for many."""
+    trend = next((t for t in trends(at.rows, ("itl_s",)) if t.axis == "batch" and t.mode == "cached"), None)
+    if trend is None:
+        return None
+    more = trend.end / trend.start
+    return (
+        f"In this sweep ({trend.model}), from {trend.start:,} to {trend.end:,} sequences, {more:.3g} times as many "
+        f"tokens per step, a cached decode step went from {ms(trend.values[0])} to {ms(trend.values[-1])}, "
+        f"{_ratio(trend.values[0], trend.values[-1])}."
+    )
+
+
+def weighed(at: AtHand) -> str | None:
+    """Weights at two dtypes, and the cache beside each."""
+    case = at.weighed
+    if case is None or len(case.weights) < 2:
+        return None
+    parts = "; ".join(
+        f"weights in {dtype}: {human(size)}, cache {human(case.caches[dtype])} ({case.caches[dtype]:,} B)"
+        for dtype, size in case.weights.items()
+    )
+    requests = f" in each of {case.batch:,} sequences" if case.batch > 1 else ""
+    return f"For {case.title}, {counted(case.tokens)}{requests}, cache in {case.cache_dtype}, by the formula: {parts}."

@@ -1,0 +1,173 @@
+"""One attention layer of a real decode as plain numbers: what every step read, kept, computed, and computed again.
+
+The decode runs twice on the transformer from scratch, on the model's own weights: with a cache for each layer, and
+without. Both are observed at every line; what the second computes again is held against what the first had kept.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.scratch.design import Design
+from kvviz.decoding.scratch.model import Transformer
+from kvviz.decoding.scratch.observe import observed
+from kvviz.device.multiply_adds import MultiplyAdds
+from kvviz.models.text import Codec
+
+MOST_NUMBERS = 150_000  # of a layer's q, k, v, scores, weights and outputs; beyond, one group of heads is kept
+LIKELIEST = 5  # next tokens that a step tells of
+
+Seen = dict[str, dict[str, torch.Tensor]]
+
+
+def dissect(
+    model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, layer: int, head: int
+) -> dict[str, Any]:
+    """Decode `new_tokens` tokens greedily after `prompt` (1, T), and tell all of one layer.
+
+    Raises KvvizError where the model has no such layer or head. Matrices are nested lists: `q`, `mixed` [head][row],
+    `k`, `v` [KV head][row], `scores`, `weights` [head][row] up to the row's own column; a row for each token read.
+    """
+    design = model.design
+    if layer >= design.layers or head >= design.heads:
+        raise KvvizError(
+            f"there is no layer {layer}, head {head}: this model has {design.layers} layers of {design.heads} heads, "
+            "counted from 0"
+        )
+    total = prompt.shape[1] + new_tokens - 1  # the last token chosen is not read any more
+    if total > design.context:
+        raise KvvizError(f"{total:,} tokens are more than the {design.context:,} that this model reads")
+    heads = _heads(design, head, total)
+    groups = sorted({head // (design.heads // design.kv_heads) for head in heads})
+    with torch.no_grad():
+        kept = list(_kept(model, prompt, new_tokens, layer))
+        ids = torch.cat([step["ids"] for step in kept], dim=1)  # (1, total)
+        again = [_again(model, ids[:, : step["total"]], layer, kept) for step in kept]
+    rows = {name: torch.cat([step["made"][name][0] for step in kept], dim=1) for name in ("q", "k", "v", "mixed")}
+    return {
+        "t": "anatomy",
+        "layer": layer,
+        "heads": heads,
+        "kv_heads": groups,
+        "design": {
+            "family": design.family,
+            "layers": design.layers,
+            "heads": design.heads,
+            "kv_heads": design.kv_heads,
+            "head_dim": design.head_dim,
+            "width": design.width,
+            "positions": design.positions,
+            "qk_norm": design.qk_norm,
+        },
+        "prompt_tokens": prompt.shape[1],
+        "tokens": [_piece(codec, token) for token in ids[0].tolist()],
+        "q": _plain(rows["q"][heads]),
+        "k": _plain(rows["k"][groups]),
+        "v": _plain(rows["v"][groups]),
+        "mixed": _plain(rows["mixed"][heads]),
+        "scores": _lower(kept, "scores", heads),
+        "weights": _lower(kept, "weights", heads),
+        "steps": [_step(codec, step, other) for step, other in zip(kept, again, strict=True)],
+    }
+
+
+def _heads(design: Design, head: int, total: int) -> list[int]:
+    """All query heads, or those alone that share a KV head with `head`, where all would be too much to send."""
+    numbers = total * (2 * design.heads * (design.head_dim + total) + 2 * design.kv_heads * design.head_dim)
+    if numbers <= MOST_NUMBERS:
+        return list(range(design.heads))
+    size = design.heads // design.kv_heads
+    first = head // size * size
+    return list(range(first, first + size))
+
+
+def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int) -> Iterator[dict[str, Any]]:
+    """The decode with a cache, a dict a step."""
+    caches, new = model.new_caches(), prompt
+    for _ in range(new_tokens):
+        with observed(model, [layer]) as seen, MultiplyAdds() as counter:
+            logits = model.head(model.read(new, caches)[:, -1])  # (1, vocabulary)
+        made = _made(seen[layer])
+        yield {
+            "ids": new,
+            "total": caches[layer].seen,
+            "made": made,
+            "shapes": _shapes(seen[layer]),
+            "multiply_adds": counter.done,
+            "cache_bytes": sum(t.numel() * t.element_size() for cache in caches for t in (cache.k, cache.v)),
+            "logits": logits,
+        }
+        new = logits.argmax(dim=-1, keepdim=True)
+
+
+def _again(model: Transformer, ids: torch.Tensor, layer: int, kept: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The same step without a cache: all tokens so far read again, and held against what was kept of them."""
+    with observed(model, [layer]) as seen, MultiplyAdds() as counter:
+        logits = model.head(model.read(ids)[:, -1])
+    made, total = _made(seen[layer]), ids.shape[1]
+    step = next(step for step in kept if step["total"] == total)
+    before = {name: torch.cat([s["made"][name] for s in kept if s["total"] <= total], dim=2) for name in ("k", "v")}
+    return {
+        "shapes": _shapes(seen[layer]),
+        "multiply_adds": counter.done,
+        "difference": max((made[name] - before[name]).abs().max().item() for name in ("k", "v")),
+        "logits_difference": (logits - step["logits"]).abs().max().item(),
+    }
+
+
+def _made(seen: Seen) -> dict[str, torch.Tensor]:
+    """The tensors that are drawn: those of the new tokens, as attention used them."""
+    return {
+        "q": seen["turn"]["q"].float(),  # (1, H, T, D)
+        "k": seen["turn"]["k"].float(),  # (1, Hkv, T, D), as it goes into the cache
+        "v": seen["split"]["v"].float(),  # (1, Hkv, T, D)
+        "scores": seen["lean"]["scores"].float(),  # (1, H, T, T_total)
+        "weights": seen["softmax"]["weights"].float(),  # (1, H, T, T_total)
+        "mixed": seen["mix"]["mixed"].float(),  # (1, H, T, D)
+    }
+
+
+def _shapes(seen: Seen) -> dict[str, dict[str, list[int]]]:
+    """Stage, name, shape: of every tensor that a line has made."""
+    return {stage: {name: list(made.shape) for name, made in all_made.items()} for stage, all_made in seen.items()}
+
+
+def _lower(kept: Sequence[dict[str, Any]], name: str, heads: Sequence[int]) -> list[list[list[float]]]:
+    """[head][row][column] of the scores or weights, each row up to its own token: what lies beyond is masked."""
+    found: list[list[list[float]]] = [[] for _ in heads]
+    for step in kept:
+        made = step["made"][name][0]  # (H, T, T_total)
+        first = step["total"] - made.shape[1]
+        for place, head in enumerate(heads):
+            found[place] += [_plain(row[: first + i + 1]) for i, row in enumerate(made[head])]
+    return found
+
+
+def _step(codec: Codec, step: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    shares = step["logits"].float().softmax(dim=-1)[0]
+    best = shares.topk(min(LIKELIEST, shares.shape[0]))
+    return {
+        "read": step["ids"].shape[1],
+        "total": step["total"],
+        "shapes": step["shapes"],
+        "multiply_adds": step["multiply_adds"],
+        "cache_bytes": step["cache_bytes"],
+        "next": [
+            [_piece(codec, token), float(f"{share:.4g}")]
+            for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ],
+        "again": again,
+    }
+
+
+def _piece(codec: Codec, token: int) -> str:
+    return codec.decode([token])
+
+
+def _plain(tensor: torch.Tensor) -> Any:
+    """Nested lists of numbers with four digits, as many as a colour or a label can show."""
+    if tensor.dim() == 1:
+        return [float(f"{value:.4g}") for value in tensor.tolist()]
+    return [_plain(row) for row in tensor]

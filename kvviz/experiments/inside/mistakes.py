@@ -1,0 +1,140 @@
+"""A mistake really made, beside the right loop: where the tokens part, how far the logits are off, what crashes."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from kvviz.decoding.read_cache import Outliving
+from kvviz.decoding.scratch import mistakes
+from kvviz.decoding.scratch.listing import listing
+from kvviz.decoding.scratch.mistakes import Choose, Loop, Turn, right_without_cache
+from kvviz.decoding.scratch.model import Transformer
+from kvviz.decoding.scratch.observe import observed
+from kvviz.decoding.scratch.pitfalls import Pitfall
+from kvviz.device.multiply_adds import MultiplyAdds
+from kvviz.models.text import Codec
+
+
+@dataclass
+class Lane:
+    """What one loop did. One entry a forward: `fed`, `shapes` (of the first layer's keys), `alive` (bytes that the
+
+    run made and that still live after it), `multiply_adds`. One entry a chosen token: `ids`, `text`, `deltas` (largest
+    |difference| of its logits from the truth).
+    """
+
+    ids: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    deltas: list[float] = field(default_factory=list)
+    fed: list[int] = field(default_factory=list)
+    shapes: list[list[int]] = field(default_factory=list)
+    alive: list[int] = field(default_factory=list)
+    multiply_adds: list[int] = field(default_factory=list)
+    crash: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The tokens (N,) that reading everything again chooses, and the logits (N, vocabulary) that it chose from."""
+
+    ids: list[int]
+    logits: torch.Tensor
+
+
+def break_it(
+    model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
+) -> dict[str, Any]:
+    """Run the mistake and what it should have been, after `prompt` (1, T), greedily, `new_tokens` tokens each.
+
+    The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be held against the true ones
+    at every position; `alone` is fed what it chose itself, and shows what it would write.
+    """
+    truth = _truth(model, prompt, new_tokens)
+    with torch.no_grad():
+        right = _run(model, codec, prompt, new_tokens, getattr(mistakes, mistake.right), truth, forced=True)
+    loop = getattr(mistakes, mistake.loop)
+    with nullcontext() if mistake.shows == "memory" else torch.no_grad():
+        wrong = _run(model, codec, prompt, new_tokens, loop, truth, forced=True)
+        alone = _run(model, codec, prompt, new_tokens, loop, truth, forced=False)
+    return {
+        "t": "mistake",
+        "mistake": mistake.name,
+        "prompt": [codec.decode([token]) for token in prompt[0].tolist()],
+        "first_difference": _first_difference(wrong.ids, truth.ids),
+        "truth": [codec.decode([token]) for token in truth.ids],
+        "right": asdict(right),
+        "wrong": asdict(wrong),
+        "alone": alone.text,
+    }
+
+
+@torch.no_grad()
+def _truth(model: Transformer, prompt: torch.Tensor, new_tokens: int) -> Truth:
+    turns = list(right_without_cache(model, prompt, lambda index, logits: logits.argmax(-1, keepdim=True), new_tokens))
+    logits = torch.cat([turn.logits for turn in turns])
+    return Truth(logits.argmax(-1).tolist(), logits)
+
+
+def _run(
+    model: Transformer, codec: Codec, prompt: torch.Tensor, new_tokens: int, loop: Loop, truth: Truth, *, forced: bool
+) -> Lane:
+    """One loop from its first forward to its last, or to the one that fails."""
+    lane = Lane()
+    made = Outliving([*model.parameters(), *model.buffers()])
+    turns = loop(model, prompt, _choose(truth if forced else None), new_tokens)
+    for number in itertools.count():
+        with observed(model, [0]) as seen, MultiplyAdds() as counter:
+            try:
+                with made:
+                    turn = next(turns, None)
+            except Exception as error:  # whatever a mistake raises is what is to be shown
+                lane.crash = _crash(error, number, seen)
+                return lane
+        if turn is None:
+            return lane
+        _note(lane, turn, codec, truth)
+        lane.alive.append(made.survivors(*([] if turn.logits is None else [turn.logits])))
+        lane.multiply_adds.append(counter.done)
+    raise AssertionError("itertools.count ends never")
+
+
+def _choose(truth: Truth | None) -> Choose:
+    def choose(index: int, logits: torch.Tensor) -> torch.Tensor:
+        if truth is None:
+            return logits.argmax(-1, keepdim=True)
+        return torch.tensor([[truth.ids[index]]], device=logits.device)
+
+    return choose
+
+
+def _note(lane: Lane, turn: Turn, codec: Codec, truth: Truth) -> None:
+    lane.fed.append(turn.read.shape[1])
+    lane.shapes.append(list(turn.caches[0].k.shape) if turn.caches else [])
+    if turn.logits is None:
+        return
+    index = len(lane.ids)
+    lane.ids.append(int(turn.logits[0].argmax()))
+    lane.text.append(codec.decode([lane.ids[-1]]))
+    lane.deltas.append((turn.logits[0] - truth.logits[index]).abs().max().item())
+
+
+def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The error as Python says it, the forward in which it came, and the stage of attention, if it was in there."""
+    done = list(seen.get(0, {}))
+    following: Iterator[Any] = (stage for stage in listing().stages if stage.name not in done)
+    stage = next(following, None) if done else None
+    return {
+        "forward": number,
+        "type": type(error).__name__,
+        "message": str(error).strip().splitlines()[0] if str(error).strip() else "",
+        "stage": stage.name if stage else None,
+        "line": stage.first if stage else None,
+    }
+
+
+def _first_difference(ids: list[int], truth: list[int]) -> int | None:
+    return next((i for i, (one, other) in enumerate(zip(ids, truth, strict=False)) if one != other), None)

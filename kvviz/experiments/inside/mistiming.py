@@ -1,0 +1,92 @@
+"""The two mistakes of the stopwatch, really made: no warm-up, and no waiting for the device.
+
+A warm-up can only be left out once in a process, so that one runs in a process of its own:
+`python -m kvviz.experiments.inside.mistiming`.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.scratch import stopwatch
+from kvviz.decoding.scratch.load import from_transformers
+from kvviz.decoding.scratch.pitfalls import pitfall_named
+from kvviz.device.clock import synchroniser
+from kvviz.device.device import pick_device, set_threads
+from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.inside.spec import LookSpec
+
+LONGEST = 180  # seconds that a new process may take to load its model and decode twice
+PARTED = 1.25  # a wrong figure this far from the right one is worth a look
+
+
+def mistime(spec: LookSpec, loaded: Loaded) -> dict[str, Any]:
+    """Seconds of every forward by the wrong stopwatch and by the right one, and whether they differ here."""
+    if spec.mistake == "no-warm-up":
+        found = _in_a_new_process(spec)
+    elif loaded.device.startswith("cpu"):
+        found = {"wrong": [], "right": []}
+    else:
+        found = _both(spec, loaded)
+    return {"t": "mistimed", "mistake": spec.mistake, "device": loaded.device, **found, "verdict": verdict(**found)}
+
+
+def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
+    """What the two say together, in a sentence."""
+    if not wrong:
+        return (
+            "There is nothing to see on a CPU: it has done its work when the call returns, so the clock can't stop "
+            "early. A GPU is only told what to do, and goes on after the call has returned."
+        )
+    if wrong[0] > PARTED * right[0]:
+        return f"The prefill took {wrong[0] / right[0]:.1f} times as long by the wrong stopwatch as by the right one."
+    one, other = statistics.median(wrong[1:]), statistics.median(right[1:])
+    if max(one, other) > PARTED * min(one, other):
+        return f"The median decode step by the wrong stopwatch is {one / other:.2f} times that by the right one."
+    return "There is nothing to see here this time: both stopwatches say the same."
+
+
+def _both(spec: LookSpec, loaded: Loaded) -> dict[str, list[float]]:
+    """The right one first, so that it has warmed up what the wrong one uses."""
+    pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
+    prompt, sync = encode_prompt(spec.work(), loaded).to(loaded.device), synchroniser(loaded.device)
+    measured = {}
+    for name, loop in (("right", pitfall.right), ("wrong", pitfall.loop)):
+        measured[name] = list(getattr(stopwatch, loop)(model, prompt, spec.new_tokens, sync))
+    return measured
+
+
+def _in_a_new_process(spec: LookSpec) -> dict[str, list[float]]:
+    command = [sys.executable, "-m", "kvviz.experiments.inside.mistiming", str(torch.get_num_threads())]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(spec.to_dict()), capture_output=True, text=True, timeout=LONGEST, check=True
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        raise KvvizError(
+            f"the process that was to begin without a warm-up ended early ({type(error).__name__})"
+        ) from error
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(threads: str) -> None:
+    """Decode as the very first work of this process, then once more; print the seconds of both."""
+    set_threads(int(threads))
+    spec = LookSpec.from_dict(json.loads(sys.stdin.read()))
+    loaded = Engine().get(spec.work())
+    model, sync = from_transformers(loaded.model), synchroniser(pick_device())
+    prompt = encode_prompt(spec.work(), loaded).to(loaded.device)
+    cold = list(stopwatch.without_warm_up(model, prompt, spec.new_tokens, sync))
+    print(json.dumps({"wrong": cold, "right": list(stopwatch.with_warm_up(model, prompt, spec.new_tokens, sync))}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""A model's prefills and decode steps on the device's measured roofline."""

@@ -1,0 +1,232 @@
+"""Carrying out a look at the roofline: prefills, decode steps, batches; where a step's time goes. Yields records."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.cost.ceilings import Ceilings
+from kvviz.cost.roofline import (
+    DECODE,
+    PREFILL,
+    WARMUP,
+    Place,
+    countable,
+    judged,
+    point,
+    repeats,
+    roof_of,
+    row_roof,
+    starting_seconds,
+    weighed,
+    work_of,
+)
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import check_context, decode, greedy
+from kvviz.decoding.modes import mode_named
+from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
+from kvviz.device.device import environment
+from kvviz.device.measure_ceilings import gauge, known_ceilings, last_level_cache
+from kvviz.device.profiler import as_one_call, profile
+from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.kind import Bench, Record
+from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
+from kvviz.experiments.roofline.words import sentences
+
+log = logging.getLogger("kvviz.experiments.roofline.run")
+
+PROFILED, FEW, LONG = 9, 3, 0.05  # forwards, the one in the middle is shown; how many of those that take so long (s)
+UNCACHED, COMPILED = "uncached step", "compiled step"
+ALONE = 3  # calls that are timed without the profiler
+Stop = Callable[[], bool]
+
+
+def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
+    """The records of a roofline, its model loaded first."""
+    yield from roofline(spec, bench.load(spec.work()), bench.should_stop)
+
+
+def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[dict[str, Any]]:
+    """Records: where it was done, the ceilings, a point a forward, the profiles, and all of it as a document.
+
+    Raises KvvizError for a model that can't be counted or has too few positions, Stopped when told to.
+    """
+    shape = countable(loaded.source.config, loaded.source.model)
+    check_context(loaded.spec.context, spec.tokens, REACH)
+    env = environment(loaded.model, loaded.device, loaded.dtype)
+    about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
+    yield {"t": "look", **about, "device": env.device_name, "dtype": env.dtype}
+    ceilings = _ceilings(loaded.device)
+    roof, row = roof_of(ceilings, loaded.dtype), row_roof(ceilings, loaded.dtype)
+    yield {"t": "roof", **asdict(roof)}
+    prompt, points = encode_prompt(spec.work(), loaded)[:1], []
+    every = places(spec)
+    for number, place in enumerate(every, 1):
+        count = repeats(place, work_of(shape, place, loaded.dtype).least(roof))
+        with no_collection():
+            seconds = _measured(loaded, place, prompt, count, should_stop)
+        points.append(point(shape, place, loaded.dtype, quartiles(seconds), count))
+        yield {"t": "point", "done": number, "of": len(every), **points[-1]}
+    profiles = []
+    for record in _profiles(spec, loaded, prompt, points, should_stop):
+        profiles.append(record)
+        yield {"t": "profile", **record}
+    document = {
+        "model": loaded.source.model,
+        **about,
+        "params": loaded.params,
+        "dtype": loaded.dtype,
+        "environment": asdict(env),
+        "measured_at": ceilings.measured_at,
+        "roof": asdict(roof),
+        "row": asdict(row),
+        "launch": ceilings.launch,
+        "starting_s": starting_seconds(points, profiles),
+        "fast_memory_bytes": fast_memory(loaded.device),
+        "points": judged(points, roof, row, profiles),
+        "profiles": profiles,
+        "outweighs": weighed(shape, spec.lengths, spec.dtype),
+    }
+    yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
+
+
+def _ceilings(device: str) -> Ceilings:
+    """Those of this environment, even where they can't be read or kept."""
+    try:
+        return known_ceilings(device, nullcontext())  # whoever looks has the device already
+    except KvvizError as error:
+        log.warning("the ceilings are measured for this look alone: %s", error)
+        return gauge(device)
+
+
+def fast_memory(device: str) -> int:
+    """Bytes of the largest cache on the chip; 0 where the system does not tell."""
+    if device.startswith("cuda"):
+        return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+    return last_level_cache() if device == "cpu" else 0
+
+
+def _measured(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int, should_stop: Stop) -> list[float]:
+    """Seconds of each timed forward. Of a decode, the step in the middle makes the context that the place names."""
+    sync = synchroniser(loaded.device)
+    if place.phase == DECODE:
+        seconds = [one.seconds for one in _until(timed(_decoding(loaded, place, prompt, count), sync), should_stop)]
+        return seconds[1 + WARMUP :]  # the first filled the cache
+    found = []
+    for _ in range(WARMUP + count):
+        steps = decode(loaded.model, prompt[:, : place.tokens], mode="cached", new_tokens=1)
+        found += [one.seconds for one in _until(timed(steps, sync), should_stop)]
+    return found[WARMUP:]
+
+
+def _until(steps: Iterator[Any], should_stop: Stop) -> Iterator[Any]:
+    for step in steps:
+        yield step
+        if should_stop():
+            raise Stopped
+
+
+def _decoding(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int) -> Iterator[None]:
+    """The prefill of one sequence, its cache repeated for the batch, then WARMUP + count steps of all sequences."""
+    before = place.tokens - WARMUP - 1 - count // 2  # tokens of the prompt, so that the middle step is the place's
+    forward = mode_named("cached").open(loaded.model)
+    ids = prompt[:, : max(1, before)]
+    with torch.inference_mode():
+        logits, cache = forward(ids, ids)
+        if place.batch > 1:
+            _widen(cache, place.batch)
+        new = greedy(logits, 0).repeat(place.batch)[:, None]
+    yield
+    for index in range(WARMUP + count):
+        with torch.inference_mode():
+            logits, _ = forward(new, new)
+            new = greedy(logits, index)[:, None]
+        yield
+
+
+def _widen(cache: Any, batch: int) -> None:
+    """The cache of one sequence, for so many equal ones."""
+    try:
+        cache.batch_repeat_interleave(batch)
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        raise KvvizError(
+            f"the cache of this model ({type(cache).__name__}) can't be repeated for a batch; ask for a batch of 1"
+        ) from error
+
+
+def _profiles(
+    spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: list[Mapping[str, Any]], should_stop: Stop
+) -> Iterator[dict[str, Any]]:
+    """A prefill, a decode step, the same compiled, and a step without the cache at the longest context, profiled."""
+    sync = synchroniser(loaded.device)
+    alone = {p["phase"]: p["s"] for p in points if p["tokens"] == spec.tokens and p["batch"] == 1}
+
+    def whole(mode: str) -> Callable[[], Any]:
+        return lambda: next(decode(loaded.model, prompt, mode=mode, new_tokens=1))
+
+    steps = _decoding(loaded, Place(DECODE, spec.tokens), prompt, PROFILED)
+    often = {name: PROFILED if seconds < LONG else FEW for name, seconds in alone.items()}
+    for _ in range(1 + WARMUP):
+        next(steps)
+    compiled = _compiled_step(loaded, prompt)
+    calls = {
+        **{PREFILL: whole("cached"), DECODE: lambda: next(steps)},
+        **({COMPILED: compiled} if compiled else {}),
+        UNCACHED: whole("uncached"),
+    }
+    often[COMPILED] = often[DECODE]
+    for name, call in calls.items():
+        if should_stop():
+            raise Stopped
+        found = profile(loaded.model, [call] * often.get(name, often[PREFILL]), loaded.device, sync)
+        yield {
+            "forward": name,
+            "tokens": spec.tokens,
+            "batch": 1,
+            "wall_s": found.wall,
+            "unprofiled_s": alone.get(name) or _alone(call, sync),
+            "operations": found.operations,
+            "classes": found.classes,
+        }
+
+
+def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | None:
+    """The next step of the mode `compiled`; None where it can't decode the model, or not as one call."""
+    mode = mode_named("compiled")
+    try:
+        mode.check(loaded.source.config or {})
+    except KvvizError:
+        return None
+    forward = mode.opened(loaded.model, prompt.shape[1])
+    forward.prepare(1)
+    if forward.path == "operations":
+        return None
+    with torch.inference_mode():
+        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE)]
+        new = greedy(forward(ids, ids)[0], 0)[:, None]
+    forward.wrap_step(as_one_call)
+
+    def step() -> None:
+        nonlocal new
+        with torch.inference_mode():
+            new = greedy(forward(new, new)[0], 0)[:, None]
+
+    for _ in range(WARMUP):
+        step()
+    return step
+
+
+def _alone(call: Callable[[], Any], sync: Callable[[], None], count: int = ALONE) -> float:
+    """The median seconds of a call without a profiler."""
+
+    def calls() -> Iterator[None]:
+        for _ in range(count):
+            call()
+            yield
+
+    with no_collection():
+        return quartiles([one.seconds for one in timed(calls(), sync)])[1]

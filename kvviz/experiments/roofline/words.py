@@ -1,0 +1,96 @@
+"""What a measured roofline says: sentences with its figures, and the document as text. Standard library only."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kvviz.base.words import millis
+from kvviz.cost.roofline import DECODE, PREFILL, Roof
+
+BOUNDS = {
+    "memory": "**memory-bound**, reading is its largest part",
+    "compute": "**compute-bound**, arithmetic is its largest part",
+    "launch": "**launch-bound**, starting its operations is its largest part",
+    "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
+}
+DISTURBED = 1.25  # times its profiled time that a forward takes without: the profiler never makes one faster
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """What the points of a document say, in a few sentences with their figures (Markdown)."""
+    points, roof = found["points"], Roof(**found["roof"])
+    steps = [p for p in points if p["phase"] == DECODE]
+    single = sorted((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
+    whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
+    said = [
+        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward waits for memory, right of it for "
+        "arithmetic.",
+        f"A **decode step** of one sequence does {_range(p['intensity'] for p in single)} FLOP/B at any context. At "
+        f"{single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "
+        f"{BOUNDS[single[-1]['bound']]}.",
+        f"The **prefill** of {whole['tokens']:,} tokens does {whole['intensity']:.3g} FLOP/B and reaches "
+        f"{whole['roof_share']:.0%} of the roof: {BOUNDS[whole['bound']]}.",
+    ]
+    return [*_disturbed(found), *said, *_small(found, single[-1]), *_batches(steps)]
+
+
+def _disturbed(found: Mapping[str, Any]) -> list[str]:
+    """Where the profiler, which can only slow a forward, found it faster: what else the device did meanwhile."""
+    slower = [p for p in found["profiles"] if p["unprofiled_s"] > DISTURBED * p["wall_s"]]
+    return [
+        f"**Something else used this device**: the {p['forward']} took {millis(p['unprofiled_s'])} alone and "
+        f"{millis(p['wall_s'])} under the profiler, which only slows. Measure again when the machine is idle."
+        for p in slower[:1]
+    ]
+
+
+def _range(values: Iterable[float]) -> str:
+    ordered = sorted(values)
+    low, high = f"{ordered[0]:.2g}", f"{ordered[-1]:.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """Of a model that is launch-bound, or that the processor's cache holds: the figures that show it."""
+    said = []
+    profiled = next((p for p in found["profiles"] if p["forward"] == DECODE), None)
+    if profiled and step["bound"] == "launch":
+        count, least = profiled["operations"], found["launch"]
+        said.append(
+            f"This step starts **{count:,} operations** in {millis(step['s'])}, one every "
+            f"{step['s'] / count * 1e6:.2g} µs. The least that any takes here is {least * 1e6:.2g} µs, and Python has "
+            "to reach each: a larger model or a larger batch gives them more to do meanwhile."
+        )
+    weights, fast = step["weight_bytes"], found["fast_memory_bytes"]
+    if fast and weights <= fast:
+        said.append(
+            f"Its weights, {weights / 1e6:,.3g} MB, fit into the chip's own cache of {fast / 1e6:,.3g} MB: they need "
+            "not come from memory at every step, so the slanted roof is no limit here."
+        )
+    return said
+
+
+def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    said = []
+    for tokens in sorted({p["tokens"] for p in steps if p["batch"] > 1}):
+        row = sorted((p for p in steps if p["tokens"] == tokens), key=lambda p: p["batch"])
+        gain = row[-1]["tokens_per_s"] / row[0]["tokens_per_s"]
+        said.append(
+            f"**{row[-1]['batch']} sequences** at a context of {tokens:,} decode {gain:.3g} times the tokens "
+            f"per second of one; the FLOP/B go from {row[0]['intensity']:.2g} to {row[-1]['intensity']:.2g}."
+        )
+    return said
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """A document as a table and its sentences."""
+    lines = [f"{found['title']}, {found['dtype']}, on {found['environment']['device_name']}"]
+    lines.append(f"{'':<8}{'tokens':>8}{'batch':>6}{'ms':>11}{'FLOP/B':>9}{'GFLOP/s':>10}{'of roof':>9}  bound")
+    for p in found["points"]:
+        lines.append(
+            f"{p['phase']:<8}{p['tokens']:>8,}{p['batch']:>6}{p['s'] * 1e3:>11,.3f}{p['intensity']:>9.3g}"
+            f"{p['flops_per_s'] / 1e9:>10,.3g}{p['roof_share']:>9.0%}  {p['bound']}"
+        )
+    for row in found["profiles"]:
+        shares = ", ".join(f"{name} {s / row['wall_s']:.0%}" for name, s in row["classes"].items())
+        lines.append(f"{row['forward']} at {row['tokens']:,} tokens, {millis(row['wall_s'])} profiled: {shares}")
+    return "\n".join([*lines, *(line.replace("**", "") for line in found["sentences"])])

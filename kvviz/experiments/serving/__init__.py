@@ -1,0 +1,1 @@
+"""Many requests in one memory, shared prompts, and a conversation."""

@@ -1,0 +1,183 @@
+"""What a viewer asks to see of many requests, as a value: one memory, a prompt that they share, a conversation.
+
+Standard library only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import check_whole
+from kvviz.caches.block_table import BLOCK
+from kvviz.decoding.requirements import each_pass
+from kvviz.experiments.comparison.spec import WEIGHTS, ComparisonSpec
+from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.serving.trace import Trace
+from kvviz.models.sources import find_source
+
+LONGEST = 800  # tokens of a prompt and its answer: their texts are shown whole
+MOST_NEW = 48  # decode steps of an answer
+MOST_ASKS = 8  # requests that share a system prompt
+RANGES = {"requests": (2, 200), "longest": (48, 512), "slots": (64, 4096), "seed": (0, 9_999)}
+SYSTEM = (
+    "You tell short stories to small children. Every story is about an animal who has lost something and a friend who "
+    "helps to look for it. They look in the garden, under the old tree and at the pond. It rains a little, then the "
+    "sun comes out. Nobody is mean, nobody gets hurt, and at the end they find it where nobody had thought to look. "
+    "Use simple words and short sentences. Begin with the animal, and stop when it is happy again."
+)
+ASKS = (
+    "Tell one about a little cat.",
+    "Tell one about a brown dog who has lost a red ball.",
+    "Tell one about a bird.",
+    "Tell one about two mice and a big green hat.",
+    "Tell one about a frog at night.",
+    "Tell one about a rabbit who could not sleep.",
+    "Tell one about a duck.",
+    "Tell one about a bear and his small blue boat.",
+)
+FIRST = (
+    "Once upon a time there was a little cat who lived in a small house by the pond. Every day she went into the "
+    "garden and sat under the old tree, and the birds sang to her. When it rained she slept in the kitchen, and when "
+    "the sun came out she ran to the gate to look who was there. Most of all she liked to play with her red ball. One "
+    "day the ball was gone. She looked under the bed, behind the door and in the old tree, but it was not there. She "
+    "sat down by the pond and was very sad."
+)
+EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "the kite was gone")
+SECOND = "Then a friend came to help her. What did the friend say?"
+
+
+@dataclass(frozen=True)
+class ArrivalsSpec(Spec):
+    """`requests` come at `rate` a tick into a memory of `slots` tokens; none has more than `longest` of them."""
+
+    called: ClassVar[str] = "a look of the kind arrivals"
+
+    requests: int = 80
+    rate: float = 1.0
+    slots: int = 2_048
+    longest: int = 256
+    seed: int = 0
+    kind: str = "arrivals"
+
+    model: ClassVar[str] = ""  # no model has to be there
+    modes: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in RANGES.items():
+            check_whole(name, getattr(self, name), least, most)
+        if not isinstance(self.rate, int | float) or isinstance(self.rate, bool) or not 0.1 <= self.rate <= 8:
+            raise KvvizError(f"rate is {self.rate!r}; it is a number from 0.1 to 8 requests a tick")
+        if self.slots < self.longest + BLOCK:
+            raise KvvizError(
+                f"{self.slots:,} slots are too few for a sequence of {self.longest:,} tokens and a block of {BLOCK}; "
+                f"take at least {self.longest + BLOCK:,}"
+            )
+
+    def trace(self) -> Trace:
+        """The requests that come."""
+        return Trace(requests=self.requests, rate=self.rate, longest=self.longest, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class SharingSpec(Spec):
+    """The requests `asks`, each behind the same `system` prompt, cold and warm, `repeats` times."""
+
+    called: ClassVar[str] = "a look of the kind sharing"
+
+    model: str
+    system: str
+    asks: tuple[str, ...]
+    weights: str = "auto"
+    new_tokens: int = 8
+    repeats: int = 5
+    kind: str = "sharing"
+
+    modes: ClassVar[tuple[str, ...]] = ("prefix",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", tuple(self.asks))
+        _check(self, {"the system prompt": self.system, **{f"request {i}": a for i, a in enumerate(self.asks, 1)}})
+        if not 2 <= len(self.asks) <= MOST_ASKS:
+            raise KvvizError(f"{len(self.asks)} requests share the prompt; take 2 to {MOST_ASKS}")
+        self.work()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The prompts as they are sent: the system prompt, then what is asked."""
+        return tuple(f"{self.system.rstrip()} {ask.strip()}" for ask in self.asks)
+
+    @property
+    def prefills(self) -> int:
+        """How often a prompt goes through the model, one round to warm up included."""
+        return 2 * len(self.asks) * (self.repeats + 1)
+
+    def work(self) -> ComparisonSpec:
+        """All requests at once as a comparison, for whoever loads the model and looks whether they fit."""
+        return _work(self, max(self.texts, key=len), len(self.asks), self.new_tokens)
+
+
+@dataclass(frozen=True)
+class TalkSpec(Spec):
+    """A conversation: `first`, the model's answer, `second`; then with `edited` for `first`; then without its front.
+
+    `drop` tokens are cut off at the front of the history.
+    """
+
+    called: ClassVar[str] = "a look of the kind conversation"
+
+    model: str
+    first: str
+    second: str
+    edited: str
+    weights: str = "auto"
+    drop: int = 16
+    new_tokens: int = 16
+    repeats: int = 5
+    kind: str = "conversation"
+
+    modes: ClassVar[tuple[str, ...]] = ("prefix",)
+    TURNS: ClassVar[int] = 4  # prompts: the first turn, the second, the edited one, the trimmed one
+
+    def __post_init__(self) -> None:
+        texts = {"the first turn": self.first, "the second turn": self.second, "the edited turn": self.edited}
+        _check(self, texts)
+        check_whole("drop", self.drop, 1, LONGEST)
+        if self.edited.strip() == self.first.strip():
+            raise KvvizError("the edited turn is the first one unchanged; change a word of it")
+        self.work()
+
+    @property
+    def prefills(self) -> int:
+        """How often a prompt goes through the model, the round that finds the first answer included."""
+        return 2 * (1 + self.TURNS * self.repeats)
+
+    def work(self) -> ComparisonSpec:
+        """All turns at once as a comparison, for whoever loads the model and looks whether they fit."""
+        longest = f"{max(self.first, self.edited, key=len)} {self.second}"
+        return _work(self, longest, self.TURNS, 2 * self.new_tokens)
+
+
+def _check(spec: SharingSpec | TalkSpec, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise KvvizError(f"{name} is empty; write a few words")
+    if spec.weights not in WEIGHTS:
+        raise KvvizError(f"weights is {spec.weights!r}; it is one of {', '.join(WEIGHTS)}")
+    check_whole("new_tokens", spec.new_tokens, 1, MOST_NEW)
+    check_whole("repeats", spec.repeats, 1, 20)
+
+
+def _work(spec: SharingSpec | TalkSpec, longest: str, sequences: int, new: int) -> ComparisonSpec:
+    return ComparisonSpec(
+        model=spec.model, weights=spec.weights, prompt=longest, new_tokens=new, batch=sequences, modes=spec.modes
+    )
+
+
+def estimate(spec: SharingSpec | TalkSpec, device: Device, done: Passes = ()) -> Estimate | None:
+    """Seconds of its prefills and answers at the most, every one cold; None where model or device tell too little."""
+    source = find_source(spec.model, spec.weights)
+    if source.params is None or source.spec is None or not device.get("rates"):
+        return None
+    one = replace(spec.work(), batch=1, new_tokens=spec.new_tokens)
+    return Estimate(spec.prefills * sum(each_pass(source, one, device).values()))

@@ -1,0 +1,1 @@
+"""A comparison over a grid of models, lengths, batches and precisions."""

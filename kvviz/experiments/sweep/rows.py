@@ -1,0 +1,99 @@
+"""A sweep's records folded into rows, and the rows into its document. Standard library only."""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kvviz.device.clock import quartiles
+from kvviz.experiments.comparison.report import figures, reference_mode
+from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
+
+HEADLINE = ("ttft_s", "itl_s", "itl_mean_s", "itl_p99_s", "tokens_per_s", "total_s")
+OBSERVED = (
+    "identical",
+    "first_divergence",
+    "max_abs_logit_diff",
+    "cache_bytes",
+    "allocated_bytes",
+    "peak_bytes",
+    "peak_kind",
+)
+
+
+def passes_in(records: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str], dict[int, Mapping[str, Any]]]:
+    """The passes that records hold: (cell, mode) -> round -> record."""
+    found: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = {}
+    for record in records:
+        if record["t"] == "cell_pass":
+            found.setdefault((record["cell"], record["mode"]), {})[record["round"]] = record
+    return found
+
+
+def proofs_in(records: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The proofs that records hold, by cell."""
+    return {record["cell"]: record for record in records if record["t"] == "cell_proof"}
+
+
+def rows(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[str, Any]]:
+    """A row for each cell and mode that has a pass, folded from the records so far; docs/json.md has the fields."""
+    records = list(records)
+    passes, proofs = passes_in(records), proofs_in(records)
+    result = []
+    for cell in cells(spec):
+        mine = {mode: passes[cell.index, mode] for mode in spec.modes if (cell.index, mode) in passes}
+        each = [_row(cell, mode, found, proofs.get(cell.index, {})) for mode, found in mine.items()]
+        baseline = next((row["total_s"] for row in each if row["mode"] == "uncached"), None)
+        result += [{**row, "speedup": baseline / row["total_s"] if baseline else None} for row in each]
+    return result
+
+
+def _row(cell: Cell, mode: str, found: Mapping[int, Mapping[str, Any]], proof: Mapping[str, Any]) -> dict[str, Any]:
+    repeats = [record["s"] for record in found.values()]
+    measured = figures(repeats, cell.batch)
+    decode_s = measured["step_s"][1:]
+    low, _, high = quartiles(decode_s) if decode_s else (None, None, None)
+    work = {name: value for name, value in asdict(cell).items() if name != "index"}
+    return {
+        "cell": cell.index,
+        **work,
+        "mode": mode,
+        **{name: measured[name] for name in HEADLINE},
+        "itl_s_q1": low,
+        "itl_s_q3": high,
+        "total_mean_s": statistics.fmean(map(sum, repeats)),
+        "repeats": len(repeats),
+        "repeatable": all(record["same"] for record in found.values()),
+        **_observed(mode, proof),
+    }
+
+
+def _observed(mode: str, proof: Mapping[str, Any]) -> dict[str, Any]:
+    """What the untimed proof saw of a mode: identity, bytes of its cache and its peak, above the weights and with."""
+    seen = proof.get("modes", {}).get(mode, {})
+    peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
+    both = peak is not None and weights is not None
+    return {
+        **{name: seen.get(name) for name in OBSERVED},
+        "weights_bytes": weights,
+        "peak_with_weights_bytes": peak + weights if both else None,
+    }
+
+
+def document(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> dict[str, Any]:
+    """The whole sweep as JSON values: where it was measured, what was asked for, the rows, the cells that failed."""
+    records = list(records)
+    started = next((record for record in reversed(records) if record["t"] == "sweep_started"), {})
+    failed = {record["cell"]: record["message"] for record in records if record["t"] == "cell_failed"}
+    return {
+        "id": started.get("id"),
+        "environment": started.get("environment"),
+        "rates": started.get("rates"),
+        "spec": spec.to_dict(),
+        "reference": reference_mode(spec.modes),
+        "rows": rows(records, spec),
+        "failed": [
+            {"cell": index, "name": cell_name(spec, cells(spec)[index]), "message": failed[index]}
+            for index in sorted(failed)
+        ],
+    }

@@ -1,0 +1,318 @@
+"""Carrying out a sweep: a generator of plain records, its cells interleaved so that drift hits all alike.
+
+On its first visit a cell is proven (all modes in lockstep, untimed); every visit adds a timed pass of each mode.
+A cell that can't be done is noted, and the sweep goes on.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.records import Environment
+from kvviz.base.words import lasting
+from kvviz.decoding.loaded_models import Engine, tidy
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import check_context
+from kvviz.device.clock import no_collection, synchroniser, timed
+from kvviz.device.device import (
+    device_memory,
+    is_out_of_memory,
+    measure_rates,
+    pick_device,
+    ran_out,
+    surroundings,
+    unforeseen,
+)
+from kvviz.experiments.comparison.equivalence import ModeTrace, account_memory, loop, prove
+from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Bench
+from kvviz.experiments.sweep.journal import usable
+from kvviz.experiments.sweep.plan import guess, within
+from kvviz.experiments.sweep.rows import document
+from kvviz.experiments.sweep.schedule import Key, Pace, groups, tokens_fed, visits
+from kvviz.experiments.sweep.spec import Cell, SweepSpec, cells, find_sources
+
+SEND_EVERY = 0.5  # seconds between two records of progress
+
+Record = dict[str, Any]
+
+
+def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
+    """The records of a sweep; it loads its models as it comes to them."""
+    return perform_sweep(
+        spec,
+        bench.engine,
+        sweep_id=bench.id,
+        done=bench.earlier,
+        device=bench.device,
+        should_stop=bench.should_stop,
+        progress=bench.tell,
+        free=lambda device: int(bench.limits.memory_share * device_memory(device)[0]),
+    )
+
+
+def perform_sweep(
+    spec: SweepSpec,
+    engine: Engine,
+    *,
+    sweep_id: str,
+    done: Sequence[Mapping[str, Any]] = (),
+    device: Mapping[str, Any] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[Record], None] = lambda record: None,
+    free: Callable[[str], int] = lambda device: device_memory(device)[0],
+) -> Iterator[Record]:
+    """Yield the records of a sweep. Raises KvvizError for what can't be done at all, Stopped when told to.
+
+    `done`: records of an earlier, interrupted sweep of the same work; passes found there are not repeated.
+    `device`: its measured rates, as a worker's hello has them; measured here where they are not given.
+    `progress` is told of downloads; `free` gives the bytes free on a device.
+    """
+    where = pick_device(spec.device)
+    surrounding = surroundings(spec.attn, where, ", ".join(spec.dtypes))
+    earlier = usable(done, spec)
+    _check_place(done if earlier else (), surrounding)
+    rates = dict((device or {}).get("rates") or asdict(measure_rates(where)))
+    sweep = _Sweep(spec, engine, earlier, where, rates, should_stop, progress)
+    yield from sweep.records(sweep_id, asdict(surrounding), free(where))
+
+
+def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
+    """Refuse to add to what was measured somewhere else, or with something else."""
+    for record in done:
+        there = record.get("environment") if record.get("t") == "sweep_started" else None
+        for name in ("device_name", "threads", "torch", "transformers") if isinstance(there, Mapping) else ():
+            if there.get(name) != getattr(here, name):
+                raise KvvizError(
+                    f"the earlier part was measured with {name} {there.get(name)!r}, here it is "
+                    f"{getattr(here, name)!r}: start the sweep anew"
+                )
+
+
+class _Sweep:
+    """One sweep under way: what has been recorded, what is still to do."""
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        engine: Engine,
+        earlier: list[Record],
+        where: str,
+        rates: Mapping[str, float],
+        should_stop: Callable[[], bool],
+        progress: Callable[[Record], None],
+    ) -> None:
+        self._spec, self._engine, self._where = spec, engine, where
+        self._rates, self._should_stop, self._progress = rates, should_stop, progress
+        self._records: list[Record] = list(earlier)
+        self._proofs = {r["cell"]: r for r in earlier if r["t"] == "cell_proof"}
+        self._done = {(r["cell"], r["mode"], r["round"]) for r in earlier if r["t"] == "cell_pass"}
+        self._found = len(self._done)
+        self._failed: set[int] = set()
+        guessed = guess(spec, {"rates": rates})
+        self._pace = Pace(guessed or tokens_fed(spec), in_seconds=guessed is not None)
+        self._spent = 0.0  # seconds of proofs and passes in this visit
+        for record in earlier:
+            if record["t"] == "cell_pass":
+                self._pace.passed((record["cell"], record["mode"]), sum(record["s"]))
+        self._begun = self._sent = time.monotonic()
+        self._cut = within(spec, spec.budget_s, {"rates": rates}, self._done)
+
+    def records(self, sweep_id: str, environment: Record, free: int) -> Iterator[Record]:
+        """Everything in its order: the start, the cells' visits, the document."""
+        spec = self._spec
+        together = groups(spec, find_sources(spec), free)
+        yield self._keep(self._started(sweep_id, environment))
+        for index in self._cut.left_out:
+            yield self._fail(index, f"left out to keep to the budget of {lasting(spec.budget_s or 0)}")
+        for group in together:
+            for number, cell in visits(group, self._cut.repeats):
+                yield from self._visit(cell, number)
+        yield self._state()
+        yield {"t": "done", "document": document(self._records, spec)}
+
+    def _started(self, sweep_id: str, environment: Record) -> Record:
+        return {
+            "t": "sweep_started",
+            "id": sweep_id,
+            "spec": self._spec.to_dict(),
+            "environment": environment,
+            "rates": dict(self._rates),
+            "cells": [asdict(cell) for cell in cells(self._spec)],
+            "plan": asdict(self._cut),
+            "found": self._found,
+        }
+
+    # --- one visit ---------------------------------------------------------------------------------------------
+
+    def _visit(self, cell: Cell, number: int) -> Iterator[Record]:
+        """A timed pass of each mode that this round still lacks, the proof before them on the first visit."""
+        if cell.index in self._failed or not self._missing(cell, number):
+            return
+        if self._too_late(cell, number):
+            if cell.index not in {index for index, _, _ in self._done}:
+                yield self._fail(cell.index, f"left out: the budget of {lasting(self._spec.budget_s)} was used up")
+            return
+        begun, self._spent = time.monotonic(), 0.0
+        try:
+            yield from self._measure(cell, number)
+            self._pace.visited(time.monotonic() - begun - self._spent)
+        except Stopped:
+            raise
+        except Exception as error:
+            yield self._fail(cell.index, failure(error, self._where))
+
+    def _missing(self, cell: Cell, number: int) -> list[str]:
+        """The modes whose pass of this round is not there, in this round's order."""
+        modes = self._spec.modes if number % 2 == 0 else tuple(reversed(self._spec.modes))
+        return [mode for mode in modes if (cell.index, mode, number) not in self._done]
+
+    def _measure(self, cell: Cell, number: int) -> Iterator[Record]:
+        work = self._spec.work(cell)
+        loaded = self._engine.get(work, self._progress)
+        prompt = encode_prompt(work, loaded)
+        check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
+        if cell.index in self._proofs:
+            self._wake(work, loaded, prompt)
+        else:
+            yield from self._prove(cell, work, loaded, prompt)
+        with no_collection():
+            for mode in self._missing(cell, number):
+                yield from self._pass(cell, work, loaded, prompt, mode, number)
+
+    def _wake(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
+        """A prefill and a decode step, untimed: other cells have had the processor's caches meanwhile."""
+        for _ in loop(work, loaded, prompt, self._spec.modes[0], min(2, work.new_tokens)):
+            if self._should_stop():
+                raise Stopped
+
+    def _prove(self, cell: Cell, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> Iterator[Record]:
+        """All modes in lockstep, untimed, then the allocator's account of each."""
+        begun = time.monotonic()
+        traces = {mode: ModeTrace() for mode in work.modes}
+        for part in (prove, account_memory):
+            for _ in part(work, loaded, prompt, traces, self._should_stop):
+                yield from self._tick([time.monotonic() - begun])
+        self._spent = time.monotonic() - begun
+        self._pace.proven(cell.index, self._spent)
+        modes = {mode: _observed(trace) for mode, trace in traces.items()}
+        record = {
+            "t": "cell_proof",
+            "cell": cell.index,
+            "identical": all(seen["identical"] for seen in modes.values()),
+            "delta": max((seen["max_abs_logit_diff"] or 0.0 for seen in modes.values()), default=0.0),
+            "weights_bytes": sum(tensor.nbytes for tensor in loaded.model.parameters()),
+            "modes": modes,
+        }
+        self._proofs[cell.index] = record
+        yield self._keep(record)
+
+    def _pass(
+        self, cell: Cell, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, number: int
+    ) -> Iterator[Record]:
+        """One pass under the clock; afterwards, whether it chose the proof's tokens again."""
+        seconds: list[float] = []
+        chosen: list[torch.Tensor] = []
+        steps = loop(work, loaded, prompt, mode, work.new_tokens)
+        for step in timed(steps, synchroniser(loaded.device)):
+            seconds.append(step.seconds)
+            chosen.append(step.step.token_ids)
+            if self._should_stop():
+                raise Stopped
+            yield from self._tick(seconds)
+        self._done.add((cell.index, mode, number))
+        self._spent += sum(seconds)
+        self._pace.passed((cell.index, mode), sum(seconds))
+        same = digest([ids.tolist() for ids in chosen]) == self._proofs[cell.index]["modes"][mode]["tokens"]
+        place = {"cell": cell.index, "mode": mode, "round": number}
+        yield self._keep({"t": "cell_pass", **place, "s": [round(s, 9) for s in seconds], "same": same})
+        yield from self._tick()
+
+    # --- what is still to do -----------------------------------------------------------------------------------
+
+    def _to_pass(self) -> dict[Key, int]:
+        """How many passes each (cell, mode) still lacks."""
+        mine = [cell.index for cell in cells(self._spec) if cell.index not in self._failed]
+        rounds = range(self._cut.repeats)
+        return {
+            (index, mode): sum((index, mode, number) not in self._done for number in rounds)
+            for index in mine
+            for mode in self._spec.modes
+        }
+
+    def _left(self) -> float | None:
+        """Seconds that the rest will take, None while nothing is known of it."""
+        to_pass = self._to_pass()
+        unproven = {index for (index, _), count in to_pass.items() if count} - set(self._proofs)
+        return self._pace.left(to_pass, unproven)
+
+    def _too_late(self, cell: Cell, number: int) -> bool:
+        """Whether this visit would end after the budget. The first one never does: something has to be measured."""
+        if self._spec.budget_s is None or len(self._done) == self._found:
+            return False
+        passes = dict.fromkeys(((cell.index, mode) for mode in self._missing(cell, number)), 1)
+        unproven = [] if cell.index in self._proofs else [cell.index]
+        takes = self._pace.left(passes, unproven) or 0.0
+        return time.monotonic() - self._begun + takes > self._spec.budget_s
+
+    def _tick(self, since: Sequence[float] = ()) -> Iterator[Record]:
+        """A record of progress, if the last one is long enough ago. `since`: seconds of what is under way."""
+        if time.monotonic() - self._sent >= SEND_EVERY:
+            self._sent = time.monotonic()
+            yield self._state(sum(since))
+
+    def _state(self, since: float = 0.0) -> Record:
+        left, open_passes = self._left(), sum(self._to_pass().values())
+        return {
+            "t": "progress",
+            "done": len(self._done),
+            "of": len(self._done) + open_passes,
+            "left_s": None if left is None else round(max(0.0, left - since), 1),
+            "at": round(time.monotonic() - self._begun, 3),
+        }
+
+    def _fail(self, index: int, message: str) -> Record:
+        self._failed.add(index)
+        return self._keep({"t": "cell_failed", "cell": index, "message": message})
+
+    def _keep(self, record: Record) -> Record:
+        self._records.append(record)
+        return record
+
+
+def _observed(trace: ModeTrace) -> Record:
+    """What the proof saw of a mode; bytes after the last step."""
+    allocator = (trace.memory or {}).get("allocator") or {}
+    return {
+        "identical": trace.divergence is None,
+        "first_divergence": trace.divergence,
+        "divergence_margin": trace.margin,
+        "max_abs_logit_diff": trace.max_delta,
+        "cache_bytes": sum(row.nbytes for row in trace.layers[-1]),
+        "allocated_bytes": sum(row.allocated for row in trace.layers[-1]),
+        "peak_bytes": allocator.get("peak"),
+        "peak_kind": allocator.get("kind"),
+        "tokens": digest(trace.tokens),
+    }
+
+
+def digest(tokens: list[list[int]]) -> str:
+    """A short name for the tokens of a pass: equal for equal tokens."""
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
+
+
+def failure(error: Exception, device: str) -> str:
+    """Why a cell could not be done, in one sentence."""
+    if isinstance(error, KvvizError):
+        return str(error)
+    if is_out_of_memory(error):
+        tidy(device)
+        return ran_out(error, device, "this cell")
+    return unforeseen(error)

@@ -1,0 +1,188 @@
+"""A sweep: the same comparison over a grid of models, lengths, batches and precisions. Standard library only.
+
+What is asked for, what it will take, and the rows that its records fold into;
+`kvviz.experiments.sweep.run` measures.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, Self
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import Sampling
+from kvviz.base.settings import Limits
+from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Spec
+from kvviz.experiments.limits import check_sizes
+from kvviz.models.catalog.rows import Preset, presets
+from kvviz.models.sources import Source, find_source
+
+MOST_CELLS = 200
+LONGEST_BUDGET = 7 * 86_400  # seconds
+
+PRESETS: Mapping[str, Preset] = presets()
+
+Device = Mapping[str, Any]  # what a worker says of its device: rates, free_bytes, device_name
+Pass = tuple[int, str, int]  # cell, mode, round
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid; its modes are measured together, as one piece of work."""
+
+    index: int
+    model: str
+    prompt_tokens: int
+    new_tokens: int
+    batch: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class SweepSpec(Spec):
+    """What a sweep measures: every combination of models, lengths, batches and dtypes, each in all modes.
+
+    The prompts are `prompt_tokens` seeded random tokens. `budget_s`: seconds after which no further pass begins.
+    """
+
+    kind: ClassVar[str] = "sweep"
+    called: ClassVar[str] = "a sweep"
+
+    models: tuple[str, ...]
+    modes: tuple[str, ...] = ("uncached", "cached")
+    prompt_tokens: tuple[int, ...] = (64, 128, 256, 512)
+    new_tokens: tuple[int, ...] = (64,)
+    batches: tuple[int, ...] = (1,)
+    dtypes: tuple[str, ...] = ("float32",)
+    repeats: int = 3
+    seed: int = 0
+    budget_s: float | None = None
+    preset: str = ""
+    weights: str = "auto"
+    device: str = "auto"
+    attn: str = "sdpa"
+
+    def __post_init__(self) -> None:
+        for name in LISTS:
+            _check_list(name, getattr(self, name))
+        count = math.prod(len(getattr(self, name)) for name in LISTS if name != "modes")
+        if count > MOST_CELLS:
+            raise KvvizError(f"this grid has {count:,} cells; a sweep has at most {MOST_CELLS}: give fewer values")
+        for name in self.modes:
+            mode_named(str(name))
+        if not isinstance(self.device, str) or not isinstance(self.preset, str):
+            raise KvvizError("device and preset of a sweep are names")
+        if self.preset and self.preset not in PRESETS:
+            raise KvvizError(f"no preset {self.preset!r}; the presets are {', '.join(PRESETS)}")
+        _check_budget(self.budget_s)
+        for cell in cells(self):
+            self.work(cell)  # a cell is a comparison: its counts and names are checked there
+
+    def work(self, cell: Cell) -> ComparisonSpec:
+        """The comparison that a cell is."""
+        return ComparisonSpec(
+            model=cell.model,
+            modes=self.modes,
+            weights=self.weights,
+            prompt_tokens=cell.prompt_tokens,
+            new_tokens=cell.new_tokens,
+            batch=cell.batch,
+            repeats=self.repeats,
+            dtype=cell.dtype,
+            device=self.device,
+            attn=self.attn,
+            sampling=Sampling(seed=self.seed),
+        )
+
+    @property
+    def largest(self) -> ComparisonSpec:
+        """Its largest sizes as one comparison, for whoever holds them against limits."""
+        cell = Cell(0, self.models[0], max(self.prompt_tokens), max(self.new_tokens), max(self.batches), self.dtypes[0])
+        return self.work(cell)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
+        if not isinstance(data, Mapping):
+            raise KvvizError("a sweep is an object with the fields that to_dict writes")
+        if "models" not in data:
+            raise KvvizError("a sweep names its models")
+        return super().from_dict({str(name): value for name, value in data.items()})
+
+
+LISTS = ("models", "modes", "prompt_tokens", "new_tokens", "batches", "dtypes")
+
+
+def _check_list(name: str, values: Any) -> None:
+    words = name.replace("_", " ")
+    if not isinstance(values, tuple) or not values:
+        raise KvvizError(f"{words} of a sweep is a list of at least one value, not {str(values)[:80]!r}")
+    if len({repr(value) for value in values}) != len(values):
+        raise KvvizError(f"{words} of a sweep names a value twice: {', '.join(map(str, values))[:200]}")
+
+
+def _check_budget(budget: Any) -> None:
+    if budget is None:
+        return
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not 0 < budget <= LONGEST_BUDGET:  # NaN fails the comparison
+        raise KvvizError(f"the budget is {budget!r}; it is a number of seconds above 0, at most {LONGEST_BUDGET:,}")
+
+
+def cells(spec: SweepSpec) -> tuple[Cell, ...]:
+    """The grid, numbered: models outermost, new tokens innermost."""
+    grid = product(spec.models, spec.dtypes, spec.batches, spec.prompt_tokens, spec.new_tokens)
+    return tuple(
+        Cell(index, model, prompt, new, batch, dtype) for index, (model, dtype, batch, prompt, new) in enumerate(grid)
+    )
+
+
+def same_work(spec: SweepSpec, other: SweepSpec) -> bool:
+    """Whether the records of one count for the other: all but the number of repeats and the budget is equal."""
+    return replace(spec, repeats=1, budget_s=None) == replace(other, repeats=1, budget_s=None)
+
+
+def find_sources(spec: SweepSpec) -> dict[str, Source]:
+    """Where each model comes from. Raises KvvizError for one that there is not."""
+    return {model: find_source(model, spec.weights) for model in spec.models}
+
+
+def check_sweep(spec: SweepSpec) -> None:
+    """Refuse a sweep of which no model can be decoded in all of its modes, with the first one's sentence.
+
+    Where only some can't, their cells will say so.
+    """
+    refusals = [_refusal(spec, source) for source in find_sources(spec).values()]
+    if all(refusals):
+        raise refusals[0]
+
+
+def _refusal(spec: SweepSpec, source: Source) -> KvvizError | None:
+    try:
+        check_modes(spec.modes, source.config)
+    except KvvizError as error:
+        return error
+    return None
+
+
+def cell_name(spec: SweepSpec, cell: Cell) -> str:
+    """A cell in words, by what varies in its sweep: '512 + 64 tokens, batch 4'."""
+    parts = [f"{cell.prompt_tokens:,} + {cell.new_tokens:,} tokens"]
+    parts += [f"batch {cell.batch}"] if len(spec.batches) > 1 else []
+    parts += [cell.dtype] if len(spec.dtypes) > 1 else []
+    return ", ".join([cell.model, *parts] if len(spec.models) > 1 else parts)
+
+
+def check(spec: SweepSpec, limits: Limits) -> None:
+    """Refuse a model that there is not, and what asks for more than this server gives."""
+    check_sizes(spec.largest, limits)
+    find_sources(spec)
+
+
+def title(spec: SweepSpec) -> str:
+    """Its name in a list."""
+    name = PRESETS[spec.preset].title if spec.preset in PRESETS else "A grid"
+    return f"{name} ({', '.join(spec.models)})"

@@ -1,0 +1,183 @@
+"""What a sweep's rows say: which figure is flat, which climbs and how steeply; and the same of a published table.
+
+Everything is worked out from the rows. Standard library only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.base.words import human
+from kvviz.cost.flops import Rates, parts
+from kvviz.memory.formula import DTYPE_BYTES
+from kvviz.models.catalog.rows import Published
+from kvviz.models.sources import Source
+
+FLAT = 1.25  # a figure whose largest value is at most this much of its smallest is called flat
+FEW = 3  # repeats below which a median is no median
+AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
+FIGURES = {
+    "itl_s": "time per token",
+    "ttft_s": "TTFT",
+    "total_s": "whole time",
+    "tokens_per_s": "tokens/s",
+    "peak_bytes": "peak memory",
+    "peak_with_weights_bytes": "peak with weights",
+    "cache_bytes": "cache",
+    "speedup": "speed-up",
+    "operations": "operations",
+}
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One figure of one mode along one axis, from the axis' first value to its last."""
+
+    model: str
+    mode: str
+    fixed: str
+    axis: str
+    start: int
+    end: int
+    figure: str
+    values: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The last value over the first."""
+        return self.values[-1] / self.values[0]
+
+    @property
+    def word(self) -> str:
+        """flat, climbs, falls, or wavers: ends near where it began, after having been elsewhere."""
+        if max(self.values) <= FLAT * min(self.values):
+            return "flat"
+        if 1 / FLAT <= self.ratio <= FLAT:
+            return "wavers"
+        return "climbs" if self.ratio > 1 else "falls"
+
+    @property
+    def change(self) -> str:
+        """The word, by how much, and the two ends: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
+        factor = {"climbs": f" ×{self.ratio:.3g}", "falls": f" to 1/{1 / self.ratio:.3g}"}.get(self.word, "")
+        first, last = (shown(self.figure, value) for value in (self.values[0], self.values[-1]))
+        return f"{'is flat' if self.word == 'flat' else self.word}{factor} ({first} → {last})"
+
+    @property
+    def words(self) -> str:
+        """The figure's name and its change."""
+        return f"{FIGURES[self.figure]} {self.change}"
+
+
+def shown(figure: str, value: float | None) -> str:
+    """A figure with its unit."""
+    if value is None:
+        return "–"
+    if figure.endswith("_bytes"):
+        return human(value)
+    if figure == "speedup":
+        return f"{value:.1f}×"
+    if figure == "operations":
+        return f"{value:,.0f}"
+    if figure == "tokens_per_s":
+        return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def trends(rows: Iterable[Row], figures: Sequence[str] = tuple(FIGURES)) -> list[Trend]:
+    """Every figure of every mode along every axis that varies, the other axes held."""
+    rows = list(rows)
+    varying = [axis for axis in AXES if len({row.get(axis) for row in rows if axis in row}) > 1]
+    found = []
+    for axis in varying:
+        others = [name for name in (*AXES, "dtype") if name != axis]
+        for line in _lines(rows, axis, others):
+            found += _along(line, axis, [name for name in others if _varies(rows, name)], figures)
+    return found
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
+    return len({row.get(name) for row in rows}) > 1
+
+
+def _lines(rows: Sequence[Row], axis: str, others: Sequence[str]) -> list[list[Row]]:
+    """Rows that differ in nothing but the axis, in its order; at least two of them."""
+    lines: dict[tuple, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row[axis]):
+        lines.setdefault((row.get("model"), row["mode"], *(row.get(name) for name in others)), []).append(row)
+    return [line for line in lines.values() if len(line) > 1]
+
+
+def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequence[str]) -> list[Trend]:
+    first, last = line[0], line[-1]
+    held = ", ".join(f"{AXES.get(name, name)} {first[name]}" for name in fixed)
+    known = [name for name in figures if all(row.get(name) for row in line)]
+    known = [name for name in known if not (name == "speedup" and first["mode"] == "uncached")]
+    place = (first.get("model", ""), first["mode"], held, axis, first[axis], last[axis])
+    return [Trend(*place, name, tuple(row[name] for row in line)) for name in known]
+
+
+def findings(
+    rows: Iterable[Row], figures: Sequence[str] = ("itl_s", "ttft_s", "tokens_per_s", "peak_bytes", "speedup")
+) -> list[str]:
+    """What is flat and what climbs: a sentence for each mode along each axis."""
+    rows = list(rows)
+    several = len({row.get("model") for row in rows}) > 1
+    sentences: dict[str, list[str]] = {}
+    for trend in trends(rows, figures):
+        place = [trend.model] if several else []
+        place += [trend.mode, *([trend.fixed] if trend.fixed else [])]
+        head = f"{', '.join(place)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
+        sentences.setdefault(head, []).append(trend.words)
+    return [f"{head}: {'; '.join(words)}" for head, words in sentences.items()]
+
+
+def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
+    """The published rows, each with the measured row of the same work (`here`, None where there is none)."""
+    keys = ("mode", "prompt_tokens", "new_tokens", "batch")
+    here: dict[tuple, Row] = {}
+    for row in rows:
+        here.setdefault(tuple(row[name] for name in keys), row)
+    return [{**row, "here": here.get(tuple(row.get(name, 1) for name in keys))} for row in published.rows]
+
+
+def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
+    """Where the shape here is the published one and where it is not, figure by figure, over work that both have."""
+    both = [row for row in beside(rows, published) if row["here"] is not None]
+    found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
+    sentences = []
+    for there in trends(both):
+        here = found.get((there.mode, there.axis, there.figure))
+        if here is not None:
+            verdict = "the published shape" if here.word == there.word else "not the published shape"
+            place = f"{there.mode}, {FIGURES[there.figure]}"
+            sentences.append(f"{place}: {here.change} here, {there.change} there: {verdict}")
+    return sentences
+
+
+def caveats(rows: Iterable[Row]) -> list[str]:
+    """What to keep in mind of these rows: too few repeats, tokens that differ."""
+    rows = list(rows)
+    few = any(row["repeats"] < FEW for row in rows)
+    different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
+    said = [f"fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all"] if few else []
+    return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens"] if different else [])
+
+
+def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
+    """What a step over so many tokens spends most of its time with, by estimate; empty where the size is unknown.
+
+    A step that mostly starts operations or reads weights takes as long for one token as for many.
+    """
+    if source.params is None or source.spec is None:
+        return ""
+    size = (source.params, len(source.spec.layers))
+    most = {n: _most(parts(*size, n, DTYPE_BYTES[dtype], Rates(**rates))) for n in sorted(set(tokens))}
+    each = [f"mostly {what} over {n:,} token{'s' if n > 1 else ''}" for n, what in most.items()]
+    return f"by estimate a step of {source.model} is here {', '.join(each)}"
+
+
+def _most(seconds: Mapping[str, float]) -> str:
+    return max(seconds, key=lambda name: seconds[name])

@@ -1,0 +1,200 @@
+"""A memory figure as a formula with its numbers put in, and the config field that each number came from.
+
+Standard library only; formulas are LaTeX.
+"""
+
+import math
+from dataclasses import dataclass
+
+from kvviz.base.precision import Precision, precision
+from kvviz.memory.capacity import Activations
+from kvviz.memory.formula import LayerMemory, Memory
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
+
+KIND_WORDS = {
+    "full": "full attention",
+    "sliding": "a sliding window",
+    "chunked": "chunks",
+    "latent": "a latent",
+    "linear": "a recurrent state",
+    "hybrid": "attention and a state",
+    "indexed": "attention with an indexer",
+    "cross": "cross-attention",
+    "shared": "another layer's keys and values",
+    "none": "no cache",
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """Layers that keep the same: how many, one of them as a row and as a format, and the bytes of all of them."""
+
+    count: int
+    row: LayerMemory
+    layer: LayerSpec
+    nbytes: int
+
+    @property
+    def words(self) -> str:
+        """What these layers are, for a caption."""
+        return f"{self.count} {'layer' if self.count == 1 else 'layers'} with {KIND_WORDS[self.row.kind]}"
+
+
+def terms(spec: ModelSpec, memory: Memory) -> tuple[Term, ...]:
+    """The layers of a memory document, equal ones together, in the order in which they first occur."""
+    found: dict[tuple, list[int]] = {}
+    for number, row in enumerate(memory.layers):
+        found.setdefault((_alike(row), spec.layers[number].states), []).append(number)
+    return tuple(
+        Term(len(same), memory.layers[same[0]], spec.layers[same[0]], sum(memory.layers[i].nbytes for i in same))
+        for same in found.values()
+    )
+
+
+def _alike(row: LayerMemory) -> tuple:
+    return row.kind, row.kv_heads, row.key_dim, row.value_dim, row.window, row.held, row.state_bytes, row.nbytes
+
+
+def equation(spec: ModelSpec, memory: Memory) -> str:
+    """The sum with this model's numbers, a line for each term, and the total."""
+    lines = [_product(term, memory) for term in terms(spec, memory) if term.nbytes]
+    if not lines:
+        return r"0\ \text{B}"
+    total = rf"\mathbf{{{_number(memory.total_bytes)}\ \text{{B}}}}"
+    if len(lines) == 1:
+        return rf"{lines[0]} = {total}"
+    body = r" \\ ".join(rf"{'+' if i else ''}\;& {line}" for i, line in enumerate(lines))
+    return rf"\begin{{aligned}} {body} \\ =\;& {total} \end{{aligned}}"
+
+
+def _product(term: Term, memory: Memory) -> str:
+    row, kind = term.row, precision(memory.dtype)
+    sequences = memory.batch * memory.beams
+    factors = [_under(term.count, "layers")]
+    if sequences > 1:
+        factors.append(_under(sequences, "sequences"))
+    return r" \cdot ".join([*factors, _inner(row, term.layer, kind, sequences)])
+
+
+def _inner(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> str:
+    """One layer's bytes for one sequence."""
+    parts = []
+    if row.kv_heads and row.held:
+        parts.append(rf"{_under(row.held, _held_word(row))} \cdot {_token(row, layer, kind)}")
+    states = _state_terms(row, layer, kind, sequences)
+    parts += states
+    text = " + ".join(parts)
+    return text if len(parts) == 1 and not states else rf"\left({text}\right)"
+
+
+def _held_word(row: LayerMemory) -> str:
+    if row.kind == "cross":
+        return "encoder tokens"
+    return "tokens" if row.window is None or row.held < row.window - 1 else "tokens of the window"
+
+
+def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
+    """Bytes of one held token in one layer."""
+    if layer.latent:
+        widths = rf"({_under(row.key_dim, 'latent')} + {_under(row.value_dim, 'rotary key')}{_index(layer)})"
+        return rf"{widths} \cdot {_element(kind)}"
+    heads, pair = _under(row.kv_heads, "KV heads"), _pair(row, kind)
+    text = rf"{heads} \cdot {pair}"
+    if layer.index_dim:
+        return rf"({text} + {_under(layer.index_dim, 'indexer key')}) \cdot {_element(kind)}"
+    return text if kind.head_bytes else rf"{text} \cdot {_element(kind)}"
+
+
+def _index(layer: LayerSpec) -> str:
+    return f" + {_under(layer.index_dim, 'indexer key')}" if layer.index_dim else ""
+
+
+def _pair(row: LayerMemory, kind: Precision) -> str:
+    """Keys and values of one head: twice the head dim, or their two widths."""
+    if kind.head_bytes:
+        scale = _under(kind.head_bytes, "scale")
+        return rf"\left({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')} + 2 \cdot {scale}\right)"
+    if row.key_dim == row.value_dim:
+        return rf"{_under(2, 'K and V')} \cdot {_under(row.key_dim, 'head dim')}"
+    return rf"({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')})"
+
+
+def _element(kind: Precision) -> str:
+    if kind.block == 1:
+        return _under(kind.block_bytes, "bytes")
+    return rf"\underset{{\text{{bytes per value}}}}{{\tfrac{{{kind.block_bytes}}}{{{kind.block}}}}}"
+
+
+def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> list[str]:
+    """The states by their shapes; as one number where a view keeps them in another form."""
+    sized = [(state.shape, 4 if state.float32 else kind.state_bytes) for state in layer.states]
+    index = row.held * (4 * layer.index_dim if layer.index_float32 else kind.row(1, layer.index_dim))
+    found = row.state_bytes // sequences - index
+    if sum(math.prod(shape) * size for shape, size in sized) != found:
+        return [_under(found, "bytes of states")]
+    return [r" \cdot ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
+
+
+def _under(value: int, word: str) -> str:
+    name = word.replace("_", r"\_") if not word.startswith("d_") else ""
+    label = rf"\text{{{name}}}" if name else word
+    return rf"\underset{{{label}}}{{{_number(value)}}}"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", "{,}")
+
+
+def activation_equation(estimate: Activations) -> str:
+    """The estimate of a prefill's activations with its numbers."""
+    sequences, tokens = _under(estimate.batch, "sequences"), _under(estimate.tokens, "tokens")
+    widths = rf"2 \cdot {_under(estimate.hidden, 'hidden')} + 2 \cdot {_under(estimate.intermediate, 'intermediate')}"
+    total = rf"{_number(estimate.nbytes)}\ \text{{B}}"
+    return rf"{sequences} \cdot {tokens} \cdot ({widths}) \cdot {_under(estimate.element_bytes, 'bytes')} = {total}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A number of the formula: what it is, its value, and where the config has it."""
+
+    what: str
+    value: str
+    field: str
+
+
+_WORDS = (
+    ("num_hidden_layers", "layers"),
+    ("num_decoder_layers", "layers"),
+    ("decoder_layers", "layers"),
+    ("num_layers", "layers"),
+    ("layer_types", "which layers are of which kind"),
+    ("layers_block_type", "which layers are of which kind"),
+    ("sliding_window_pattern", "which layers have a window"),
+    ("num_key_value_heads", "KV heads"),
+    ("multi_query", "one KV head for all"),
+    ("num_attention_heads", "query heads"),
+    ("decoder_attention_heads", "heads"),
+    ("head_dim", "head dim"),
+    ("v_head_dim", "width of a value"),
+    ("kv_lora_rank", "width of the latent"),
+    ("qk_rope_head_dim", "width of the rotary key"),
+    ("index_head_dim", "width of the indexer's key"),
+    ("sliding_window", "window, tokens"),
+    ("attention_chunk_size", "chunk, tokens"),
+    ("num_kv_shared_layers", "layers that reuse others' keys and values"),
+    ("max_source_positions", "encoder tokens"),
+)
+_STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n_groups", "lru_", "cca_")
+
+
+def origins(spec: ModelSpec) -> tuple[Origin, ...]:
+    """Where the numbers of a model's formula stand in its config."""
+    words = dict(_WORDS)
+    if not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
+        words["num_attention_heads"] = "KV heads"
+    if any(layer.latent for layer in spec.layers):  # one row for all heads
+        words.pop("num_key_value_heads", None)
+    names = {what: name for name, what in words.items() if name in spec.origins}  # the last name of a thing counts
+    states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]
+    return tuple(Origin(what, spec.values[name], spec.origins[name]) for what, name in [*names.items(), *states])

@@ -1,0 +1,280 @@
+"""Whose bytes: what each engine keeps of a sequence, and what it reserves for it, by its own rules.
+
+Standard library only. A view maps the layers of a decoder to what they hold after a number of tokens, one sequence at
+a time; each names its source.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kvviz.base.errors import ConfigError
+from kvviz.base.precision import Precision
+from kvviz.models.layers import LayerSpec
+
+FLOATS = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sequence: tokens seen, tokens of its encoder, how elements are stored.
+
+    `state_float32`: the config asks for recurrent states in float32.
+    """
+
+    tokens: int
+    source_tokens: int
+    precision: Precision
+    state_float32: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one layer keeps of a sequence: tokens held, bytes of its states, all its bytes, and bytes reserved."""
+
+    held: int
+    state_bytes: int
+    nbytes: int
+    allocated: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A way of counting: `keep` gives one Kept for each layer."""
+
+    name: str
+    title: str
+    rule: str
+    source: str
+    dtypes: tuple[str, ...]
+    keep: Callable[[Sequence[LayerSpec], Case], list[Kept]]
+
+
+def token_bytes(layer: LayerSpec, precision: Precision) -> int:
+    """Bytes of one held token's keys and values: KV heads x (key dim + value dim) elements."""
+    return precision.row(layer.kv_heads, layer.key_dim) + precision.row(layer.kv_heads, layer.value_dim)
+
+
+def index_bytes(layer: LayerSpec, precision: Precision) -> int:
+    """Bytes of the indexer's key of one token."""
+    return 4 * layer.index_dim if layer.index_float32 else precision.row(1, layer.index_dim)
+
+
+def state_bytes(layer: LayerSpec, precision: Precision) -> int:
+    """Bytes of a layer's constant states, as transformers keeps them: recurrent ones in float32."""
+    return sum(state.elements * (4 if state.float32 else precision.state_bytes) for state in layer.states)
+
+
+def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
+    """Tokens that a layer holds: all, the encoder's, or those of its window less `slack`."""
+    if layer.kind in ("none", "shared", "linear"):
+        return 0
+    if layer.kind == "cross":
+        return case.source_tokens
+    return case.tokens if layer.window is None else min(case.tokens, layer.window - slack)
+
+
+def _kept(layer: LayerSpec, case: Case, held: int, cells: int) -> Kept:
+    token, index = token_bytes(layer, case.precision), index_bytes(layer, case.precision)
+    constant = state_bytes(layer, case.precision)
+    return Kept(held, constant + held * index, held * (token + index) + constant, cells * (token + index) + constant)
+
+
+def _architecture(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    return [_kept(layer, case, held := _reach(layer, case), held) for layer in layers]
+
+
+def _hf_dynamic(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    stored = [layer.as_stored for layer in layers]
+    return [_kept(layer, case, _reach(layer, case, slack=1), _reach(layer, case)) for layer in stored]
+
+
+def _hf_static(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    return [_kept(layer, case, held := _reach(layer, case), held) for layer in (row.as_stored for row in layers)]
+
+
+CELLS = 256  # llama.cpp pads a sequence's cells to a multiple of this
+UBATCH = 512  # tokens of llama.cpp's physical batch, which a window's cache holds on top
+
+
+def _padded(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    return [_llama_cpp_layer(layer, case) for layer in layers]
+
+
+def _llama_cpp_layer(layer: LayerSpec, case: Case) -> Kept:
+    if layer.index_dim:
+        raise ConfigError("llama.cpp's layout of an indexer's keys is not known to kvviz; take another view")
+    if layer.states and any(state.name not in ("convolution", "recurrent") for state in layer.states):
+        raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
+    cells = _padded(case.tokens, CELLS)
+    if layer.window is not None:
+        cells = _padded(min(cells, layer.window + UBATCH), CELLS)
+    if layer.kind in ("none", "shared", "linear"):
+        cells = 0
+    if layer.kind == "cross":
+        cells = case.source_tokens
+    states = sum(4 * _without_newest(state.name, state.shape) for state in layer.states)
+    held, token = _reach(layer, case), token_bytes(layer, case.precision)
+    return Kept(held, states, held * token + states, cells * token + states)
+
+
+def _without_newest(name: str, shape: tuple[int, ...]) -> int:
+    """Elements of a state; of a convolution's kernel of K columns an engine keeps the K - 1 past ones."""
+    if name != "convolution":
+        return math.prod(shape)
+    return shape[0] * (shape[1] - 1)
+
+
+BLOCK = 16  # tokens of a vLLM block
+
+
+@dataclass(frozen=True)
+class _Paged:
+    """One cache of a layer as vLLM sees it: what layers must share to lie in one group, and its blocks."""
+
+    layer: int
+    group: tuple
+    token: int
+    state: int
+    skipped: int
+    tokens: int
+
+
+def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    """Blocks of equal bytes: pages are made equal by longer blocks or padding, groups of layers equally long."""
+    parts = [_vllm_parts(number, layer, case) for number, layer in enumerate(layers)]
+    every = [part for own in parts for part in own]
+    page, padding = _page(every), _padding_layers(every)
+    return [_vllm_layer(layer, own, page, padding, case) for layer, own in zip(layers, parts, strict=True)]
+
+
+def _vllm_layer(
+    layer: LayerSpec, own: list["_Paged"], page: int, padding: Mapping[tuple[int, tuple], int], case: Case
+) -> Kept:
+    held = _reach(layer, case)
+    states = sum(part.state for part in own)
+    pages = sum(_blocks(part, page) * (1 + padding.get((part.layer, part.group), 0)) for part in own)
+    return Kept(held, states, held * token_bytes(layer, case.precision) + states, pages * page)
+
+
+def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
+    if layer.index_dim:
+        raise ConfigError("vLLM's layout of an indexer's keys is not known to kvviz; take another view")
+    parts = []
+    if layer.kv_heads:
+        tokens = case.source_tokens if layer.kind == "cross" else case.tokens
+        token = token_bytes(layer, case.precision)
+        group = (layer.kind == "cross", layer.window, layer.kv_heads, layer.key_dim, layer.value_dim)
+        parts.append(_Paged(number, group, token, 0, _skipped(layer, tokens), tokens))
+    if layer.states:
+        recurrent = 4 if case.state_float32 else case.precision.state_bytes
+        sizes = (
+            _without_newest(s.name, s.shape) * (recurrent if s.float32 else case.precision.state_bytes)
+            for s in layer.states
+        )
+        parts.append(_Paged(number, ("state",), 0, sum(sizes), 0, 1))
+    return parts
+
+
+def _skipped(layer: LayerSpec, tokens: int) -> int:
+    """Tokens at the front that a window has left behind while the newest is decoded."""
+    if layer.window is None:
+        return 0
+    if layer.kind == "chunked":
+        return (tokens - 1) // layer.window * layer.window
+    return max(0, tokens - layer.window)
+
+
+def _page(parts: list[_Paged]) -> int:
+    """Bytes of a page: a block of the widest layer, lengthened until the largest state fits in."""
+    widest = max((part.token for part in parts), default=0)
+    state = max((part.state for part in parts), default=0)
+    if not widest:
+        return state
+    page = widest * max(BLOCK, _padded(-(-state // widest), BLOCK))
+    for part in parts:
+        if part.token and page % (part.token * BLOCK):
+            raise ConfigError("vLLM can't give these layers pages of one size: one token's bytes don't divide evenly")
+    return page
+
+
+def _blocks(part: _Paged, page: int) -> int:
+    if not part.token:
+        return 1
+    size = page // part.token  # tokens of one block
+    return -(-part.tokens // size) - part.skipped // size
+
+
+def _padding_layers(parts: list[_Paged]) -> dict[tuple[int, tuple], int]:
+    """How many empty layers fill the last group of each type; they are counted to the type's last layer."""
+    counts = Counter(part.group for part in parts)
+    if len(counts) < 2:
+        return {}
+    least, most = min(counts.values()), max(counts.values())
+    size = most if most < 1.5 * least else least
+    last = {part.group: part.layer for part in parts}
+    return {(last[group], group): -count % size for group, count in counts.items()}
+
+
+VLLM_SOURCE = "https://github.com/vllm-project/vllm/blob/001cabc1/vllm/v1/core/kv_cache_utils.py"
+LLAMA_SOURCE = "https://github.com/ggml-org/llama.cpp/blob/02c28f53/src/llama-kv-cache-iswa.cpp"
+HF_SOURCE = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py"
+
+_VIEWS = (
+    View(
+        "architecture",
+        "What the architecture needs",
+        "Every token that attention can still reach, once: a window of W keeps W tokens.",
+        "the model's config",
+        (*FLOATS, "fp8", "int8", "int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+        _architecture,
+    ),
+    View(
+        "hf-dynamic",
+        "transformers, DynamicCache",
+        "As transformers keeps it while decoding: a window of W keeps W - 1 tokens, in a storage of W.",
+        HF_SOURCE,
+        FLOATS,
+        _hf_dynamic,
+    ),
+    View(
+        "hf-static",
+        "transformers, StaticCache",
+        "Reserved at once for all tokens of the run; a window of W reserves W.",
+        HF_SOURCE,
+        FLOATS,
+        _hf_static,
+    ),
+    View(
+        "vllm",
+        "vLLM",
+        f"Blocks of {BLOCK} tokens; blocks that a window has left are freed; in hybrids all pages are made equally "
+        "large and all groups of layers equally long, with padding.",
+        VLLM_SOURCE,
+        (*FLOATS, "fp8", "int8"),
+        _vllm,
+    ),
+    View(
+        "llama.cpp",
+        "llama.cpp",
+        f"Cells reserved for the whole context, padded to {CELLS}; a window gets W + {UBATCH} cells, padded; "
+        "states in float32.",
+        LLAMA_SOURCE,
+        (*FLOATS, "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+        _llama_cpp,
+    ),
+)
+
+VIEWS: Mapping[str, View] = {view.name: view for view in _VIEWS}
+
+
+def view_named(name: str) -> View:
+    """The row of a view's name. Raises ConfigError listing the names where there is none."""
+    if name not in VIEWS:
+        raise ConfigError(f"view is {name!r}; it is one of {', '.join(VIEWS)}")
+    return VIEWS[name]

@@ -1,0 +1,212 @@
+"""The same model, changed: other heads, latent rows, other windows, as a ModelSpec, and what each change saves.
+
+Standard library only. States, and layers that reuse another's keys and values, stay as they are.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from kvviz.base.errors import ConfigError
+from kvviz.memory.formula import Memory, kv_memory
+from kvviz.memory.views import view_named
+from kvviz.models.config_fields import checked
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Idea:
+    """One change: `memory` with it, its reserved bytes as a `factor` of the model's as it is, and bytes `saved`.
+
+    `factor` 0.25 is a quarter of the bytes; `saved` is negative where the change takes more.
+    """
+
+    name: str
+    sentence: str
+    memory: Memory
+    factor: float
+    saved: int
+
+
+Change = Callable[[LayerSpec], LayerSpec]
+
+
+def with_kv_heads(spec: ModelSpec, heads: int) -> ModelSpec:
+    """Every layer that caches keys and values by head gets `heads` KV heads: https://arxiv.org/abs/2305.13245.
+
+    Raises ConfigError where they don't divide the query heads, or no layer has KV heads.
+    """
+    checked("heads", heads)
+    queries = _query_heads(spec)
+    if queries % heads:
+        raise ConfigError(f"{heads} KV heads do not divide the {queries} query heads; take a divisor of {queries}")
+    return replace(spec, layers=tuple(_with_heads(layer, heads) for layer in spec.layers))
+
+
+def _query_heads(spec: ModelSpec) -> int:
+    if not any(map(_has_kv_heads, spec.layers)):
+        raise ConfigError(f"no layer of {spec.name or 'this model'} caches keys and values by head")
+    if spec.heads is None:
+        raise ConfigError("the query heads are unknown; the config's num_attention_heads says them")
+    return spec.heads
+
+
+def _has_kv_heads(layer: LayerSpec) -> bool:
+    return layer.kv_heads > 0 and not layer.latent
+
+
+def _with_heads(layer: LayerSpec, heads: int) -> LayerSpec:
+    """What transformers stores follows, unless it has heads of its own: repeated to the query heads, or none."""
+    if not _has_kv_heads(layer):
+        return layer
+    stored = layer.stored
+    if stored is not None and stored.kv_heads == layer.kv_heads:
+        stored = _with_heads(stored, heads)
+    return replace(layer, kv_heads=heads, stored=stored)
+
+
+def as_mha(spec: ModelSpec) -> ModelSpec:
+    """A KV head for each query head: multi-head attention, https://arxiv.org/abs/1706.03762."""
+    return with_kv_heads(spec, _query_heads(spec))
+
+
+def as_gqa(spec: ModelSpec, groups: int) -> ModelSpec:
+    """`groups` KV heads: grouped-query attention, https://arxiv.org/abs/2305.13245."""
+    return with_kv_heads(spec, groups)
+
+
+def as_mqa(spec: ModelSpec) -> ModelSpec:
+    """One KV head: multi-query attention, https://arxiv.org/abs/1911.02150."""
+    return with_kv_heads(spec, 1)
+
+
+def as_latent(spec: ModelSpec, rank: int = 512, rotary: int = 64) -> ModelSpec:
+    """Every layer of self-attention keeps one row of rank + rotary elements: https://arxiv.org/abs/2405.04434."""
+    checked("rank", rank)
+    checked("rotary", rotary, least=0)
+    return _changed(spec, lambda layer: _latent(layer, rank, rotary))
+
+
+def _latent(layer: LayerSpec, rank: int, rotary: int) -> LayerSpec:
+    kind = "latent" if layer.kind == "full" else layer.kind
+    return replace(layer, kind=kind, kv_heads=1, key_dim=rank, value_dim=rotary, latent=True)
+
+
+def without_windows(spec: ModelSpec) -> ModelSpec:
+    """Every layer reaches all tokens."""
+    return _changed(spec, _without_window)
+
+
+def _without_window(layer: LayerSpec) -> LayerSpec:
+    if layer.window is None:
+        return layer
+    kind = ("latent" if layer.latent else "full") if layer.kind in ("sliding", "chunked") else layer.kind
+    return replace(layer, kind=kind, window=None)
+
+
+def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> ModelSpec:
+    """Every layer of self-attention reaches `window` tokens at most: https://arxiv.org/abs/2310.06825.
+
+    With `full_each` N each N-th of them stays as it is: https://arxiv.org/abs/2503.19786 has N = 6.
+    """
+    checked("window", window)
+    checked("full_each", full_each or 1)
+    attending = [number for number, layer in enumerate(spec.layers) if _attends(layer)]
+    kept = set(attending[full_each - 1 :: full_each]) if full_each else set()
+    layers = [
+        layer if i in kept else _own(layer, lambda row: _slid(row, window)) for i, layer in enumerate(spec.layers)
+    ]
+    return replace(spec, layers=tuple(layers))
+
+
+def _slid(layer: LayerSpec, window: int) -> LayerSpec:
+    if layer.window is not None and layer.window <= window:
+        return layer
+    return replace(layer, kind="sliding" if layer.kind in ("full", "latent", "chunked") else layer.kind, window=window)
+
+
+def _attends(layer: LayerSpec) -> bool:
+    """Whether it caches keys and values of the decoder's own tokens."""
+    return layer.kv_heads > 0 and layer.kind != "cross"
+
+
+def _own(layer: LayerSpec, change: Change) -> LayerSpec:
+    """The change, made to a layer of self-attention and to how transformers stores it."""
+    if not _attends(layer):
+        return layer
+    changed = change(layer)
+    return replace(changed, stored=_own(layer.stored, change)) if layer.stored else changed
+
+
+def _changed(spec: ModelSpec, change: Change) -> ModelSpec:
+    return replace(spec, layers=tuple(_own(layer, change) for layer in spec.layers))
+
+
+# name, sentence, the change; the groups, rank and windows are those of the papers.
+_VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
+    ("MHA", "A KV head for each query head, as in the first transformers (arXiv 1706.03762).", as_mha),
+    (
+        "GQA, 8 KV heads",
+        "Query heads in 8 groups that share keys and values (arXiv 2305.13245).",
+        lambda s: as_gqa(s, 8),
+    ),
+    ("MQA", "All query heads share one KV head (arXiv 1911.02150).", as_mqa),
+    ("Latent rows", "One row of 512 + 64 values a token for all heads, as DeepSeek-V2 (arXiv 2405.04434).", as_latent),
+    ("No windows", "Every layer reaches all tokens.", without_windows),
+    (
+        "Windows of 4,096",
+        "Every layer reaches the last 4,096 tokens, as Mistral 7B had it (arXiv 2310.06825).",
+        lambda spec: with_window(spec, 4_096),
+    ),
+    (
+        "Windows of 1,024 in 5 of 6 layers",
+        "Each sixth layer stays as it is, the others reach 1,024 tokens, as in Gemma 3 (arXiv 2503.19786).",
+        lambda spec: with_window(spec, 1_024, full_each=6),
+    ),
+)
+
+
+def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
+    """Every change that applies, for a memory's tokens, batch, beams, dtype and view, on one device.
+
+    A change that leaves the model as it is, or can't be worked out, is left out.
+    """
+    now = _again(spec, memory, memory.dtype).reserved_bytes
+    if not now:
+        return ()
+    return tuple(_compared(*idea, now) for idea in (*_changes(spec, memory), *_dtypes(spec, memory, now)))
+
+
+def _compared(name: str, sentence: str, memory: Memory, now: int) -> Idea:
+    return Idea(name, sentence, memory, memory.reserved_bytes / now, now - memory.reserved_bytes)
+
+
+def _changes(spec: ModelSpec, memory: Memory) -> Iterator[tuple[str, str, Memory]]:
+    for name, sentence, change in _VARIANTS:
+        with suppress(ConfigError):
+            other = change(spec)
+            if other.layers != spec.layers:
+                yield name, sentence, _again(other, memory, memory.dtype)
+
+
+def _dtypes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, str, Memory]]:
+    """The view's other precisions, those of as many bytes apart (float16 beside bfloat16)."""
+    for dtype in view_named(memory.view).dtypes:
+        with suppress(ConfigError):
+            other = _again(spec, memory, dtype)
+            if other.reserved_bytes != now:
+                yield dtype, f"The same cache in {dtype} instead of {memory.dtype}.", other
+
+
+def _again(spec: ModelSpec, memory: Memory, dtype: str) -> Memory:
+    """The memory of a spec in the same case, on one device."""
+    return kv_memory(
+        spec,
+        memory.tokens,
+        batch=memory.batch,
+        dtype=dtype,
+        view=memory.view,
+        beams=memory.beams,
+        source_tokens=memory.source_tokens,
+    )

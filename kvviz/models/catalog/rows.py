@@ -1,0 +1,187 @@
+"""Sourced rows: models, accelerators, published byte figures, examples. Data and readers; standard library only."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One published model: config values that decide its sizes, its parameter count, where they were read."""
+
+    id: str
+    family: str
+    title: str
+    hub: str | None
+    params: int
+    source: str
+    config: dict[str, Any]
+
+    @property
+    def has_encoder(self) -> bool:
+        """True for an encoder-decoder: a part of its cache is written once, from the encoder."""
+        return bool(self.config.get("is_encoder_decoder"))
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator: its memory (bytes; `memory_note` says how that was read) and its advertised bandwidth.
+
+    `flops_per_s`: advertised peaks by dtype, dense, float32 without TF32; without those whose source was not found.
+    """
+
+    id: str
+    title: str
+    vendor: str
+    memory_bytes: int
+    memory_note: str
+    bandwidth_bytes_per_s: int | None
+    source: str
+    flops_per_s: dict[str, int]
+    flops_source: str | None
+    flops_note: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published byte figure of a cache, for a catalog model or a `config` of its own.
+
+    `printed` is how the source prints it, `tolerance_bytes` what its rounding leaves open. Where the source
+    slips, `bytes` is the true figure and `slip` says in one sentence what is printed and why it differs.
+    """
+
+    id: str
+    title: str
+    model: str | None
+    config: dict[str, Any] | None
+    view: str
+    dtype: str
+    tokens: int
+    batch: int
+    bytes: int
+    printed: str
+    tolerance_bytes: int
+    method: str
+    source: str
+    slip: str | None = None
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """The config that the figure is for: its own, or that of its catalog model."""
+        return self.config if self.config is not None else model_row(self.model or "").config
+
+    def agrees(self, figure: int) -> bool:
+        """True where a figure (bytes) is the published one within its rounding."""
+        return abs(figure - self.bytes) <= self.tolerance_bytes
+
+
+@dataclass(frozen=True)
+class Example:
+    """Inputs of the calculator that show one thing: every model, at every length, with every weights dtype."""
+
+    id: str
+    title: str
+    shows: str
+    models: tuple[str, ...]
+    tokens: tuple[int, ...]
+    batch: int
+    dtype: str
+    weights_dtype: tuple[str, ...]
+    view: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table that was printed elsewhere: rows with the keys of a sweep's rows, as far as they were printed."""
+
+    note: str
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A sweep by name: its grid, the questions it answers, the table to hold it against.
+
+    `models` in the order of choice: the first that the catalog has and a device can do.
+    """
+
+    id: str
+    title: str
+    question: str
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    prompt_tokens: tuple[int, ...]
+    new_tokens: tuple[int, ...]
+    batches: tuple[int, ...]
+    repeats: int
+    source: str | None
+    published: Published | None
+
+
+@cache
+def models() -> dict[str, ModelRow]:
+    """All rows by id, in the order in which a menu shows them."""
+    return {row["id"]: ModelRow(**row) for row in _rows("models")}
+
+
+@cache
+def accelerators() -> dict[str, Accelerator]:
+    """All accelerators by id, in the order in which a menu shows them."""
+    return {row["id"]: Accelerator(**row) for row in _rows("accelerators")}
+
+
+@cache
+def references() -> tuple[Reference, ...]:
+    """The published figures that the calculator is held against."""
+    return tuple(Reference(**row) for row in _rows("references"))
+
+
+@cache
+def heldout() -> str:
+    """A story that the bundled models were not trained on; `tools/heldout.py` writes it."""
+    return json.loads((HERE / "heldout.json").read_text())["text"]
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """The calculator's one-click examples, in the order in which a page offers them."""
+    lists = ("models", "tokens", "weights_dtype")
+    return tuple(Example(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _rows("examples"))
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """The sweeps that have a name, by id, in the order in which a page offers them."""
+    return {row["id"]: _preset(row) for row in _rows("sweeps")}
+
+
+def _preset(row: dict[str, Any]) -> Preset:
+    lists = ("models", "modes", "prompt_tokens", "new_tokens", "batches")
+    table = row["published"]
+    published = Published(table["note"], tuple(table["rows"])) if table else None
+    return Preset(**{**row, **{name: tuple(row[name]) for name in lists}, "published": published})
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[name]
+
+
+def model_row(model_id: str) -> ModelRow:
+    """The row of a catalog id. Raises KvvizError naming near ids where there is none."""
+    row = models().get(model_id)
+    if row is None:
+        raise KvvizError(f"no model {model_id!r} in the catalog; `kvviz models` lists {', '.join(near(model_id))} …")
+    return row
+
+
+def near(model_id: str, count: int = 4) -> list[str]:
+    """The catalog ids most like a given one."""
+    from difflib import get_close_matches
+
+    return get_close_matches(model_id.lower(), models(), n=count, cutoff=0.0)

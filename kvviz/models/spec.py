@@ -1,0 +1,98 @@
+"""A decoder as its cache sees it: one LayerSpec per layer, read from a config alone.
+
+Standard library only. A `ModelSpec` knows no tensor, no device and no number of tokens. What can't be read is refused
+with a `ConfigError` that names the field.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.base.errors import ConfigError
+from kvviz.models.config_fields import Fields, families
+from kvviz.models.layers import KINDS, LayerSpec, State, crosses, query_heads, read_layers
+
+__all__ = ["KINDS", "LayerSpec", "ModelSpec", "State"]
+
+# Where a composite config keeps its decoder.
+PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_config")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder's layers, its context limit (tokens), its vocabulary, its query heads and its source.
+
+    `origins` says for each quantity in which field of the config it stood, `values` what stood there. `crossing`: the
+    last half of the layers attends to an encoder, whose output is `source_tokens` long where the architecture fixes
+    it. `state_float32`: the config asks for recurrent states in float32.
+    """
+
+    name: str
+    layers: tuple[LayerSpec, ...]
+    source: str = ""
+    vocab_size: int | None = None
+    context: int | None = None
+    heads: int | None = None
+    source_tokens: int | None = None
+    crossing: bool = False
+    state_float32: bool = False
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    values: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers of the decoder, those that attend to an encoder counted once."""
+        return len(self.layers) // 2 if self.crossing else len(self.layers)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, name: str = "", source: str = "") -> "ModelSpec":
+        """Read a Hugging Face config (the dict of a config.json).
+
+        Raises ConfigError with one sentence naming the field where the config can't be read.
+        """
+        fields = decoder_fields(config)
+        layers, crossing = read_layers(fields), crosses(fields)
+        return cls(
+            name=name or str(config.get("model_type", "model")),
+            layers=layers,
+            source=source,
+            vocab_size=fields.optional("vocab_size"),
+            context=fields.optional("max_target_positions") or fields.optional("max_position_embeddings", least=-1),
+            heads=query_heads(fields),
+            source_tokens=fields.optional("max_source_positions") if crossing else None,
+            crossing=crossing,
+            state_float32="float32" in (fields.raw("mamba_ssm_dtype"), fields.raw("mamba_ssm_cache_dtype")),
+            origins=dict(fields.origin),
+            values=dict(fields.values),
+        )
+
+
+# Composites whose decoder reads the encoder's output as a prefix of its own sequence, without cross-attention.
+_PREFIXED = ("musicgen_melody",)
+DEEPEST = 4  # parts in parts; published composites have two
+
+
+def decoder_fields(config: Mapping[str, Any], depth: int = 0, *, crossing: bool = False) -> Fields:
+    """The fields of a config's decoder: its own, or those of its text part."""
+    if not isinstance(config, Mapping):
+        raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
+    model_type = config.get("model_type", "")
+    if not isinstance(model_type, str):
+        raise ConfigError("model_type has to be a name, such as llama")
+    known = families().get(model_type, {}).get("parts", {})
+    for name in PARTS:
+        part = config.get(name)
+        if part is None and (name not in known or "num_hidden_layers" in config):
+            continue
+        beside = name.startswith("decoder") and model_type not in _PREFIXED
+        beside = beside and Fields(config, model_type).flag("is_encoder_decoder")
+        return _part(name, part, known.get(name) or model_type, depth, crossing=crossing or beside)
+    return Fields(config, model_type, inner=depth > 0, crossing=crossing)
+
+
+def _part(name: str, part: Any, usual_type: str, depth: int, *, crossing: bool) -> Fields:
+    if part is not None and not isinstance(part, Mapping):
+        raise ConfigError(f"{name} has to be an object, the config of the text decoder")
+    if depth == DEEPEST:
+        raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
+    return decoder_fields({"model_type": usual_type, **(part or {})}, depth + 1, crossing=crossing)

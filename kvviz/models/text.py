@@ -1,0 +1,78 @@
+"""Between text and tokens: a model's own tokenizer, or bytes where it has none. Knows no tensor."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from kvviz.base.errors import KvvizError
+
+STORY = "Once upon a time there was a little"  # the prompt where none is given: what the trained small models can go on
+
+
+class Codec(Protocol):
+    """Text to token ids and back. `note` is the sentence a page shows about it, empty where none is needed."""
+
+    note: str
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class ByteCodec:
+    """The bytes of the text are its tokens; an id that is no printable character shows as its number."""
+
+    note = "This model has no tokenizer here, so each byte of the prompt is a token and the answer is noise."
+
+    def __init__(self, vocab_size: int | None, why: str = "") -> None:
+        self._vocab_size = vocab_size or 256
+        self.note = why + type(self).note
+
+    def encode(self, text: str) -> list[int]:
+        ids = list(text.encode("utf-8"))
+        if max(ids) >= self._vocab_size:
+            raise KvvizError(
+                f"the prompt has a byte of value {max(ids)}, but this model knows {self._vocab_size} tokens: "
+                "write it with plain characters"
+            )
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(i) if 32 <= i < 127 or i == 10 else f"⟨{i}⟩" for i in ids)
+
+
+class TokenizerCodec:
+    """A Hugging Face tokenizer."""
+
+    note = ""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._tokenizer(text)["input_ids"]
+        if not ids:
+            raise KvvizError("the prompt holds nothing that this model's tokenizer reads")
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+class TextStream:
+    """Token ids in, the text that each one adds out; a character that needs several tokens comes with its last."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._ids: list[int] = []
+        self._start = 0  # where the window that is decoded again begins
+        self._read = 0  # up to here the window's text is out
+
+    def push(self, token_id: int) -> str:
+        """The text that this token adds, empty while a character is incomplete."""
+        self._ids.append(token_id)
+        before = self._codec.decode(self._ids[self._start : self._read])
+        text = self._codec.decode(self._ids[self._start :])
+        if text.endswith("�") and len(self._ids) - self._read < 4:
+            return ""
+        self._start, self._read = self._read, len(self._ids)
+        return text[len(before) :]

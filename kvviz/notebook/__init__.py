@@ -1,0 +1,1 @@
+"""The notebook's front door: `compare()` and `watch()`."""

@@ -1,0 +1,128 @@
+"""The WebSocket of a room: `/kv/room?code=CODE` follows, `&want=lead` leads, `?want=open` opens one.
+
+The first answer says where one is (`welcome`) or why not (`none`); after it come changes (`news`) and the end.
+Followers have nothing to say; what the leader says is small, checked and counted.
+"""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import settings
+from kvviz.server.feed import NOT_ALLOWED, same_origin
+from kvviz.server.front_door import browser_of
+from kvviz.server.rooms.joining import join_link, only_here, qr, reachable
+from kvviz.server.rooms.rooms import LARGEST, Room, Rooms, Seat
+
+BREATH = 0.08  # seconds between two messages to one page; what happens meanwhile comes in one
+PER_SECOND = 40  # messages that a page may send; a dragged slider sends ten
+LOOK_AGAIN = 300.0  # seconds after which a silent seat asks whether its room is still there
+
+
+def routes(rooms: Rooms) -> list[WebSocketRoute]:
+    """The one route."""
+
+    async def room(websocket: WebSocket) -> None:
+        await serve_seat(rooms, websocket)
+
+    return [WebSocketRoute("/kv/room", room)]
+
+
+async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
+    """One page in a room, from the handshake to the end."""
+    if not same_origin(websocket.headers):
+        await websocket.close(NOT_ALLOWED)
+        return
+    await websocket.accept()
+    changed = asyncio.Event()
+    seat = Seat(browser_of(websocket.scope["headers"]), changed.set)
+    try:
+        room = admitted(rooms, websocket.query_params, seat)
+    except KvvizError as error:
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await websocket.send_text(json.dumps({"t": "none", "message": str(error)}))
+            await websocket.close()
+        return
+    reader = asyncio.create_task(_listen(rooms, room, seat, websocket))
+    writer = asyncio.create_task(_tell(rooms, room, seat, websocket, changed))
+    try:
+        await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        rooms.leave(room, seat)
+        for task in (reader, writer):
+            task.cancel()
+            with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
+                await task
+
+
+def admitted(rooms: Rooms, query: Any, seat: Seat) -> Room:
+    """The room that a handshake asks for, with the seat in it. Raises KvvizError where it can't be had."""
+    want, code = query.get("want", "follow"), query.get("code", "")
+    if want not in ("follow", "lead", "open"):
+        raise KvvizError("a page follows a room, leads it or opens one")
+    room = rooms.open(seat.browser, code) if want == "open" else rooms.find(code)
+    rooms.enter(room, seat, lead=want != "follow")
+    return room
+
+
+async def welcome(room: Room, seat: Seat, websocket: WebSocket) -> dict[str, Any]:
+    """All that a page has to know at first."""
+    origin, hint = await asyncio.to_thread(address_for_others, websocket)
+    link = join_link(origin, room.code)
+    known = {"code": room.code, "mark": room.mark, "yours": seat.browser == room.browser}
+    return {"t": "welcome", **known, "link": link, "qr": qr(link), "hint": hint, **room.news(seat)}
+
+
+def address_for_others(websocket: WebSocket) -> tuple[str, str]:
+    """Where others find this server, and a sentence about it: the address that the browser itself used.
+
+    Only a browser on this machine is told more, such as the machine's address in its network.
+    """
+    scheme = "https" if websocket.url.scheme == "wss" else "http"
+    origin = websocket.headers.get("origin", "")[:200] or f"{scheme}://{websocket.headers.get('host', '')[:200]}"
+    client, server = websocket.scope.get("client"), websocket.scope.get("server")
+    if settings().public or not client or not server or not server[1] or not only_here(f"http://{host(client[0])}"):
+        return origin, ""
+    return reachable(origin, server[1])
+
+
+def host(address: str) -> str:
+    """An IP address as it stands in a URL."""
+    return f"[{address}]" if ":" in address else address
+
+
+async def _tell(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, changed: asyncio.Event) -> None:
+    await websocket.send_text(json.dumps(await welcome(room, seat, websocket)))
+    while not room.ended:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), LOOK_AGAIN)
+        changed.clear()
+        if news := room.news(seat):
+            await websocket.send_text(json.dumps({"t": "news", **news}))
+            await asyncio.sleep(BREATH)
+        rooms.purge()
+    await websocket.send_text(json.dumps({"t": "ended", "message": room.ended}))
+    await websocket.close()
+
+
+async def _listen(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> None:
+    """Hear the leader out. Who says too much at once or something too long is shown the door."""
+    began, count = time.monotonic(), 0
+    while (message := await websocket.receive())["type"] != "websocket.disconnect":
+        now = time.monotonic()
+        began, count = (now, 1) if now - began > 1 else (began, count + 1)
+        text = message.get("text") or ""
+        if count > PER_SECOND or not text or len(text) > LARGEST:
+            await websocket.close(NOT_ALLOWED)
+            return
+        try:
+            rooms.hear(room, seat, json.loads(text))
+        except (KvvizError, ValueError, RecursionError) as error:
+            said = str(error) if isinstance(error, KvvizError) else "a message is JSON"
+            await websocket.send_text(json.dumps({"t": "refused", "message": said}))

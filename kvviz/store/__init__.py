@@ -1,0 +1,1 @@
+"""Kept runs: the database, runs as files, and runs held against one another."""

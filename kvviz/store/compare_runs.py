@@ -1,0 +1,109 @@
+"""Stored runs held against one another: their figures, ratios to a baseline, and what was not the same work.
+
+Standard library only. Seconds and bytes as measured; a ratio is the baseline's figure over the run's where less is
+better, so that 2 always means twice as good.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvviz.store.db.stored import Run, Stored
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run's headline figures beside the baseline's; `beyond` is None where there are too few repeats to tell."""
+
+    name: str
+    ttft_s: float | None
+    itl_s: float | None
+    itl_p99_s: float | None
+    total_s: float | None
+    tokens_per_s: float | None
+    cache_bytes: int | None
+    total_ratio: float | None
+    itl_ratio: float | None
+    beyond: bool | None
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """What to call each run: as short as tells them apart."""
+    parts: tuple[Callable[[Run], str], ...] = (
+        lambda run: run.mode,
+        lambda run: run.comparison.title or run.comparison.model,
+        lambda run: f"{run.comparison.prompt_tokens} + {run.comparison.new_tokens} tokens",
+        lambda run: run.comparison.device_name or run.comparison.device,
+        lambda run: run.comparison.dtype,
+        lambda run: f"{run.comparison.created:%Y-%m-%d %H:%M:%S}",
+        lambda run: run.id,
+    )
+    labels = [parts[0](run) for run in runs]
+    for part in parts[1:]:
+        if len(set(labels)) == len(labels) and len(runs) > 1:
+            break
+        words = [part(run) for run in runs]
+        if len(set(words)) > 1 or len(runs) == 1:
+            labels = [f"{label}, {word}" for label, word in zip(labels, words, strict=True)]
+        if len(runs) == 1:
+            break
+    return labels
+
+
+def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]:
+    """One row a run, against the run with number `baseline`."""
+    return [_row(run, label, runs[baseline]) for run, label in zip(runs, labels, strict=True)]
+
+
+def _row(run: Run, label: str, base: Run) -> Row:
+    figures = run.figures
+    return Row(
+        name=label,
+        ttft_s=figures.get("ttft_s"),
+        itl_s=figures.get("itl_s"),
+        itl_p99_s=figures.get("itl_p99_s"),
+        total_s=figures.get("total_s"),
+        tokens_per_s=figures.get("tokens_per_s"),
+        cache_bytes=run.cache_bytes[-1] if run.cache_bytes else None,
+        total_ratio=_ratio(base.figures.get("total_s"), figures.get("total_s")),
+        itl_ratio=_ratio(base.figures.get("itl_s"), figures.get("itl_s")),
+        beyond=beyond_spread(totals(base), totals(run)) if run.id != base.id else None,
+    )
+
+
+def _ratio(base: float | None, own: float | None) -> float | None:
+    return base / own if base and own else None
+
+
+def totals(run: Run) -> list[float]:
+    """Seconds of each timed pass, from its prefill to its last step."""
+    return [sum(repeat) for repeat in run.repeats]
+
+
+def beyond_spread(one: Sequence[float], other: Sequence[float]) -> bool | None:
+    """Whether the slowest pass of the one is faster than the fastest of the other; None with fewer than two of each."""
+    if len(one) < 2 or len(other) < 2:
+        return None
+    return max(one) < min(other) or max(other) < min(one)
+
+
+_WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (
+    ("models", lambda c: c.model),
+    ("weights", lambda c: c.weights),
+    ("prompt lengths", lambda c: c.prompt_tokens),
+    ("prompts", lambda c: c.prompt),
+    ("numbers of new tokens", lambda c: c.new_tokens),
+    ("batches", lambda c: c.batch),
+    ("precisions", lambda c: c.dtype),
+    ("devices", lambda c: c.device_name or c.device),
+)
+
+
+def differences(runs: Sequence[Run]) -> list[str]:
+    """In words, what the runs do not share: their figures are not of the same work."""
+    found = []
+    for what, read in _WORK:
+        values = list(dict.fromkeys(str(read(run.comparison)) for run in runs))
+        if len(values) > 1:
+            shown = ", ".join(value if len(value) <= 40 else value[:37] + "…" for value in values)
+            found.append(f"other {what}: {shown}")
+    return found

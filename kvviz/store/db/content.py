@@ -1,0 +1,126 @@
+"""What a work consists of beside its row: records as blobs, and a document taken apart into runs and put together.
+
+Records are joined by the character RS, which no JSON text can hold unescaped (RFC 7464).
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kvviz.store.db.columns import pack, take_columns, unpack
+from kvviz.store.db.stored import Run, Stored, runs_of
+
+SEPARATOR = "\x1e"
+QUICK = 1  # zlib's level for a chunk while a measurement runs
+TIGHT = 6
+
+
+def join(records: Sequence[str], level: int = TIGHT) -> bytes:
+    """JSON texts as one blob."""
+    return zlib.compress(SEPARATOR.join(records).encode("utf-8", "surrogatepass"), level)
+
+
+def split(blob: bytes) -> list[str]:
+    """What `join` was given."""
+    return zlib.decompress(blob).decode("utf-8", "surrogatepass").split(SEPARATOR)
+
+
+def squeeze(value: Any) -> bytes:
+    """JSON values as a blob."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode())
+
+
+def expand(blob: bytes) -> Any:
+    """What `squeeze` was given."""
+    return json.loads(zlib.decompress(blob))
+
+
+def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The records of one type, read; what is no record is passed over."""
+    for text in texts:
+        if f'"{kind}"' in text:
+            try:
+                record = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict) and record.get("t") == kind:
+                yield record
+
+
+def take_apart(work_id: str, document: Mapping[str, Any], texts: Sequence[str]) -> tuple[bytes, list[dict[str, Any]]]:
+    """The document without its runs, as a blob, and a row of the table for each of them.
+
+    Document and runs get the ids under which the store knows them, wherever they came from.
+    """
+    found = runs_of(document)
+    seconds = repeats_of(texts)
+    rest = {**document, "id": work_id, **({"runs": []} if found else {})}
+    return squeeze(rest), [_row(work_id, number, run, seconds) for number, run in enumerate(found)]
+
+
+def put_together(rest: bytes, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The document again."""
+    document = expand(rest)
+    return {**document, "runs": [entry_of(row) for row in rows]} if rows else document
+
+
+def run_of(row: Mapping[str, Any], comparison: Stored) -> Run:
+    """One mode, its steps read."""
+    entry = entry_of(row)
+    repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
+    return Run(
+        id=row["id"],
+        comparison=comparison,
+        mode=row["mode"],
+        repeats=tuple(map(tuple, repeats)),
+        token_ids=tuple(tuple(ids) if isinstance(ids, list) else ids for ids in entry.get("token_ids") or ()),
+        cache_bytes=tuple(entry.get("cache_bytes") or ()),
+        allocated_bytes=tuple(entry.get("allocated_bytes") or ()),
+        layers=tuple(entry.get("layers") or ()),
+        figures=entry,
+    )
+
+
+def entry_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's entry in the document."""
+    return {**expand(row["figures"]), **unpack(row["columns"])}
+
+
+def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
+    """For each mode the seconds of every step of its timed passes, warm-ups apart, in the order of the passes."""
+    passes: dict[tuple[str, int], list[float]] = {}
+    for record in records_of("times", texts):
+        mode, repeat, start, seconds = (record.get(name) for name in ("mode", "repeat", "from", "s"))
+        if isinstance(mode, str) and type(repeat) is int and repeat >= 0 and isinstance(seconds, list):
+            so_far = passes.setdefault((mode, repeat), [])
+            if start == len(so_far):
+                so_far.extend(seconds)
+    result: dict[str, list[list[float]]] = {}
+    for (mode, _), seconds in sorted(passes.items()):
+        result.setdefault(mode, []).append(seconds)
+    return result
+
+
+def _row(work_id: str, position: int, run: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, Any]:
+    run_id = f"{work_id}-{run['mode']}"
+    figures, columns = take_columns({**run, "id": run_id})
+    return {
+        "id": run_id,
+        "work_id": work_id,
+        "mode": run["mode"],
+        "position": position,
+        "figures": squeeze(figures),
+        "columns": pack(columns),
+        "repeats": _whole_passes(seconds.get(run["mode"], []), run.get("step_s")),
+    }
+
+
+def _whole_passes(passes: Sequence[Sequence[Any]], steps: Any) -> bytes | None:
+    """The passes that have as many steps as the document; None where there is none."""
+    wanted = len(steps) if isinstance(steps, list) else -1
+    whole = [seconds for seconds in passes if len(seconds) == wanted]
+    try:
+        return pack({"seconds": [[float(second) for second in seconds] for seconds in whole]}) if whole else None
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,140 @@
+"""The four tables, and the ladder by which an older file climbs to them.
+
+`works`: a row a comparison or sweep, all that a list shows. `parts`: its records (a chunk an append, one blob once it
+has ended) and its document. `runs`: a row a mode, its steps as columns. `pins`: expected texts.
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+)
+from sqlalchemy.schema import CreateColumn
+
+from kvviz.base.errors import KvvizError
+
+metadata = MetaData()
+
+
+def _text(name: str, default: str = "") -> Column:
+    return Column(name, Text, nullable=False, server_default=default)
+
+
+def _of_work() -> Column:
+    return Column("work_id", Text, ForeignKey("works.id", ondelete="CASCADE"), nullable=False)
+
+
+works = Table(
+    "works",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("kind", "comparison"),
+    _text("origin", "here"),
+    _text("title"),
+    _text("state", "interrupted"),
+    _text("message"),
+    Column("created", Float, nullable=False, server_default="0"),  # seconds since 1970, UTC
+    Column("deleted", Float),  # when; NULL: not deleted
+    _text("owner"),  # the store that writes it, kvviz.store.db.owner; "" once it has ended
+    _text("made_by"),  # the browser's mark, kvviz.server.ownership; "" for nobody's
+    _text("model"),
+    _text("weights"),
+    _text("config_hash"),
+    _text("device"),
+    _text("device_name"),
+    _text("dtype"),
+    _text("modes", "[]"),  # JSON
+    Column("prompt_tokens", Integer),
+    Column("new_tokens", Integer),
+    Column("batch", Integer),
+    _text("tags"),  # each between two line feeds
+    _text("headline", "[]"),  # JSON
+    _text("prompt"),
+    _text("spec", "{}"),  # JSON
+    Index("works_in_order", "kind", "deleted"),  # and within them by rowid: the order in which they were begun
+)
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("id", Integer, primary_key=True),  # ascending: the order of the chunks
+    _of_work(),
+    _text("name"),  # records, document
+    Column("data", LargeBinary, nullable=False),
+    Index("parts_of_work", "work_id", "name"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),  # <work>-<mode>
+    _of_work(),
+    _text("mode"),
+    Column("position", Integer, nullable=False, server_default="0"),  # in the document
+    Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document but for the columns
+    Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.columns
+    Column("repeats", LargeBinary),  # the same: seconds (repeats, steps); NULL where no timed pass was kept
+    Index("runs_of_work", "work_id"),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("key_hash", Text, primary_key=True),
+    _text("key", "{}"),
+    _text("value", "{}"),
+    Column("created", Float, nullable=False, server_default="0"),
+)
+
+
+def add_what_is_missing(connection: Connection) -> None:
+    """Make the tables, columns and indexes that a file lacks; old rows get the columns' defaults."""
+    metadata.create_all(connection)
+    for table in metadata.tables.values():
+        there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                clause = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {clause}")
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+
+
+def know_owners(connection: Connection) -> None:
+    """Version 2: whose a run is; and an order that no clock has a part in."""
+    add_what_is_missing(connection)
+    connection.exec_driver_sql("DROP INDEX IF EXISTS works_by_date")
+
+
+# Rung n lifts a file from version n to n + 1. Version 0 is an empty file, or one from before versions were counted.
+# A version that only adds takes `add_what_is_missing` again; one that changes what is there brings a rung of its own.
+LADDER: tuple[Callable[[Connection], None], ...] = (add_what_is_missing, know_owners)
+
+
+def version_of(connection: Connection) -> int:
+    """The file's schema version. Raises KvvizError where it is newer than this code."""
+    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    if version > len(LADDER):
+        raise KvvizError(
+            f"this store was written by a newer kvviz (schema {version}, this one knows {len(LADDER)}); "
+            "update kvviz, or set KVVIZ_HOME to another folder"
+        )
+    return version
+
+
+def climb(connection: Connection) -> None:
+    """Lift the file to this code's version, inside the caller's transaction: wholly or not at all."""
+    version = version_of(connection)
+    for number, rung in enumerate(LADDER[version:], version + 1):
+        rung(connection)
+        connection.exec_driver_sql(f"PRAGMA user_version = {number}")

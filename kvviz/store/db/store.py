@@ -1,0 +1,292 @@
+"""The store's one class: begin, append, finish while something is measured; find, get and the rest afterwards.
+
+Each call is one short transaction, so any number of threads and processes may call. Each raises KvvizError, with a
+sentence, where the file fails; a measurement goes on without its record then.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, literal_column, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.hashing import canonical, digest
+from kvviz.base.paths import home
+from kvviz.store.db import content
+from kvviz.store.db.database import Database
+from kvviz.store.db.owner import give_up, is_there, new_owner
+from kvviz.store.db.schema import parts, pins, runs, works
+from kvviz.store.db.stored import SHOWN_PROMPT, Run, Stored, clean, of_document, of_spec, of_started
+
+RUNNING = "running"
+LONGEST_TITLE = 200
+LONGEST_TAG = 40
+MOST_TAGS = 20
+
+_HEADER = [
+    *(works.c[name] for name in Stored.__dataclass_fields__ if name != "prompt"),
+    func.substr(works.c.prompt, 1, SHOWN_PROMPT).label("prompt"),
+]
+_BEGUN = literal_column("works.rowid")  # each row's is larger than those before it
+_SEARCHED = works.c.title + "\n" + works.c.model + "\n" + works.c.tags + works.c.prompt
+
+
+class Store:
+    """Comparisons and sweeps in one SQLite file, opened or made, an older one brought up to date."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = Path(path) if path is not None else home() / "kvviz.sqlite"
+        self._database = Database(self.path)
+        self._owner = new_owner()
+
+    def close(self) -> None:
+        """Let the file go. What was begun here and not finished counts as cut off."""
+        give_up(self._owner)
+        self._database.close()
+
+    # --- while it is measured ----------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        work_id: str,
+        spec: Mapping[str, Any],
+        *,
+        kind: str = "comparison",
+        origin: str = "here",
+        title: str = "",
+        made_by: str = "",
+    ) -> None:
+        """A new comparison or sweep, running. `spec` is kept whole; `spec(work_id)` gives it back."""
+        row = {
+            "id": work_id,
+            "kind": kind,
+            "origin": origin,
+            "title": _title(title),
+            "state": RUNNING,
+            "created": time.time(),
+            "owner": self._owner,
+            "made_by": made_by,
+            "spec": json.dumps(spec),
+            **of_spec(spec),
+        }
+        with self._database.writing() as connection:
+            if _header(connection, work_id) is not None:
+                raise KvvizError(f"the store holds {work_id} already")
+            connection.execute(insert(works), row)
+
+    def append(self, work_id: str, records: Sequence[str]) -> None:
+        """Keep further records, each the JSON text that the worker sent. When this returns, kill -9 loses none."""
+        if not records:
+            return
+        told = [found for found in map(of_started, content.records_of("started", records)) if found]
+        chunk = {"work_id": work_id, "name": "records", "data": content.join(records, content.QUICK)}
+        with self._database.writing() as connection:
+            _known(connection, work_id)
+            connection.execute(insert(parts), chunk)
+            for values in told:
+                _set(connection, work_id, **values)
+
+    def finish(self, work_id: str, state: str, document: Mapping[str, Any] | None = None, message: str = "") -> None:
+        """The end: done, stopped or failed. Records become one blob, the document a row of columns a mode."""
+        values = {"state": state, "message": clean(message, 2000), "owner": ""}
+        chunks = self._chunks(work_id)
+        texts = [text for _, chunk in chunks for text in chunk]
+        whole = content.join(texts)
+        taken = None if document is None else content.take_apart(work_id, document, texts)
+        with self._database.writing() as connection:  # all that takes long is done by now
+            _known(connection, work_id)
+            _set(connection, work_id, **of_document(document or {}), **values)
+            _compact(connection, work_id, [number for number, _ in chunks], whole)
+            if taken is not None:
+                _keep_document(connection, work_id, *taken)
+
+    def mark_interrupted(self, work_id: str) -> None:
+        """What `unfinished` found: its state becomes `interrupted`, what was recorded stays."""
+        found = self.get(work_id)
+        if found is not None and found.state == RUNNING:
+            self.finish(work_id, "interrupted")
+
+    def unfinished(self) -> list[Stored]:
+        """Begun and never ended, and whoever did it is gone: crashed, killed, or closed its store."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_HEADER, works.c.owner).where(works.c.state == RUNNING)).mappings()
+            return [Stored.of_row(row) for row in rows if not is_there(row["owner"])]
+
+    def _chunks(self, work_id: str) -> list[tuple[int, list[str]]]:
+        query = select(parts.c.id, parts.c.data).where(parts.c.work_id == work_id, parts.c.name == "records")
+        with self._database.reading() as connection:
+            return [(number, content.split(data)) for number, data in connection.execute(query.order_by(parts.c.id))]
+
+    # --- one of them -------------------------------------------------------------------------------------------
+
+    def get(self, work_id: str) -> Stored | None:
+        """Its header, also of a deleted one; None where it is unknown."""
+        with self._database.reading() as connection:
+            row = _header(connection, work_id)
+            return None if row is None else Stored.of_row(row)
+
+    def spec(self, work_id: str) -> dict[str, Any] | None:
+        """What `begin` was given."""
+        with self._database.reading() as connection:
+            text = connection.execute(select(works.c.spec).where(works.c.id == work_id)).scalar()
+            return None if text is None else json.loads(text)
+
+    def document(self, work_id: str) -> dict[str, Any] | None:
+        """The document that `finish` was given (docs/json.md), with this store's ids; None where there is none."""
+        with self._database.reading() as connection:
+            part = select(parts.c.data).where(parts.c.work_id == work_id, parts.c.name == "document")
+            rest = connection.execute(part).scalar()
+            entries = select(runs).where(runs.c.work_id == work_id).order_by(runs.c.position)
+            rows = connection.execute(entries).mappings().all()
+            return None if rest is None else content.put_together(rest, rows)
+
+    def records(self, work_id: str) -> list[str]:
+        """All records in their order, each as it was sent; those of a work that was cut off too."""
+        return [text for _, texts in self._chunks(work_id) for text in texts]
+
+    def run(self, run_id: str) -> Run | None:
+        """One mode of a finished comparison, by `<comparison>-<mode>`."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+            if row is None:
+                return None
+            return content.run_of(row, Stored.of_row(_header(connection, row["work_id"])))
+
+    # --- many of them ------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        text: str = "",
+        *,
+        kind: str | None = "comparison",
+        model: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Stored]:
+        """Those that are not deleted, the last begun first, whatever the clock said; `kind` None takes all kinds.
+
+        Every word of `text` occurs in title, model, tags or the prompt's first 4,000 characters: literally, in
+        whatever case, also within a word.
+        """
+        query = select(*_HEADER).where(*_matching(text, kind, model, tag))
+        query = query.order_by(_BEGUN.desc()).limit(limit).offset(offset)
+        with self._database.reading() as connection:
+            return [Stored.of_row(row) for row in connection.execute(query).mappings()]
+
+    def count(
+        self, text: str = "", *, kind: str | None = "comparison", model: str | None = None, tag: str | None = None
+    ) -> int:
+        """How many `find` would give without its limit."""
+        query = select(func.count()).select_from(works).where(*_matching(text, kind, model, tag))
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one()
+
+    def rename(self, work_id: str, title: str) -> None:
+        """Give it a title, "" for none."""
+        self._change(work_id, title=_title(title))
+
+    def tag(self, work_id: str, tags: Sequence[str]) -> None:
+        """Give it these tags instead of those that it has; spaces are tidied, each is kept once."""
+        self._change(work_id, tags=_tags(tags))
+
+    def delete(self, work_id: str) -> None:
+        """Mark it as deleted: lists leave it out, `restore` brings it back, `purge` removes it."""
+        self._change(work_id, deleted=time.time())
+
+    def restore(self, work_id: str) -> None:
+        """Undo `delete`."""
+        self._change(work_id, deleted=None)
+
+    def purge(self, older_than_s: float = 0) -> int:
+        """Remove what was deleted at least so many seconds ago, with all it holds; returns how many.
+
+        The file keeps its size and uses the room again.
+        """
+        old = works.c.deleted <= time.time() - older_than_s if older_than_s > 0 else works.c.deleted.is_not(None)
+        with self._database.writing() as connection:
+            return connection.execute(delete(works).where(old)).rowcount
+
+    def _change(self, work_id: str, **values: Any) -> None:
+        with self._database.writing() as connection:
+            _known(connection, work_id)
+            _set(connection, work_id, **values)
+
+    # --- expected texts ----------------------------------------------------------------------------------------
+
+    def pin(self, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+        """Keep `value` as what is expected of `key` (model, config hash, prompt …), instead of what was."""
+        row = {"key": canonical(key), "value": canonical(value), "created": time.time()}
+        statement = upsert(pins).values(key_hash=digest(key), **row).on_conflict_do_update(["key_hash"], set_=row)
+        with self._database.writing() as connection:
+            connection.execute(statement)
+
+    def pinned(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What is expected of `key`, None where nothing is."""
+        with self._database.reading() as connection:
+            text = connection.execute(select(pins.c.value).where(pins.c.key_hash == digest(key))).scalar()
+            return None if text is None else json.loads(text)
+
+    def unpin(self, key: Mapping[str, Any]) -> None:
+        """Expect nothing of `key` any longer."""
+        with self._database.writing() as connection:
+            connection.execute(delete(pins).where(pins.c.key_hash == digest(key)))
+
+
+# --- statements, inside their caller's transaction ---------------------------------------------------------------
+
+
+def _header(connection: Connection, work_id: str) -> RowMapping | None:
+    return connection.execute(select(*_HEADER).where(works.c.id == work_id)).mappings().first()
+
+
+def _known(connection: Connection, work_id: str) -> None:
+    if connection.execute(select(works.c.id).where(works.c.id == work_id)).first() is None:
+        raise KvvizError(f"the store holds no {work_id[:80]!r}")
+
+
+def _set(connection: Connection, work_id: str, **values: Any) -> None:
+    connection.execute(update(works).where(works.c.id == work_id).values(**values))
+
+
+def _compact(connection: Connection, work_id: str, chunks: Sequence[int], whole: bytes) -> None:
+    """Put the blob in the first chunk's place and remove the others; what came meanwhile keeps its place behind."""
+    if chunks:
+        connection.execute(update(parts).where(parts.c.id == chunks[0]).values(data=whole))
+        rest = parts.c.id.between(chunks[0] + 1, chunks[-1])
+        connection.execute(delete(parts).where(parts.c.work_id == work_id, parts.c.name == "records", rest))
+
+
+def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequence[dict[str, Any]]) -> None:
+    connection.execute(delete(parts).where(parts.c.work_id == work_id, parts.c.name == "document"))
+    connection.execute(delete(runs).where(runs.c.work_id == work_id))
+    connection.execute(insert(parts), {"work_id": work_id, "name": "document", "data": rest})
+    if rows:
+        connection.execute(insert(runs), list(rows))
+
+
+def _matching(text: str, kind: str | None, model: str | None, tag: str | None) -> list[ColumnElement[bool]]:
+    """The conditions of `find` and `count`; `instr`, unlike LIKE, knows no wildcards."""
+    conditions = [works.c.deleted.is_(None)]
+    conditions += [works.c.kind == kind] if kind is not None else []
+    conditions += [works.c.model == model] if model is not None else []
+    conditions += [func.instr(works.c.tags, f"\n{tag}\n") > 0] if tag is not None else []
+    conditions += [func.holds(_SEARCHED, clean(text, 1000)) == 1] if text.strip() else []
+    return conditions
+
+
+def _title(title: str) -> str:
+    if len(title) > LONGEST_TITLE:
+        raise KvvizError(f"a title has at most {LONGEST_TITLE} characters; this one has {len(title):,}")
+    return clean(" ".join(title.split()), LONGEST_TITLE)
+
+
+def _tags(tags: Sequence[str]) -> str:
+    tidy = list(dict.fromkeys(name for tag in tags if (name := clean(" ".join(tag.split()), LONGEST_TAG + 1))))
+    if len(tidy) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tidy):
+        raise KvvizError(f"a comparison has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters each")
+    return "\n".join(["", *tidy, ""]) if tidy else ""

@@ -1,0 +1,149 @@
+"""What the store gives back, and what it reads off a spec, a `started` record and a document for its lists."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kvviz.experiments.comparison.report import HEADLINE
+
+SHOWN_PROMPT = 200  # characters in a list
+LONGEST = {
+    "model": 500,
+    "weights": 40,
+    "config_hash": 64,
+    "device": 100,
+    "device_name": 200,
+    "dtype": 40,
+    "prompt": 4000,  # characters of it that can be searched
+}
+COUNTS = ("prompt_tokens", "new_tokens", "batch")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A comparison or sweep as lists show it. `state` is running, done, stopped, failed or interrupted.
+
+    `prompt` is the text's first 200 characters, "" for random tokens; `headline` has an object a run
+    (HEADLINE in kvviz.experiments.comparison.report), none before the end; a count is None and a text "" where it
+    isn't known.
+    """
+
+    id: str
+    kind: str
+    origin: str
+    title: str
+    state: str
+    message: str
+    created: datetime
+    model: str
+    weights: str
+    config_hash: str
+    device: str
+    device_name: str
+    dtype: str
+    modes: tuple[str, ...]
+    prompt: str
+    prompt_tokens: int | None
+    new_tokens: int | None
+    batch: int | None
+    tags: tuple[str, ...]
+    headline: tuple[dict[str, Any], ...]
+    deleted: bool
+    made_by: str
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Stored":
+        """From a row of the table, field by field."""
+        return cls(
+            **{name: row[name] for name in cls.__dataclass_fields__ if name not in _READ},
+            **{name: read(row[name]) for name, read in _READ.items()},
+        )
+
+
+_READ = {
+    "created": lambda seconds: datetime.fromtimestamp(seconds, UTC),
+    "modes": lambda text: tuple(json.loads(text)),
+    "tags": lambda text: tuple(text.split("\n")[1:-1]),
+    "headline": lambda text: tuple(json.loads(text)),
+    "deleted": lambda seconds: seconds is not None,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One mode of a stored comparison.
+
+    `repeats` holds the seconds of every step of every timed pass; `token_ids` a number a step, or a tuple of them a
+    sequence of the batch; `layers` the cache after the last step; `figures` the run's whole entry in the document.
+    """
+
+    id: str
+    comparison: Stored
+    mode: str
+    repeats: tuple[tuple[float, ...], ...]
+    token_ids: tuple[Any, ...]
+    cache_bytes: tuple[int, ...]
+    allocated_bytes: tuple[int, ...]
+    layers: tuple[dict[str, Any], ...]
+    figures: dict[str, Any]
+
+
+def clean(text: str, longest: int) -> str:
+    """As SQLite can keep and search it: no null bytes, no halves of a character, not too long."""
+    return text[:longest].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def of_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a ComparisonSpec's dict tells; of a sweep's, those that it has."""
+    return _fitting(spec)
+
+
+def of_started(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a `started` record tells."""
+    spec, model, prompt = (_object(record.get(name)) for name in ("spec", "model", "prompt"))
+    values = {
+        "prompt": prompt.get("text"),
+        **spec,
+        **_object(record.get("environment")),
+        "model": model.get("id"),
+        "weights": model.get("weights"),
+        "prompt_tokens": prompt.get("tokens"),
+        "modes": [_object(mode).get("name") for mode in _objects(record.get("modes"))],
+        "config_hash": record.get("config_hash"),
+    }
+    return _fitting(values)
+
+
+def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a comparison's document tells, its headline figures among them."""
+    found = runs_of(document)
+    values = _fitting({**document, **_object(document.get("environment"))})
+    if found:
+        values["modes"] = json.dumps([run["mode"] for run in found])
+        values["headline"] = json.dumps([{name: run.get(name) for name in HEADLINE} for run in found])
+    return values
+
+
+def runs_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The document's runs; none where it is not a comparison's."""
+    found = _objects(document.get("runs"))
+    return found if all(isinstance(run.get("mode"), str) for run in found) else []
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else []
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _fitting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those values that a column can take."""
+    texts = {name: clean(values[name], most) for name, most in LONGEST.items() if isinstance(values.get(name), str)}
+    counts = {name: values[name] for name in COUNTS if type(values.get(name)) is int and 0 <= values[name] < 2**63}
+    modes = values.get("modes")
+    named = isinstance(modes, list | tuple) and bool(modes) and all(isinstance(mode, str) for mode in modes)
+    return {**texts, **counts, **({"modes": json.dumps(list(modes))} if named else {})}

@@ -1,0 +1,151 @@
+"""A comparison as a table with a row per mode, repeat and step: CSV text or Parquet bytes. Seconds and bytes.
+
+Without the records of the timed passes there is a row per mode and step: `repeat` and `seconds` are empty then, and
+the median and quartiles over the repeats, which stand in every row, remain.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+
+# Column -> its type in Parquet. Those of the whole comparison come first.
+TYPES = {
+    "comparison": "string",
+    "model": "string",
+    "weights": "string",
+    "device": "string",
+    "device_name": "string",
+    "dtype": "string",
+    "attn_implementation": "string",
+    "torch": "string",
+    "transformers": "string",
+    "prompt_tokens": "int64",
+    "new_tokens": "int64",
+    "batch": "int64",
+    "mode": "string",
+    "repeat": "int64",
+    "step": "int64",
+    "phase": "string",
+    "seconds": "float64",
+    "seconds_median": "float64",
+    "seconds_q1": "float64",
+    "seconds_q3": "float64",
+    "token_ids": "string",  # one id a sequence of the batch, with a space between
+    "token": "string",  # the text of the first sequence's token
+    "cache_bytes": "int64",
+    "allocated_bytes": "int64",
+    "outliving_bytes": "int64",
+}
+
+
+def columns(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> dict[str, list[Any]]:
+    """The table by columns, None where something is not known."""
+    passes, pieces = _passes(records), _pieces(records)
+    parts = [_part(run, passes.get(run["mode"], {}), pieces.get(run["mode"], [])) for run in document["runs"]]
+    rows = sum(len(part["step"]) for part in parts)
+    table = {name: [value] * rows for name, value in _whole(document).items()}
+    return {name: table.get(name) or list(chain.from_iterable(part[name] for part in parts)) for name in TYPES}
+
+
+def to_csv(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The table as CSV; a text that a spreadsheet would take for a formula gets a ' in front."""
+    file = io.StringIO()
+    writer = csv.writer(file)  # lines end in \r\n (RFC 4180), and cells that hold either are quoted
+    writer.writerow(TYPES)
+    table = columns(document, records)
+    writer.writerows(zip(*(_guarded_all(table[name], kind) for name, kind in TYPES.items()), strict=True))
+    return file.getvalue()
+
+
+def to_parquet(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """The table as a Parquet file. Raises KvvizError where pyarrow is not installed."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise KvvizError("Parquet needs pyarrow, which is not installed here; take csv or json") from error
+    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in TYPES.items()])
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns(document, records), schema=schema), file)
+    return file.getvalue()
+
+
+# What makes a spreadsheet take a cell for a formula, full-width signs included:
+# https://owasp.org/www-community/attacks/CSV_Injection
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+
+
+def _guarded_all(column: list[Any], kind: str) -> list[Any]:
+    """A column of texts guarded, each text once: most repeat from row to row."""
+    if kind != "string":
+        return column
+    guarded = {text: _guarded(text) for text in set(column)}
+    return [guarded[text] for text in column]
+
+
+def _guarded(text: str | None) -> str | None:
+    if text is None:
+        return None
+    text = text.replace("\0", "\ufffd")
+    return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
+
+
+def _whole(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What is the same in every row."""
+    names = ("model", "weights", "prompt_tokens", "new_tokens", "batch")
+    environment = {name: value for name, value in document["environment"].items() if name in TYPES}
+    return {"comparison": document["id"], **{name: document[name] for name in names}, **environment}
+
+
+def _part(run: Mapping[str, Any], passes: Mapping[int, list[float]], pieces: list[str]) -> dict[str, list[Any]]:
+    """The rows of one mode by columns: its steps, once for each timed pass."""
+    steps = len(run["step_s"])
+    ids = run["token_ids"] if isinstance(run["token_ids"][0], list) else [run["token_ids"]]
+    each = {
+        "mode": [run["mode"]] * steps,
+        "step": list(range(steps)),
+        "phase": ["prefill"] + ["decode"] * (steps - 1),
+        "seconds_median": run["step_s"],
+        "seconds_q1": run["step_s_q1"],
+        "seconds_q3": run["step_s_q3"],
+        "token_ids": [" ".join(map(str, chosen)) for chosen in zip(*ids, strict=True)],
+        "token": _filled(pieces, steps),
+        "cache_bytes": run["cache_bytes"],
+        "allocated_bytes": run["allocated_bytes"],
+        "outliving_bytes": run.get("outliving_bytes") or [None] * steps,
+    }
+    timed = sorted(passes.items()) or [(None, [])]
+    return {
+        **{name: list(column) * len(timed) for name, column in each.items()},
+        "repeat": [repeat for repeat, _ in timed for _ in range(steps)],
+        "seconds": [s for _, seconds in timed for s in _filled(seconds, steps)],
+    }
+
+
+def _filled(values: Sequence[Any], length: int) -> list[Any]:
+    """As long as that, None for what is missing."""
+    return [*values[:length], *[None] * (length - len(values))]
+
+
+def _passes(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
+    """Of each mode, the seconds of every step of each timed pass, by its number."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for record in records:
+        if record["t"] == "times" and record["repeat"] >= 0:
+            seconds = found.setdefault(record["mode"], {}).setdefault(record["repeat"], [])
+            seconds[record["from"] :] = record["s"]
+    return found
+
+
+def _pieces(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Each mode's tokens as text, step by step."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if record["t"] == "proof":
+            for mode, step in record["modes"].items():
+                found.setdefault(mode, []).append(step.get("piece", step["text"]))
+    return found

@@ -1,0 +1,229 @@
+"""A comparison as one HTML page that opens from disk: charts, figures, texts; nothing is fetched from anywhere.
+
+Every text of a run is escaped; a content security policy in the page allows the two scripts that stand in it, by their
+hashes, and no address at all.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import human
+from kvviz.charts import palette
+from kvviz.decoding.modes import MODES
+from kvviz.store.files.reading import to_json
+
+HERE = Path(__file__).resolve().parent
+VENDOR = HERE.parents[1] / "ui" / "assets" / "vendor"
+
+
+def to_html(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page. Raises KvvizError where plotly is not installed."""
+    plotly, own = _inline(_plotly()), _inline((HERE / "page.js").read_text(encoding="utf-8"))
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        _head(document, (plotly, own)),
+        f"<body>{_body(document, records)}",
+        _data("figure", json.dumps(_figure(document), allow_nan=False)),
+        _data("comparison", to_json(records, document)),
+        f"<script>{plotly}</script>",
+        f"<script>{own}</script>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _plotly() -> str:
+    return next(VENDOR.glob("plotly-basic-*.min.js")).read_text(encoding="utf-8")
+
+
+def _inline(script: str) -> str:
+    """A script that can stand inside a page: nothing in it ends its element."""
+    return re.sub(r"<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
+
+
+def _data(name: str, text: str) -> str:
+    """JSON inside the page: with no < in it, nothing can end its element."""
+    escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return f'<script type="application/json" id="{name}">{escaped}</script>'
+
+
+def _head(document: Mapping[str, Any], scripts: Iterable[str]) -> str:
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    css = (HERE / "page.css").read_text(encoding="utf-8")
+    return (
+        f'<head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(document['model'])} · kvviz</title><style>{css}</style></head>"
+    )
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _text(value: Any) -> str:
+    """Any value as text that the page shows as it is."""
+    whole = str(value).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return html.escape(whole)
+
+
+# --- what is read on the page ------------------------------------------------------------------------------------
+
+
+def _body(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(
+        [
+            f"<h1>{_text(document['model'])}</h1>",
+            f"<p>{_text(_work(document))}</p>",
+            f'<div class="scroll">{_table(document)}</div>',
+            f"<p>{_text(_identity(document))}</p>",
+            "<h2>Step by step</h2>",
+            f'<p class="soft">{_text(_method(document))}</p>',
+            '<p><button id="log" type="button" aria-pressed="false">logarithmic times</button> '
+            '<button id="save" type="button">Save as JSON</button></p>',
+            '<div id="charts" role="img" aria-label="Time, cache and speed-up at each new token"></div>',
+            _texts(document, records),
+            "<h2>Environment</h2>",
+            f'<table class="environment">{_environment(document)}</table>',
+        ]
+    )
+
+
+def _work(document: Mapping[str, Any]) -> str:
+    environment = document["environment"]
+    batch = f", batch {document['batch']}" if document["batch"] > 1 else ""
+    return (
+        f"Weights: {document['weights']}. Prompt of {document['prompt_tokens']:,} tokens, {document['new_tokens']:,} "
+        f"new tokens{batch}, {environment['dtype']} on {environment['device_name']} ({environment['device']})."
+    )
+
+
+def _method(document: Mapping[str, Any]) -> str:
+    repeats, warmup = document["repeats"], document["warmup"]
+    reference = next(run for run in document["runs"] if run["mode"] == document["reference"])
+    return (
+        f"Median of {repeats} timed {'pass' if repeats == 1 else 'passes'} at each step, the band their quartiles; "
+        f"passes before them that were not timed: {warmup}. Step 1 is the prefill; speed-up is against "
+        f"{_title(reference)}. Drag to zoom all four charts, double-click to see all; the camera saves a PNG, the disk "
+        "an SVG."
+    )
+
+
+def _identity(document: Mapping[str, Any]) -> str:
+    """Whether the modes wrote the same, and where they did not."""
+    parted = [run for run in document["runs"] if run["first_divergence"] is not None]
+    if not parted:
+        return "All modes chose the same tokens."
+    return " ".join(map(_parting, parted))
+
+
+def _parting(run: Mapping[str, Any]) -> str:
+    margin = run.get("divergence_margin")
+    near = "" if margin is None else f", where the two best logits lay {margin:.3g} apart"
+    return f"{_title(run)}: another token at new token {run['first_divergence'] + 1}{near}."
+
+
+def _title(run: Mapping[str, Any]) -> str:
+    mode = MODES.get(run["mode"])
+    return mode.title if mode else run["mode"]
+
+
+_COLUMNS = ("mode", "first token", "each further token", "tokens/s", "whole run", "speed-up", "cache at the end")
+
+
+def _table(document: Mapping[str, Any]) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+    rows = "".join(f"<tr>{_cells(run, number)}</tr>" for number, run in enumerate(document["runs"]))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(run: Mapping[str, Any], number: int) -> str:
+    values = (
+        _seconds(run["ttft_s"]),
+        _seconds(run["itl_s"]),
+        f"{run['tokens_per_s']:,.1f}",
+        _seconds(run["total_s"]),
+        "–" if run["speedup"] is None else f"{run['speedup']:.2f}×",
+        human(run["cache_bytes"][-1]),
+    )
+    dot = f'<span class="dot" style="background:{_colour(run, number)}"></span>'
+    return f"<td>{dot}{_text(_title(run))}</td>" + "".join(f"<td>{_text(value)}</td>" for value in values)
+
+
+def _seconds(s: float | None) -> str:
+    if s is None:
+        return "–"
+    return f"{s:.2f} s" if s >= 1 else f"{s * 1000:.1f} ms" if s >= 0.01 else f"{s * 1000:.3f} ms"
+
+
+def _texts(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """The prompt, and the text of each mode; once where all wrote the same."""
+    started = next((record for record in records if record["t"] == "started"), None)
+    prompt = document["prompt"] if document["prompt"] is not None or started is None else started["prompt"]["text"]
+    unknown = f"{document['prompt_tokens']:,} random tokens"
+    parts = [f"<h2>Prompt</h2>{_pre(unknown if prompt is None else prompt)}<h2>Text</h2>"]
+    groups: dict[str, list[str]] = {}
+    for run in document["runs"]:
+        groups.setdefault(_joined(run["text"]), []).append(_title(run))
+    for text, modes in groups.items():
+        parts.append(f"<h3>{_text(', '.join(modes))}</h3>{_pre(text)}")
+    return "".join(parts)
+
+
+def _joined(text: str | Sequence[str]) -> str:
+    return text if isinstance(text, str) else "\n\n".join(text)
+
+
+def _pre(text: str) -> str:
+    return f'<pre dir="auto">\n{_text(text)}</pre>'
+
+
+def _environment(document: Mapping[str, Any]) -> str:
+    rows = {**document["environment"], "config": document.get("config_hash"), "comparison": document["id"]}
+    cells = ((name.replace("_", " "), value) for name, value in rows.items() if value is not None)
+    return "".join(f'<tr><th scope="row">{_text(name)}</th><td>{_text(value)}</td></tr>' for name, value in cells)
+
+
+# --- the charts --------------------------------------------------------------------------------------------------
+
+
+def _figure(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The charts as plain values, each mode in its own colour, and the colours to take on a dark page."""
+    try:
+        from kvviz.charts.compare import curve_of, overlay
+    except ImportError as error:
+        raise KvvizError("the page's charts need plotly, which is not installed here; take json or csv") from error
+    runs = document["runs"]
+    baseline = next((i for i, run in enumerate(runs) if run["mode"] == document["reference"]), 0)
+    figure = overlay([curve_of(run, document, _title(run)) for run in runs], baseline=baseline)
+    plain = json.loads(figure.to_json())
+    layout = {name: value for name, value in plain["layout"].items() if name != "template"}
+    return {
+        "traces": [_in_colour(trace, runs) for trace in plain["data"]],
+        "layout": layout,
+        "dark": {colour: palette.DARK[mode] for mode, colour in palette.LIGHT.items()},
+        "filename": f"kvviz-{re.sub(r'[^A-Za-z0-9_-]', '', document['id'])[:40]}",
+    }
+
+
+def _in_colour(trace: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A trace of `overlay`, whose legend group is its run's number, in its mode's colour and dash."""
+    number = int(trace["legendgroup"])
+    run, line = runs[number], trace.get("line", {})
+    dash = palette.DASH.get(run["mode"], line.get("dash"))
+    colours = {"line": {**line, "color": _colour(run, number), "dash": dash}} if line else {}
+    return {**trace, **colours, **({"fillcolor": _colour(run, number)} if "fillcolor" in trace else {})}
+
+
+def _colour(run: Mapping[str, Any], number: int) -> str:
+    return palette.LIGHT.get(run["mode"], palette.SERIES[number % len(palette.SERIES)])

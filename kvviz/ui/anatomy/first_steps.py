@@ -1,0 +1,56 @@
+"""The step before: a decoder of attention alone, its cache a plain dict, run as it stands."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from kvviz.decoding import scratch
+from kvviz.experiments.inside.spec import LookSpec
+from kvviz.server.scheduler import Hub
+from kvviz.ui.shared.small_models import taken
+
+SOURCE = Path(scratch.__file__).with_name("first_steps.py")
+SHOWN = {"AttentionNoCache": "Without a cache", "AttentionWithCache": "With a cache"}
+
+
+def first_steps(hub: Hub) -> None:
+    """The two attentions side by side, and what they do when they are run."""
+    st.markdown(
+        "Before a whole transformer, attention alone: no residuals, no MLP, nothing trained. The cache is a plain dict "
+        "under the layer's number. Compare the two: **one line keeps the old keys and values, and everything after "
+        "it is the same**."
+    )
+    for place, (name, title) in zip(st.columns(2, gap="large"), SHOWN.items(), strict=True):
+        with place:
+            st.markdown(f"**{title}**")
+            st.code(_written(name), language="python")
+    if st.button("Run it", key="f_run") or st.session_state.get("f_ran"):
+        st.session_state.f_ran = True
+        taken(hub, LookSpec("first-steps"), _show, key="f_look")
+
+
+def _written(name: str) -> str:
+    text = SOURCE.read_text(encoding="utf-8")
+    node = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return ast.get_source_segment(text, node) or ""
+
+
+def _show(about: dict[str, Any], found: dict[str, Any]) -> None:
+    measured = found["benchmark"]
+    one, two, three = st.columns(3)
+    one.metric("No cache", f"{measured['no_cache_ms']:.1f} ms")
+    two.metric("KV cache", f"{measured['cache_ms']:.1f} ms")
+    three.metric("Speed-up", f"{measured['speedup']:.2f}×")
+    st.caption(
+        f"{measured['new_tokens']} tokens after a prompt of {measured['prompt_tokens']}: 4 layers, width 128, 4 heads, "
+        f"vocabulary 128; the mean of {measured['runs']} runs after one that isn't counted, on {about['device']}. The "
+        "way without a cache fills a new dict at every step and drops it, as a call without one does."
+    )
+    ending = "and stopped at a full stop" if found["stopped"] else "and met no full stop"
+    st.markdown(
+        f"The two attentions differ by at most **{found['difference']:.1e}** on the same weights. At temperature "
+        f"{found['temperature']:g} the untrained model drew {found['written']} letters {ending}:"
+    )
+    st.code(found["text"], language=None, wrap_lines=True)

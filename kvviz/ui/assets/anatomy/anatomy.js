@@ -1,0 +1,358 @@
+// One attention layer while it happens: a walk of scenes over matrices of real numbers, beside the code that runs.
+
+import { element } from "../shared/dom.js"
+import { Feed } from "../shared/feed.js"
+import { bytes, count } from "../shared/format.js"
+import { largest, Matrix, ROW, scales } from "./matrix.js"
+import { origin, said, SCENES } from "./scenes.js"
+
+const PLAY_MS = 1600
+const instances = new WeakMap()
+
+export function mount({ data, parentElement }) {
+  let anatomy = instances.get(parentElement)
+  if (!anatomy) {
+    anatomy = new Anatomy(parentElement.querySelector(".kv-anatomy"), data)
+    instances.set(parentElement, anatomy)
+  }
+  anatomy.update(data)
+  return () => {
+    anatomy.close()
+    instances.delete(parentElement)
+  }
+}
+
+class Anatomy {
+  constructor(root, data) {
+    this.root = root
+    this.at = 0 // scene, counted over all steps
+    this.again = false
+    this.head = 0 // place among the heads that were sent
+    for (const sheet of ["live/live.css", "anatomy/anatomy.css"]) {
+      const href = `${data.assets}/${sheet}`
+      if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    }
+    this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-look-status" })
+    this.build()
+    root.replaceChildren(this.status, this.stage)
+    this.onKey = (event) => this.key(event)
+    this.onLook = (event) => this.wish(event.detail)
+    this.onSize = new ResizeObserver(() => this.look && this.draw())
+    document.addEventListener("keydown", this.onKey)
+    document.addEventListener("kv-look", this.onLook)
+    this.onSize.observe(root)
+    root.kvState = () => ({ at: this.at, again: this.again, head: this.head, look: this.look })
+  }
+
+  build() {
+    const button = (words, hint, act, id) => {
+      const node = element("button", { type: "button", class: "kv-pill", title: hint, "data-testid": id }, words)
+      node.onclick = act
+      return node
+    }
+    this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
+    this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
+    this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
+    this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps" })
+    this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
+    this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
+    this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
+    this.title = element("h3", { "data-testid": "kv-scene" })
+    this.words = element("p", { class: "kv-words", "aria-live": "polite" })
+    this.labels = element("div", { class: "kv-labels" })
+    this.matrices = {
+      Q: new Matrix("Q", "the queries of this head"),
+      K: new Matrix("K", "the keys that this head's queries look at"),
+      V: new Matrix("V", "the values that they take shares of"),
+      A: new Matrix("A", "scores, then shares: a row for each query, a column for each key"),
+      out: new Matrix("out", "what this head makes of the values"),
+    }
+    this.tip = element("div", { class: "kv-tip", hidden: "" })
+    const board = element("div", { class: "kv-board" }, this.labels, ...["Q", "K", "V", "A", "out"].map((m) => this.matrices[m].node))
+    this.board = element("div", { class: "kv-gridbox" }, element("div", { class: "kv-scroll" }, board), this.tip)
+    const cells = this.matrices.A.cells
+    cells.onmousemove = (event) => this.hover(event)
+    cells.onmouseleave = () => this.unhover()
+    this.guess = element("div", { class: "kv-next", "data-testid": "kv-next-tokens" })
+    this.code = element("pre", { class: "kv-code", "data-testid": "kv-code", tabindex: "0" })
+    this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
+    this.legend = element("div", { class: "kv-legend" },
+      ...[["kept", "read from the cache"], ["now", "computed now"], ["again", "computed again for nothing"], ["none", "not there: nobody asks for it"]].map(
+        ([kind, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-origin": kind }), words)))
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.play, this.steps,
+                        element("label", { class: "kv-switch" }, this.without, " no cache"))
+    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads,
+                         this.legend, this.board,
+                         element("div", { class: "kv-under" },
+                                 section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
+                                 section("The next token", "The likeliest pieces, and their shares.", this.guess)),
+                         section("The code that runs", "The lit lines are at work in this scene; behind each stands what it makes, with this step's numbers.", this.code))
+  }
+
+  update(data) {
+    this.data = data
+    if (this.follows !== data.look) {
+      this.follows = data.look
+      this.feed?.close()
+      this.feed = data.look ? new Feed(data.look, (id, records) => this.take(records), (m) => this.waits(m), () => {}) : null
+      this.status.textContent = ""
+    }
+    if (this.look) this.draw()
+  }
+
+  take(records) {
+    for (const record of records) {
+      if (record.t === "loading") this.status.textContent = "Loading the model"
+      else if (record.t === "look") this.status.textContent = "Looking …"
+      else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "This look was stopped."
+      else if (record.t === "anatomy") this.arrived(record)
+    }
+  }
+
+  waits({ status }) {
+    if (this.look && this.shown === this.follows) return
+    const { ahead, wait_s: wait, held } = status ?? {}
+    this.status.textContent = held ? `Waiting: ${held}` : ahead ? `Waiting for the device: ${ahead} before this${wait ? `, about ${Math.ceil(wait)} s` : ""}` : "Waiting for the device"
+  }
+
+  arrived(look) {
+    const same = this.look && this.look.steps.length === look.steps.length
+    this.look = look
+    this.shown = this.follows
+    this.head = Math.max(0, look.heads.indexOf(this.data.head))
+    this.at = same ? this.at : 0
+    this.status.textContent = ""
+    this.stage.hidden = false
+    this.heads.replaceChildren(...look.heads.map((head, place) => {
+      const tab = element("button", { type: "button", "data-head": head }, `head ${head}`)
+      tab.onclick = () => { this.head = place; this.draw() }
+      return tab
+    }))
+    this.steps.replaceChildren(...look.steps.map((step, i) => {
+      const chip = element("button", { type: "button", class: "kv-chip", title: i ? `decode step ${i}` : "prefill" }, i ? String(i) : "prefill")
+      chip.onclick = () => this.go(i * SCENES.length)
+      return chip
+    }))
+    this.moved({ fresh: true })
+  }
+
+  // --- the walk --------------------------------------------------------------------------------------------------
+
+  get step() { return Math.floor(this.at / SCENES.length) }
+  get scene() { return SCENES[this.at % SCENES.length] }
+  get last() { return this.look.steps.length * SCENES.length - 1 }
+
+  go(at) {
+    this.at = Math.max(0, Math.min(this.last, at))
+    if (this.at === this.last) this.halt()
+    this.moved({ own: true })
+  }
+
+  // Who leads a room tells it. Who follows stops where a hand has moved something (`own`), and where a walk has just
+  // come (`fresh`) goes to the room's scene; a scene that the room asked for is neither.
+  moved({ own = false, fresh = false } = {}) {
+    Object.assign(this.root.dataset, { comparison: this.follows ?? "", step: String(this.at + 1), mode: this.again ? "uncached" : "cached" })
+    this.draw()
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
+  }
+
+  wish({ comparison, step, mode }) {
+    if (!this.look || comparison !== this.follows || step === null) return
+    this.again = this.without.checked = mode === "uncached"
+    this.at = Math.max(0, Math.min(this.last, step - 1))
+    this.moved()
+  }
+
+  toggle() {
+    if (this.timer) { this.halt(); return }
+    if (this.at === this.last) this.at = 0
+    this.timer = setInterval(() => this.go(this.at + 1), PLAY_MS)
+    this.play.textContent = "Pause"
+  }
+
+  halt() {
+    clearInterval(this.timer)
+    this.timer = null
+    this.play.textContent = "Play"
+  }
+
+  key(event) {
+    if (!this.look || event.target.closest?.("input, textarea, select, [role=slider], [role=combobox], [contenteditable]")) return
+    if (event.altKey || event.ctrlKey || event.metaKey) return
+    const act = { ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1) }[event.key]
+    if (!act) return
+    event.preventDefault()
+    act()
+  }
+
+  // --- the picture -----------------------------------------------------------------------------------------------
+
+  draw() {
+    const { look } = this
+    const now = look.steps[this.step]
+    const key = this.scene.key
+    const [title, words] = said(look, this.step, key, this.again)
+    put(this.title, title)
+    put(this.words, words)
+    this.back.disabled = this.at === 0
+    this.next.disabled = this.at === this.last
+    for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
+    for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-selected", String(i === this.head))
+    this.heads.hidden = look.heads.length < 2
+    this.drawBoard(now, key)
+    this.drawNext(now, key)
+    this.drawCode(now)
+    this.drawCounts()
+    this.root.dataset.scene = key
+  }
+
+  drawBoard(now, key) {
+    const { look } = this
+    const { head_dim: dim, heads, kv_heads: kvHeads } = look.design
+    const scale = scales(dark(this.root))
+    const kv = look.kv_heads.indexOf(Math.floor(look.heads[this.head] / (heads / kvHeads)))
+    const origins = Array.from({ length: now.total }, (_, row) => origin(this.step, row, now, this.again))
+    const first = now.total - now.read
+    const asks = (row) => this.again || row >= first // rows of Q, scores and outputs that are computed in this step
+    const reached = SCENES.findIndex((s) => s.key === key)
+    const from = (name) => reached >= SCENES.findIndex((s) => s.key === name)
+    const queries = look.q[this.head].slice(0, now.total).map((row, i) => (asks(i) ? row : null))
+    const askedOrigins = origins.map((kind) => (kind === "kept" ? "now" : kind))
+    const width = Math.round(Math.max(96, Math.min(dim * 5, (this.root.clientWidth - 210) / 5.2)))
+    const side = now.total * ROW
+    const kvRows = (rows) => rows[kv].slice(0, now.total).map((row, i) => (from("append") || asks(i) ? row : null))
+    const kvOrigins = from("append") ? origins : askedOrigins
+    const attention = from("softmax") ? look.weights : look.scores
+    const padded = attention[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("score") ? row : null))
+    const values = { Q: queries, K: kvRows(look.k), V: kvRows(look.v), A: padded,
+                     out: look.mixed[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("mix") ? row : null)) }
+    const drawn = { Q: from("project"), K: from("project"), V: from("project"), A: from("score"), out: from("mix") }
+    for (const [name, matrix] of Object.entries(this.matrices)) {
+      const square = name === "A"
+      const rows = drawn[name] ? values[name] : values[name].map(() => null)
+      matrix.draw({
+        rows,
+        origins: name === "K" || name === "V" ? kvOrigins : askedOrigins,
+        columns: square ? now.total : dim,
+        width: square ? side : width,
+        letters: square ? (from("softmax") ? "shares" : "scores") : "",
+        colour: square && from("softmax") ? scale.share : scale.signed,
+        most: square && from("softmax") ? 1 : largest(values[name]),
+      })
+      matrix.node.dataset.there = String(drawn[name])
+      matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
+    }
+    this.matrices.A.node.style.setProperty("--kv-cell", `${ROW}px`)
+    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
+      element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text }, shown(text))))
+  }
+
+  drawNext(now, key) {
+    this.guess.dataset.there = String(key === "next")
+    this.guess.replaceChildren(...now.next.map(([text, share], i) => element("span", { class: "kv-candidate", "data-first": String(i === 0) },
+      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`)))
+  }
+
+  drawCode(now) {
+    const { lines, start, stages } = this.data.listing
+    const shapes = this.again ? now.again.shapes : now.shapes
+    const stageAt = (number) => stages.find((stage) => stage.first - 1 <= number && number <= stage.last) // its heading too
+    this.code.replaceChildren(...[...lines.entries()].filter(([, text]) => text.trim()).map(([i, text]) => {
+      const number = start + i
+      const stage = stageAt(number)
+      const lit = stage && this.scene.stages.includes(stage.name)
+      const made = stage && number === stage.last ? Object.entries(shapes[stage.name] ?? {}) : []
+      const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
+      const words = code.trim().startsWith("#")
+      const line = element("span", { class: "kv-codeline", "data-lit": String(Boolean(lit)), "data-words": String(words) }, code)
+      for (const [name, shape] of made) line.append(element("em", {}, `${name} [${shape.join(", ")}]`))
+      return line
+    }))
+  }
+
+  drawCounts() {
+    const upto = this.look.steps.slice(0, this.step + 1)
+    const kept = upto.reduce((sum, step) => sum + step.multiply_adds, 0)
+    const again = upto.reduce((sum, step) => sum + step.again.multiply_adds, 0)
+    const all = this.look.steps.reduce((sum, step) => sum + step.again.multiply_adds, 0)
+    const row = (words, value, mode) => element("div", { class: "kv-countrow" }, element("span", {}, words),
+      element("div", { class: "kv-track" }, fill(value / all, mode)), element("b", {}, count(value)))
+    const now = this.look.steps[this.step]
+    const { heads, kv_heads: kvHeads, layers } = this.look.design
+    this.counts.replaceChildren(
+      row("with the cache", kept, "kept"), row("without it", again, "again"),
+      element("p", { class: "kv-note" }, `The cache after this step: ${bytes(now.cache_bytes)}, all ${layers} layers. ` +
+        `${heads} query heads share ${kvHeads} KV heads${kvHeads === heads ? ": each has its own" : `, ${heads / kvHeads} to each`}.`))
+  }
+
+  // --- pointing --------------------------------------------------------------------------------------------------
+
+  hover(event) {
+    const box = this.matrices.A.canvas.getBoundingClientRect()
+    const row = Math.floor((event.clientY - box.top) / ROW)
+    const column = Math.floor((event.clientX - box.left) / ROW)
+    const { look } = this
+    const now = look.steps[this.step]
+    if (row < 0 || column < 0 || row >= now.total || column >= now.total || this.matrices.A.node.dataset.there !== "true") {
+      this.unhover()
+      return
+    }
+    this.matrices.Q.point(row)
+    this.matrices.K.point(column)
+    this.matrices.V.point(column)
+    this.tip.hidden = false
+    this.tip.textContent = this.cellWords(row, column, now)
+    const frame = this.board.getBoundingClientRect()
+    this.tip.style.left = `${Math.max(0, Math.min(event.clientX - frame.left + 14, frame.width - 260))}px`
+    this.tip.style.top = `${event.clientY - frame.top + 16}px`
+  }
+
+  cellWords(row, column, now) {
+    const { look } = this
+    const [query, key] = [shown(look.tokens[row]), shown(look.tokens[column])]
+    if (column > row) return `${key} comes after ${query}:\nmasked, its share is 0`
+    if (!this.again && row < now.total - now.read) return `${query} was asked in an earlier step.\nIts answer is not needed any more.`
+    const score = look.scores[this.head][row][column]
+    const share = look.weights[this.head][row][column]
+    const value = look.v[look.kv_heads.indexOf(Math.floor(look.heads[this.head] / (look.design.heads / look.design.kv_heads)))][column]
+    const length = share * Math.hypot(...value)
+    return `${query} asks ${key}\nq·k / √${look.design.head_dim} = ${score.toPrecision(3)}\nshare = ${(100 * share).toPrecision(3)} %\n` +
+      `adds share × v, of length ${length.toPrecision(3)}`
+  }
+
+  unhover() {
+    this.tip.hidden = true
+    for (const name of ["Q", "K", "V"]) this.matrices[name].point(null)
+  }
+
+  close() {
+    this.halt()
+    this.feed?.close()
+    this.onSize.disconnect()
+    document.removeEventListener("keydown", this.onKey)
+    document.removeEventListener("kv-look", this.onLook)
+  }
+}
+
+const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"] }
+
+const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"
+
+function fill(share, kind) {
+  const node = element("div", { class: "kv-countfill", "data-origin": kind })
+  node.style.width = `${Math.max(0.5, 100 * share)}%`
+  return node
+}
+
+function put(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+function section(title, words, ...rest) {
+  return element("section", {}, element("h3", {}, title), element("p", { class: "kv-words" }, words), ...rest)
+}
+
+function dark(root) {
+  const [r, g, b] = (getComputedStyle(root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number)
+  return r + g + b > 380 // light text
+}

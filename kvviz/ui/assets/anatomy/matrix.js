@@ -1,0 +1,60 @@
+// A matrix as it is: a row for each token, a column for each number, a coloured cell for each value.
+// One pixel a value, drawn on a canvas that is stretched without smoothing.
+
+import { element } from "../shared/dom.js"
+
+export const ROW = 19 // CSS pixels
+
+export class Matrix {
+  constructor(name, words) {
+    this.title = element("div", { class: "kv-mtitle" })
+    this.canvas = element("canvas", { role: "img", "data-testid": `kv-matrix-${name}` })
+    this.origins = element("div", { class: "kv-origins" })
+    this.mark = element("div", { class: "kv-rowmark", hidden: "" })
+    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.mark)
+    this.node = element("figure", { class: "kv-matrix", "data-name": name, title: words }, this.title,
+                        element("div", { class: "kv-mrow" }, this.origins, this.cells))
+    this.name = name
+  }
+
+  // `rows`: arrays of numbers, null for a row that is not there. `origins`: a word a row. `width`: CSS pixels.
+  draw({ rows, origins, columns, width, letters, colour, most }) {
+    const shape = [rows.filter(Boolean).length, columns]
+    this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`))
+    this.canvas.width = Math.max(1, columns)
+    this.canvas.height = Math.max(1, rows.length)
+    this.canvas.style.width = `${width}px`
+    this.canvas.style.height = `${rows.length * ROW}px`
+    this.canvas.setAttribute("aria-label", `${this.name}, ${shape[0]} rows of ${shape[1]} numbers`)
+    const paint = this.canvas.getContext("2d")
+    const image = paint.createImageData(this.canvas.width, this.canvas.height)
+    rows.forEach((row, y) => {
+      row?.forEach((value, x) => {
+        const [r, g, b] = colour(value / (most || 1))
+        image.data.set([r, g, b, 255], 4 * (y * this.canvas.width + x))
+      })
+    })
+    paint.putImageData(image, 0, 0)
+    this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none" })))
+  }
+
+  point(row) {
+    this.mark.hidden = row === null
+    if (row !== null) this.mark.style.top = `${row * ROW}px`
+  }
+}
+
+export const largest = (rows) => rows.reduce((most, row) => row ? row.reduce((m, v) => Math.max(m, Math.abs(v)), most) : most, 0)
+
+const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) * share))
+
+// Negative to positive, through the page's own background; and from nothing to all.
+export function scales(dark) {
+  const ground = dark ? [26, 34, 43] : [247, 248, 250]
+  const [low, high] = dark ? [[86, 180, 233], [242, 142, 75]] : [[0, 92, 150], [205, 85, 0]]
+  const full = dark ? [120, 220, 170] : [0, 110, 80]
+  return {
+    signed: (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** 0.8),
+    share: (v) => mix(ground, full, Math.min(1, v) ** 0.7),
+  }
+}

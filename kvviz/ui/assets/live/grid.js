@@ -1,0 +1,174 @@
+// The cache as a picture: layers down, positions across. A few rectangles a layer, however many cells there are.
+
+import { element } from "../shared/dom.js"
+import { bytes, count } from "../shared/format.js"
+
+const LEFT = 34
+const BOTTOM = 18
+const TALLEST = 300
+
+export class CacheGrid {
+  constructor(look) {
+    this.look = look
+    this.canvas = element("canvas", { class: "kv-grid", "data-testid": "kv-grid", role: "img" })
+    this.tip = element("div", { class: "kv-tip", hidden: "" })
+    this.legend = element("div", { class: "kv-legend" })
+    this.node = element("div", { class: "kv-gridbox" }, this.canvas, this.tip, this.legend)
+    this.canvas.onmousemove = (event) => this.point(event)
+    this.canvas.onmouseleave = () => { this.tip.hidden = true }
+  }
+
+  draw(state, mode, upto) {
+    Object.assign(this, { state, mode, upto })
+    if (!mode || !upto || !state.prompt) {
+      this.node.hidden = true
+      return
+    }
+    this.node.hidden = false
+    this.measure()
+    const paint = this.canvas.getContext("2d")
+    const scale = window.devicePixelRatio || 1
+    paint.setTransform(scale, 0, 0, scale, 0, 0)
+    paint.clearRect(0, 0, this.width, this.height)
+    this.cells(paint)
+    this.frame(paint)
+    this.explain()
+  }
+
+  // The same again, after the page has got its width or another one.
+  redraw() {
+    if (this.mode && this.node.clientWidth !== this.width) this.draw(this.state, this.mode, this.upto)
+  }
+
+  // Sizes in CSS pixels; the canvas itself has the screen's own resolution.
+  measure() {
+    this.layers = this.state.model.layers
+    this.positions = this.state.prompt.tokens + this.state.spec.new_tokens - 1
+    this.width = Math.max(200, this.node.clientWidth)
+    this.cell = Math.max(2, Math.min(18, Math.floor(TALLEST / this.layers)))
+    this.step = (this.width - LEFT) / this.positions
+    this.height = this.cell * this.layers + BOTTOM
+    const scale = window.devicePixelRatio || 1
+    const [w, h] = [Math.round(this.width * scale), Math.round(this.height * scale)]
+    if (this.canvas.width !== w || this.canvas.height !== h) {
+      Object.assign(this.canvas, { width: w, height: h })
+      this.canvas.style.height = `${this.height}px`
+    }
+  }
+
+  // What is where at this step: for each layer, the positions held, computed now, and those no longer kept.
+  rows() {
+    const seen = this.state.prompt.tokens + this.upto - 1
+    const fed = this.upto === 1 ? seen : 1
+    const groups = this.mode.rows[this.upto - 1].layers
+    if (!groups.length) return Array.from({ length: this.layers }, () => ({ seen, held: 0, fresh: 1, again: seen }))
+    const rows = []
+    for (const [indices, kind, key, value, dtype, n, held, nbytes] of groups) {
+      for (const index of indices) rows[index] = { kind, key, value, dtype, seen: n, held, nbytes, fresh: Math.min(fed, held), again: 0 }
+    }
+    return rows
+  }
+
+  cells(paint) {
+    const colour = this.look.colour(this.mode.name)
+    const gap = this.cell >= 5 ? 1 : 0
+    this.rows().forEach((row, layer) => {
+      if (!row) return
+      const y = layer * this.cell
+      const bar = (from, to, alpha) => {
+        if (to <= from) return
+        paint.globalAlpha = alpha
+        paint.fillRect(LEFT + from * this.step, y, Math.max(1, (to - from) * this.step), this.cell - gap)
+      }
+      paint.fillStyle = colour
+      if (row.again) {
+        bar(0, row.seen - 1, 0.28)
+        bar(row.seen - 1, row.seen, 0.85)
+        return
+      }
+      const first = row.seen - row.held
+      fade(first, (from, to, alpha) => bar(from, to, alpha))
+      bar(first, row.seen - row.fresh, 0.55)
+      bar(row.seen - row.fresh, row.seen, 1)
+    })
+    paint.globalAlpha = 1
+  }
+
+  frame(paint) {
+    const { text, grid, paper, family } = this.look.theme()
+    const bottom = this.cell * this.layers
+    paint.fillStyle = paper
+    if (this.step >= 5) for (let p = 1; p < this.positions; p++) paint.fillRect(LEFT + p * this.step - 0.5, 0, 1, bottom)
+    paint.strokeStyle = grid
+    paint.strokeRect(LEFT - 0.5, 0.5, this.width - LEFT, bottom - 0.5)
+    paint.fillStyle = text
+    const edge = LEFT + this.state.prompt.tokens * this.step
+    paint.fillRect(edge - 0.5, 0, 1, bottom + 4)
+    paint.font = `12px ${family}`
+    paint.textBaseline = "top"
+    paint.textAlign = "right"
+    paint.fillText("0", LEFT - 6, 0)
+    if (this.layers > 1) paint.fillText(String(this.layers - 1), LEFT - 6, Math.max(bottom - 13, 13))
+    this.label(paint, "prompt", LEFT, edge, bottom + 5)
+    this.label(paint, "new tokens", edge, this.width, bottom + 5)
+  }
+
+  label(paint, words, from, to, y) {
+    if (paint.measureText(words).width > to - from - 6) return
+    paint.textAlign = "center"
+    paint.fillText(words, (from + to) / 2, y)
+  }
+
+  explain() {
+    const colour = this.look.colour(this.mode.name)
+    const again = !this.mode.rows[this.upto - 1].layers.length
+    const slides = this.rows().some((row) => row && row.held < row.seen && !again)
+    const key = `${again} ${slides} ${colour}`
+    if (this.explained === key) return
+    this.explained = key
+    const items = again
+      ? [[0.28, "computed again at this step, kept nowhere"], [0.85, "the newest token"]]
+      : [[0.55, "held in the cache"], [1, "written at this step"], ...(slides ? [[0.14, "slid out of the window"]] : [])]
+    this.legend.replaceChildren(...items.map(([alpha, words]) => {
+      const swatch = element("i", { class: "kv-swatch" })
+      Object.assign(swatch.style, { background: colour, opacity: alpha })
+      return element("span", {}, swatch, words)
+    }))
+    this.canvas.setAttribute("aria-label", `The cache of ${this.mode.title}: layers down, positions across`)
+  }
+
+  point(event) {
+    const x = event.offsetX - LEFT
+    const layer = Math.floor(event.offsetY / this.cell)
+    const position = Math.floor(x / this.step)
+    const row = this.rows()[layer]
+    if (x < 0 || !row || position >= this.positions) {
+      this.tip.hidden = true
+      return
+    }
+    this.tip.replaceChildren(...this.describe(layer, position, row).map((line) => element("div", {}, line)))
+    this.tip.hidden = false
+    this.tip.style.left = `${Math.min(event.offsetX + 14, this.width - this.tip.offsetWidth - 4)}px`
+    this.tip.style.top = `${event.offsetY + 16}px`
+  }
+
+  describe(layer, position, row) {
+    const lines = [`Layer ${layer} · position ${position + 1} · ${JSON.stringify(this.token(position))}`]
+    if (position >= row.seen) return [...lines, "not there yet"]
+    if (row.again) return [...lines, "K and V computed again at this step, then dropped"]
+    if (position < row.seen - row.held) return [...lines, `slid out: this layer holds the last ${count(row.held)} tokens`]
+    const one = (shape) => `[${shape.map((n, i) => (i === 2 ? 1 : n)).join(", ")}]`
+    return [...lines, `K ${one(row.key)}, V ${one(row.value)}, ${row.dtype}`, `${bytes(row.nbytes / row.held)} of ${bytes(row.nbytes)} in this layer`]
+  }
+
+  token(position) {
+    const { pieces, tokens } = this.state.prompt
+    return position < tokens ? pieces[position] : this.mode.tokens[position - tokens]?.piece ?? ""
+  }
+}
+
+// What has slid out of a window grows fainter with its age, in a few bands.
+function fade(first, bar) {
+  const bands = 4
+  for (let i = 0; i < bands; i++) bar(Math.floor((first * i) / bands), Math.floor((first * (i + 1)) / bands), 0.05 + 0.04 * i)
+}

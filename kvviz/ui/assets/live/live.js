@@ -1,0 +1,232 @@
+// The live component: puts socket, state and views together. One instance per element that Streamlit gives.
+
+import { CurveChart } from "./chart.js"
+import { element } from "../shared/dom.js"
+import { Feed } from "../shared/feed.js"
+import { Guess } from "./guess.js"
+import { apply, emptyState, ended } from "../shared/state.js"
+import { Race } from "./race.js"
+import { Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
+
+const DRAW_EVERY_MS = 150
+const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
+const instances = new WeakMap()
+
+export function mount({ data, parentElement, setTriggerValue }) {
+  let live = instances.get(parentElement)
+  if (!live) {
+    live = new Live(parentElement.querySelector(".kv-live"), data)
+    instances.set(parentElement, live)
+  }
+  live.update(data, setTriggerValue)
+  return () => {
+    live.close()
+    instances.delete(parentElement)
+  }
+}
+
+class Live {
+  constructor(root, data) {
+    this.root = root
+    this.data = data
+    this.state = emptyState(null)
+    this.linked = true
+    this.born = performance.now()
+    const look = this.look()
+    if (!document.querySelector("link[data-kv]")) {
+      document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live/live.css`, "data-kv": "" }))
+    }
+    this.status = new StatusBar()
+    this.figures = new Figures(look)
+    this.texts = new Texts(look)
+    this.layers = new LayerTable(look, () => this.redraw())
+    this.slider = new StepSlider(() => {
+      this.moved = true
+      this.redraw()
+    })
+    this.race = new Race(() => this.write(), () => { this.slider.at = null })
+    this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
+    this.chart = new CurveChart(this.node, data.assets, look)
+    this.guess = new Guess(this.node, look, () => this.redraw())
+    this.chart.under = (state) => this.guess.traces(state)
+    this.noise = element("span")
+    this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
+    root.replaceChildren(
+      this.status.node, this.figures.node, this.slider.node,
+      section("Time per token", this.controls(), [this.guess.box, this.guess.caption], "Look at the slopes. Without a cache every token takes " +
+        "longer than the one before, since one more token has to be read again. With it, each step reads one token."),
+      section("What was written", this.race.node, this.texts.node, this.noise),
+      section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape, the tokens " +
+        "held: it is the only one that changes, by one for each new token, and stops where a window is full."),
+      this.environment,
+    )
+    root.kvState = () => this.state // for the curious, and for tests
+    root.kvFeed = () => this.feed
+    this.onLook = (event) => {
+      this.slider.look(event.detail)
+      this.layers.look(event.detail)
+      this.redraw()
+    }
+    document.addEventListener("kv-look", this.onLook)
+    this.resizer = new ResizeObserver(() => {
+      this.chart.resize()
+      this.layers.grid.redraw()
+    })
+    this.resizer.observe(root)
+  }
+
+  update(data, trigger) {
+    this.data = data
+    this.trigger = trigger
+    if (this.feed && this.follows === data.comparison) {
+      this.redraw() // the theme may have changed
+      return
+    }
+    this.follows = data.comparison
+    this.feed?.close()
+    this.feed = new Feed(data.comparison, (...all) => this.take(...all), (m) => this.note(m), (up) => this.link(up))
+    this.redraw()
+  }
+
+  take(id, records, first) {
+    if (first || this.state.id !== id) this.state = emptyState(id)
+    const was = ended(this.state)
+    for (const record of records) apply(this.state, record)
+    if (!was && ended(this.state)) this.pageAgain(id)
+    this.redraw()
+  }
+
+  // The rest of the page has to change when a run ends, unless it was drawn after that. Not before all its widgets
+  // are there: Streamlit takes what they don't say yet for nothing, and the form would be emptied.
+  pageAgain(id) {
+    setTimeout(() => {
+      if (this.timer !== -1 && this.state.id === id && this.data.over !== id) this.trigger("ended", id)
+    }, Math.max(0, this.born + SETTLED_MS - performance.now()))
+  }
+
+  note(message) {
+    this.queue = message.status
+    const unknown = message.state === "none" && this.state.id // what a new server does not know (yet) stays as it is
+    if (!unknown && this.state.id !== message.comparison) this.state = emptyState(message.comparison)
+    if (message.state === "queued") this.state.state = "queued"
+    if (message.state === "none" && this.follows) this.state.state = "gone"
+    this.redraw()
+  }
+
+  link(up) {
+    this.linked = up
+    this.redraw()
+  }
+
+  // At most one drawing per DRAW_EVERY_MS, however many records come.
+  redraw() {
+    if (this.timer) return
+    const wait = Math.max(0, DRAW_EVERY_MS - (performance.now() - (this.drawn ?? -DRAW_EVERY_MS)))
+    this.timer = setTimeout(() => {
+      this.timer = null
+      this.drawn = performance.now()
+      this.draw()
+    }, wait)
+  }
+
+  draw() {
+    const state = this.state
+    this.colours()
+    this.status.draw(state, this.linked, this.queue)
+    this.figures.draw(state)
+    this.slider.draw(state)
+    this.race.follow(state)
+    this.write()
+    this.layers.draw(state, this.slider.upto)
+    this.noise.textContent = state.model?.note ?? ""
+    this.environment.textContent = environment(state)
+    this.root.dataset.state = state.state
+    this.root.dataset.comparison = state.id ?? ""
+    this.root.dataset.empty = String(!state.modes.length)
+    this.guess.follow(state, this.data.guess)
+    this.chart.draw(state, this.slider.at)
+    this.tell()
+  }
+
+  // A room may be interested in which step of which mode is looked at, and whether a hand has moved the slider.
+  tell() {
+    const own = this.moved
+    this.moved = false
+    const step = this.slider.at === null ? "" : String(this.slider.at)
+    const mode = this.layers.mode ?? ""
+    const said = `${this.state.id} ${step} ${mode}`
+    if (this.said === said && !own) return
+    const fresh = this.saidOf !== this.state.id
+    Object.assign(this, { said, saidOf: this.state.id })
+    Object.assign(this.root.dataset, { step, mode })
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
+  }
+
+  write() {
+    this.texts.draw(this.state, (mode) => this.race.shown(mode) ?? this.slider.upto)
+  }
+
+  controls() {
+    return element("div", { class: "kv-controls" }, this.guess.button, this.scale())
+  }
+
+  scale() {
+    const button = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-scale" }, "log scale")
+    button.onclick = () => {
+      this.chart.log = !this.chart.log
+      button.textContent = this.chart.log ? "linear scale" : "log scale"
+      this.redraw()
+    }
+    return button
+  }
+
+  dark() {
+    const [r, g, b] = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor.match(/\d+/g).map(Number)
+    return 0.299 * r + 0.587 * g + 0.114 * b < 128
+  }
+
+  colours() {
+    const dark = this.dark()
+    for (const [mode, colour] of Object.entries(this.data.colours[dark ? "dark" : "light"])) {
+      this.root.style.setProperty(`--kv-${mode}`, colour)
+    }
+  }
+
+  // What the views ask of the palette; colours as CSS variables where CSS reads them.
+  look() {
+    const set = () => this.data.colours[this.dark() ? "dark" : "light"]
+    const css = (name) => getComputedStyle(this.root).getPropertyValue(name).trim()
+    return {
+      colour: (mode) => set()[mode] ?? css("--st-text-color"),
+      faint: (mode) => `${set()[mode] ?? "#888888"}2e`,
+      dash: (mode) => this.data.dash[mode] ?? "dash",
+      marker: (mode) => this.data.marker[mode] ?? "cross",
+      theme: () => ({ text: css("--st-text-color"), grid: this.dark() ? "#33404d" : "#dfe5ea",
+                      paper: css("--st-background-color"), family: css("--st-font") || "sans-serif" }),
+    }
+  }
+
+  close() {
+    clearTimeout(this.timer)
+    this.race.clear()
+    this.timer = -1
+    this.feed?.close()
+    document.removeEventListener("kv-look", this.onLook)
+    this.resizer.disconnect()
+    this.chart.purge()
+  }
+}
+
+function section(title, control, body, words) {
+  const head = element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...(control ? [control] : []))
+  return element("section", {}, head, element("p", { class: "kv-words" }, words), ...[body].flat())
+}
+
+function environment(state) {
+  const env = state.environment
+  if (!env) return ""
+  const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
+  return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
+    `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …); ` +
+    "the curve is the median of the repeats at each token, the band its quartiles."
+}

@@ -1,0 +1,60 @@
+// Two curves of one mode, what was drawn and what was measured, on one scale and in words. Plain data: no DOM.
+
+import { ms } from "../shared/format.js"
+
+export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
+export const TENTH = 0.1
+const UNSTEADY = 0.5 // quartiles further apart than this part of the median
+const NEARLY = 0.1 // ends that differ by less of the tallest point are no climb to the eye
+
+const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
+
+// Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
+export function scale(strokes, curves) {
+  const modes = Object.keys(strokes).filter((mode) => curves[mode]?.length)
+  const drawn = Math.max(0, ...modes.flatMap((mode) => strokes[mode].filter((h) => h !== null)))
+  const measured = Math.max(0, ...modes.flatMap((mode) => curves[mode]))
+  return drawn > 0 && measured > 0 ? measured / drawn : null
+}
+
+// A stroke's points: x in new tokens, y in ms.
+export function points(stroke, tokens, perHeight) {
+  const found = stroke.map((h, i) => [1 + (i / (COLUMNS - 1)) * (tokens - 1), h]).filter(([, h]) => h !== null)
+  return { x: found.map(([x]) => x), y: found.map(([, h]) => h * perHeight) }
+}
+
+// The two ends of a line: medians of its first and of its last tenth; its first entry, the prefill, is left out.
+export function ends(values) {
+  const decode = values.length > 2 ? values.slice(1) : values
+  const some = Math.max(1, Math.round(decode.length * TENTH))
+  return [middle(decode.slice(0, some)), middle(decode.slice(-some))]
+}
+
+// climbs, falls or is flat, by what the ends differ as a part of the tallest point of all.
+export function shape([first, last], tallest) {
+  if (Math.abs(last - first) < NEARLY * tallest) return "flat"
+  return last > first ? "climb" : "fall"
+}
+
+const EXPECTED = { climb: "to climb", fall: "to fall", flat: "to stay flat" }
+
+// Whether the passes of the typical step differ widely; `quartiles` has {q1, mid, q3} for each step.
+export function unsteady(quartiles) {
+  const widths = quartiles.filter(({ mid }) => mid > 0).map(({ q1, mid, q3 }) => (q3 - q1) / mid)
+  return widths.length > 0 && middle(widths) > UNSTEADY
+}
+
+const factor = (first, last) => (last > first ? last / first : first / last).toFixed(1)
+
+// One sentence for a mode: what was expected, what came.
+export function compared(title, drawn, measured, tallest) {
+  const [from, to] = ends(drawn)
+  const want = shape([from, to], tallest)
+  const [first, last] = ends(measured)
+  const got = shape([first, last], tallest)
+  const times = factor(first, last)
+  const drew = want === "flat" ? "" : ` (you drew ${want === "climb" ? "" : "1/"}${factor(from, to)}${want === "climb" ? " times" : ""})`
+  const came = { climb: `climbed ${times} times`, fall: `fell to 1/${times}`, flat: "stayed flat" }[got]
+  const link = want === got ? "and it did: it" : "but it"
+  return `${title}: you expected it ${EXPECTED[want]}${drew}, ${link} ${came}, from ${ms(first / 1000)} to ${ms(last / 1000)}.`
+}

@@ -1,0 +1,173 @@
+"""What the caches page shows of a measured document: tokens and quality, memory as it is, bytes, latency."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.words import human
+from kvviz.caches.designs import DESIGNS
+from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
+from kvviz.charts.curves import latency_figure
+from kvviz.charts.pictures import STYLE, picture_html
+from kvviz.experiments.cache_designs.words import NOTHING, rows, sentences
+from kvviz.ui.shared import filled
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+
+Found = Mapping[str, Any]
+
+
+def draw(found: Found) -> None:
+    """All of it."""
+    table(found)
+    st.fragment(lambda: pictures(found))()
+    st.fragment(lambda: over_steps(found))()
+    latency(found)
+    quality(found)
+    where(found)
+
+
+def table(found: Found) -> None:
+    """What it says, and every way in figures."""
+    st.subheader("What it says", anchor=False)
+    st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+    st.dataframe(
+        [
+            {
+                "Design": r["title"],
+                "Tokens": "identical"
+                if r["first_divergence"] is None
+                else f"other from {r['first_divergence'] + 1} on",
+                "Margin there": "–" if r["margin"] is None else f"{r['margin']:.2g}",
+                "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < NOTHING else f"{r['kl']:.2g} nats",
+                "Perplexity": "–" if r["perplexity"] is None else f"{r['perplexity']:.4g}",
+                "A step": "–" if r["step_s"] is None else f"{1e3 * r['step_s']:.3g} ms",
+                "Held": human(r["held"]),
+                "Allocated": human(r["allocated"]),
+                "Wasted": human(r["wasted"]),
+                "Copied": "–" if r["copied"] is None else human(r["copied"]),
+                "Gathered": "–" if r["gathered"] is None else human(r["gathered"]),
+            }
+            for r in rows(found)
+        ],
+        hide_index=True,
+    )
+    st.caption(
+        "*Margin there*: how far the reference's two best tokens lay apart where another was chosen. Mean KL and "
+        "perplexity are of the text further down. Bytes are over all layers at the last step. *Wasted* is "
+        "allocated and not held; *copied* is what that step wrote into what is kept, *gathered* what it put together "
+        "for attention alone; of transformers' own caches nobody counts the two. A step: the median over all decode "
+        "steps."
+    )
+    with st.expander("What is slow by design, and what by our simple way"):
+        st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
+
+
+def _slow(r: Found) -> str:
+    source = f" [Where it comes from]({DESIGNS[r['mode']].source})." if r["mode"] in DESIGNS else ""
+    return r["slow"] + source
+
+
+def pictures(found: Found) -> None:
+    """One layer's memory of each design at the step that the slider says."""
+    drawn = [run for run in found["runs"] if run["books"]]
+    if not drawn:
+        return
+    st.subheader("Their memory as it is", anchor=False)
+    steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
+    if st.session_state.get("k_step") not in steps:
+        st.session_state["k_step"] = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
+    place = st.columns([3, 2], gap="large", vertical_alignment="center")
+    step = place[0].select_slider("After new token", steps, filled.value("k_step"), key="k_step")
+    place[1].caption(_sequences(found))
+    st.html(STYLE)
+    for start in range(0, len(drawn), 2):
+        for column, run in zip(st.columns(2, gap="medium"), drawn[start : start + 2], strict=False):
+            title = f"{run['title']}, layer {run['books']['layer']}"
+            column.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
+    st.caption(
+        "Step through it: which design writes everything anew, which only one slot? When does the paged one take a new "
+        "block, and whose block is it?"
+    )
+
+
+def _sequences(found: Found) -> str:
+    shared = found["shared_tokens"]
+    if found["batch"] == 1:
+        return f"One sequence: a prompt of {shared:,} tokens, and what it writes."
+    return (
+        f"{found['batch']} sequences share a prompt of {shared:,} tokens; each goes on from another of the "
+        f"{found['batch']} likeliest tokens after it."
+    )
+
+
+def over_steps(found: Found) -> None:
+    """Bytes of every design over the steps: what is chosen of them."""
+    st.subheader("Bytes over the steps", anchor=False)
+    if st.session_state.get("k_measure_bytes") is None:
+        st.session_state["k_measure_bytes"] = "allocated"
+    measure = st.segmented_control(
+        "Bytes", list(MEASURES), format_func=lambda name: MEASURES[name][0], default=filled.value("k_measure_bytes"),
+        key="k_measure_bytes", width="content",
+        label_visibility="collapsed",
+    )  # fmt: skip
+    plot(bytes_figure(found["runs"], measure or "allocated"), key="k_bytes")
+    st.caption(_LOOK_AT[measure or "allocated"])
+
+
+_LOOK_AT = {
+    "allocated": "Look for the flat line that reserves all at once, the stairs of the blocks, and the one that stops.",
+    "held": "All exact designs hold the same, except where shared beginnings are kept once. Which lines bend?",
+    "wasted": "Allocated and not held: the tail that shrinks, and the saw of the last block of each sequence.",
+    "copied": "What a step writes into what is kept: one grows with the context, one is flat, one jumps. Why these?",
+    "gathered": "What is put together for attention and thrown away: our simple way. A kernel would read in place.",
+}
+
+
+def latency(found: Found) -> None:
+    """The time of every step."""
+    st.subheader("Time of each step", anchor=False)
+    plot(latency_figure(found), key="k_latency")
+    st.caption(
+        f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
+        "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
+    )
+
+
+def quality(found: Found) -> None:
+    """What lossy designs lose: against their memory, and from token to token."""
+    st.subheader("Quality against memory", anchor=False)
+    left, right = st.columns(2, gap="large")
+    plot(quality_figure(found["runs"]), left, key="k_quality")
+    plot(kl_figure(found["runs"]), right, key="k_kl")
+    st.markdown(
+        "Every design reads **the same text** token by token and says how likely each next token is. KL is how far "
+        "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the "
+        "right, a line begins where a design first loses something; exact designs have none."
+    )
+    told = found["text"]
+    source = {
+        "heldout": "A story that the bundled models were not trained on, its names least of all",
+        "own": "The prompt and what the model itself wrote, as it can't read our story",
+    }[told["source"]]
+    words = f"{source}; its first {told['tokens']:,} tokens."
+    if found["weights"] == "random":
+        words += " These weights are random: perplexity says nothing about them, and KL little."
+    with st.expander("The text"):
+        st.markdown(plain(told["text"], 4_000))
+    st.caption(words)
+
+
+def where(found: Found) -> None:
+    """Where it was measured."""
+    env = found["environment"]
+    disturbed = (
+        "" if all(run["repeatable"] for run in found["runs"]) else " A timed pass chose other tokens than before."
+    )
+    st.caption(
+        f"{found['title']}, {found['weights']} weights, {env['dtype']}, {found['prompt_tokens']:,} + "
+        f"{found['new_tokens']:,} tokens × {found['batch']}, on {env['device_name']}, {env['threads']} "
+        f"thread{'s' * (env['threads'] != 1)}, torch "
+        f"{env['torch']}, transformers {env['transformers']}.{disturbed} {plain(found['note'])}"
+    )

@@ -1,0 +1,76 @@
+"""The foot of the cost page: what this machine was measured to reach, beside what makers of accelerators advertise."""
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.cost.ceilings import Ceilings, kept
+from kvviz.models.catalog.rows import accelerators
+
+HOW = (
+    "Nothing has been measured here yet: `python -m kvviz ceilings` does it, in about four seconds on an otherwise "
+    "idle machine, and keeps it."
+)
+
+
+def ceilings() -> None:
+    """The measured ceilings that are kept, and a table of known accelerators."""
+    st.subheader("How fast a device can be", anchor=False)
+    st.markdown(
+        "A step with the cache reads every weight once for a single token, so it waits for **memory**; a prefill uses "
+        "each weight for many tokens, so it waits for **products**. No run gets beyond these two ceilings."
+    )
+    try:
+        found = kept()
+    except KvvizError as error:
+        st.warning(f"{str(error)[:1].upper()}{str(error)[1:]}.")
+        return
+    if found:
+        st.dataframe([_measured(one) for one in reversed(found)], hide_index=True)
+        st.caption(
+            "Measured on this machine in float32, each figure that of the fastest of many calls. The one-row product "
+            "is what a decode step is made of; what it misses of the plain read, the library leaves unused. "
+            "`python -m kvviz ceilings --refresh` measures again."
+        )
+    else:
+        st.info(HOW)
+    with st.expander("Known accelerators, as advertised"):
+        st.dataframe(
+            [
+                {
+                    "Accelerator": row.title,
+                    "Read, GB/s": row.bandwidth_bytes_per_s / 1e9,
+                    "float32, TFLOP/s": _tera(row.flops_per_s.get("float32")),
+                    "16 bits, TFLOP/s": _tera(row.flops_per_s.get("float16")),
+                    "Memory, GiB": row.memory_bytes / 2**30,
+                    "Source": row.source,
+                }
+                for row in accelerators().values()
+                if row.bandwidth_bytes_per_s
+            ],
+            hide_index=True,
+            column_config={
+                "Read, GB/s": st.column_config.NumberColumn(format="localized"),
+                "Memory, GiB": st.column_config.NumberColumn(format="%.1f"),
+                "Source": st.column_config.LinkColumn(),
+            },
+        )
+        st.caption(
+            "An advertised bandwidth is what the memory chips could deliver, an advertised peak what the matrix units "
+            "could (dense; float32 without TF32); programs reach less. Empty: no data sheet of the maker was found."
+        )
+
+
+def _tera(rate: float | None) -> float | None:
+    return None if rate is None else rate / 1e12
+
+
+def _measured(found: Ceilings) -> dict[str, str]:
+    here, row, rate = found.environment, found.row_product.get("float32"), found.matrix_rate.get("float32")
+    return {
+        "Device": f"{here.device_name}, {here.threads} thread{'s' if here.threads > 1 else ''}",
+        "Plain read": f"{found.read_bandwidth / 1e9:,.1f} GB/s",
+        "One-row product": "not measured" if row is None else f"{row / 1e9:,.1f} GB/s",
+        "Matrix product": "not measured" if rate is None else f"{rate / 1e9:,.0f} GFLOP/s",
+        "Least time of an operation": f"{found.launch * 1e6:,.1f} µs",
+        "Measured": f"{found.measured_at[:10]}, torch {here.torch}",
+    }

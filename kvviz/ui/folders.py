@@ -1,0 +1,20 @@
+"""What the pages are made of. Only this room, `pages/` and `app.py` import Streamlit."""
+
+import hashlib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MAIN = HERE / "main.py"
+PAGES = HERE.parents[1] / "pages"
+ASSETS = HERE / "assets"
+
+
+def _fingerprint(folder: Path) -> str:
+    """Changes when a file does, so that no browser shows yesterday's script."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.*")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+ASSETS_URL = f"/kv/assets/{_fingerprint(ASSETS)}"

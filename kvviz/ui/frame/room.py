@@ -1,0 +1,53 @@
+"""The room in the frame of every page: opened, joined by a link, and followed from page to page."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.server.rooms.rooms import ABOUT_THE_FRAME, Place, read_place
+from kvviz.ui.folders import ASSETS_URL
+
+_STUB = f"""
+export default function (component) {{
+  import(new URL("{ASSETS_URL}/room/room.js", location.origin).href).then((room) => room.mount(component))
+}}
+"""
+
+_component = st.components.v2.component(
+    "kvviz_room", html='<div class="kv-roomplace"></div>', js=_STUB, isolate_styles=False
+)
+
+
+def follow(pages: Sequence[st.Page]) -> None:
+    """Mount the room, and go to the page that its leader has gone to."""
+    join = asked_to_join()
+    said = _component(
+        key="room",
+        data={"assets": ASSETS_URL, "passed_over": list(ABOUT_THE_FRAME), "join": join},
+        on_go_change=lambda: None,
+    )
+    place = place_of(said.go)
+    page = next((page for page in pages if place and page.url_path == place.page), None)
+    if place is not None and page is not None:
+        st.switch_page(page, query_params=place.query)
+
+
+def asked_to_join() -> dict[str, Any] | None:
+    """The room that a link (`?room=CODE`) asked for, numbered, so that the page joins it once.
+
+    It leaves the address: from there on the browser's tab remembers it, and pages keep their addresses to themselves.
+    """
+    if "room" in st.query_params:
+        number = (st.session_state.get("room_asked") or {"number": 0})["number"] + 1
+        st.session_state.room_asked = {"code": st.query_params.pop("room")[:40], "number": number}
+    return st.session_state.get("room_asked")
+
+
+def place_of(said: Any) -> Place | None:
+    """Where the room says to go; None where it says nothing that could be gone to."""
+    try:
+        return read_place(dict(said)) if said else None
+    except (KvvizError, TypeError, ValueError):
+        return None

@@ -1,0 +1,208 @@
+"""The page of mistakes: its widgets, and how a mistake that was really made is shown."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import human, ordinal
+from kvviz.charts.mistakes import kept_alive, off_by, timed, work_done
+from kvviz.decoding.scratch.listing import SOURCE, listing
+from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
+from kvviz.experiments.inside.spec import LookSpec
+from kvviz.ui.shared import filled
+from kvviz.ui.shared.links import one_of, take_over, write
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.small_models import PROMPT, buildable, choose_model, weights_note
+
+NEW_TOKENS = 16
+
+
+def ask() -> LookSpec | None:
+    """The mistake, the model and the prompt; None, and why, where that can't be looked at."""
+    take_over("b", {"model": one_of(*buildable()), "prompt": str, "mistake": one_of(*PITFALLS)})
+    left, right = st.columns([2, 3], gap="large")
+    with left:
+        model = choose_model("b_model")
+    with right:
+        st.session_state.setdefault("b_prompt", PROMPT)
+        prompt = st.text_input("Prompt", value=filled.value("b_prompt"), max_chars=200, key="b_prompt")
+    st.session_state.setdefault("b_mistake", next(iter(PITFALLS)))
+    name = st.pills(
+        "The mistake",
+        list(PITFALLS),
+        format_func=lambda name: PITFALLS[name].title,
+        default=filled.value("b_mistake"),
+        key="b_mistake",
+        required=True,
+    )
+    write("b", {"model": model, "prompt": prompt, "mistake": name})
+    try:
+        return LookSpec("mistake", model, prompt, new_tokens=NEW_TOKENS, mistake=name)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return None
+
+
+def show(about: dict[str, Any], found: dict[str, Any]) -> None:
+    """What the mistake did, and the line to mend."""
+    pitfall = PITFALLS[found["mistake"]]
+    st.subheader(pitfall.title, anchor=False)
+    st.markdown(pitfall.says)
+    code, harm = st.columns(2, gap="large")
+    with code:
+        _code(pitfall)
+    with harm:
+        if found["t"] == "mistimed":
+            _stopwatches(found)
+        else:
+            _harm(pitfall, found)
+    if found["t"] != "mistimed":
+        _forwards(found)
+    weights_note(about)
+
+
+def _code(pitfall: Pitfall) -> None:
+    """The loop as it runs, the line at fault marked, and what it should be."""
+    st.html(_marked(pitfall.source, pitfall.wrong))
+    st.markdown("**Mend it**")
+    st.code(pitfall.mend, language="python", wrap_lines=True)
+
+
+def _marked(source: str, wrong: str) -> str:
+    lines = []
+    for line in source.splitlines():
+        text = html.escape(line) or " "
+        fault = line.strip() == wrong
+        lines.append(
+            f'<span class="kv-fault" data-testid="kv-fault">{text}</span>' if fault else f"<span>{text}</span>"
+        )
+    return f'<style>{_STYLE}</style><pre class="kv-source" data-testid="kv-source">{"".join(lines)}</pre>'
+
+
+_STYLE = """
+.kv-source { overflow-x: auto; font-size: 0.82rem; line-height: 1.5; padding: 0.8rem 0; border-radius: 0.5rem;
+  background: rgba(128, 128, 128, 0.12); color: inherit; margin: 0; }
+.kv-source span { display: block; padding: 0 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.kv-source .kv-fault { background: rgba(213, 94, 0, 0.22); box-shadow: inset 4px 0 0 #D55E00; font-weight: 600; }
+"""
+
+
+def _harm(pitfall: Pitfall, found: dict[str, Any]) -> None:
+    right, wrong = found["right"], found["wrong"]
+    _verdict(found)
+    if wrong["crash"]:
+        _crash(wrong["crash"], len(wrong["fed"]))
+        return
+    charts = {
+        "logits": lambda: off_by(right["deltas"], wrong["deltas"]),
+        "memory": lambda: kept_alive(right["alive"], wrong["alive"]),
+        "work": lambda: work_done(right["multiply_adds"], wrong["multiply_adds"]),
+    }
+    plot(charts[pitfall.shows](), config={"displaylogo": False}, key="b_chart")
+    if pitfall.shows == "logits":
+        st.caption(
+            "To be comparable at every position, the loop with the mistake is fed the true tokens here; the text above "
+            "is what it writes when left alone."
+        )
+
+
+def _verdict(found: dict[str, Any]) -> None:
+    """The first thing that a viewer would see."""
+    first, right, wrong = found["first_difference"], found["right"], found["wrong"]
+    if wrong["crash"]:
+        return
+    if first is not None:
+        st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.")
+    elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
+        st.markdown(
+            f"Every token is right. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive "
+            f"in place of **{human(right['alive'][-1])}**."
+        )
+    elif _more_work(found):
+        times = sum(wrong["multiply_adds"]) / sum(right["multiply_adds"])
+        st.markdown(f"Every token is right, for **{times:.1f} times** the multiply-adds.")
+    else:
+        st.markdown("Every token is right this time. Look at the logits: they are off all the same.")
+    st.html(_texts(found))
+
+
+def _more_work(found: dict[str, Any]) -> bool:
+    return sum(found["wrong"]["multiply_adds"]) > 1.5 * sum(found["right"]["multiply_adds"])
+
+
+def _texts(found: dict[str, Any]) -> str:
+    """Both texts after the prompt; from the first token that differs, the wrong one is marked."""
+    prompt = html.escape("".join(found["prompt"]))
+    parted = next((i for i, (a, b) in enumerate(zip(found["truth"], found["alone"], strict=False)) if a != b), None)
+    cut = len(found["alone"]) if parted is None else parted
+    kept, lost = ("".join(part) for part in (found["alone"][:cut], found["alone"][cut:]))
+    mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
+    rows = (("right", html.escape("".join(found["truth"]))), ("with the mistake", html.escape(kept) + mark))
+    return "".join(
+        f'<p style="margin:0 0 .6rem"><small style="opacity:.7">{name}</small><br>'
+        f'<span style="opacity:.55">{prompt}</span><b style="font-weight:500">{text}</b></p>'
+        for name, text in rows
+    )
+
+
+def _crash(crash: dict[str, Any], forwards: int) -> None:
+    where = f" It comes in the {ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
+    st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
+    st.markdown(f"It doesn't run to its end.{where}")
+    if crash["line"] is not None:
+        stage = listing().stage(crash["stage"])
+        lines = SOURCE.read_text(encoding="utf-8").splitlines()[stage.first - 1 : stage.last]
+        st.markdown("The line of attention in which it comes:")
+        st.code("\n".join(line.strip() for line in lines), language="python")
+
+
+def _stopwatches(found: dict[str, Any]) -> None:
+    st.markdown(found["verdict"])
+    if found["wrong"]:
+        plot(timed(found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+
+
+def _forwards(found: dict[str, Any]) -> None:
+    """What was fed and what the cache held, forward by forward."""
+    with st.expander("Forward by forward: what is fed, what the cache holds"):
+        right, wrong = found["right"], found["wrong"]
+        count = max(len(right["fed"]), len(wrong["fed"]))
+        st.dataframe(
+            [
+                {
+                    "forward": i + 1,
+                    "fed, right": _at(right["fed"], i),
+                    "fed, wrong": _at(wrong["fed"], i),
+                    "keys of layer 0, right": _shape(_at(right["shapes"], i)),
+                    "keys of layer 0, wrong": _shape(_at(wrong["shapes"], i)),
+                    "multiply-adds, right": _at(right["multiply_adds"], i),
+                    "multiply-adds, wrong": _at(wrong["multiply_adds"], i),
+                    "bytes alive, right": _at(right["alive"], i),
+                    "bytes alive, wrong": _at(wrong["alive"], i),
+                }
+                for i in range(count)
+            ],
+            hide_index=True,
+            width="stretch",
+            column_config=COUNTS,
+            key="b_forwards",
+        )
+
+
+COUNTS = {
+    f"{what}, {which}": st.column_config.NumberColumn(format="localized")
+    for what in ("multiply-adds", "bytes alive")
+    for which in ("right", "wrong")
+}
+
+
+def _at(values: Sequence[Any], i: int) -> Any:
+    return values[i] if i < len(values) else None
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "" if not shape else f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,218 @@
+"""What the roofline page shows of a measured document: the roofline, batches, where the time goes, every figure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.words import millis
+from kvviz.charts.cost import figure_of, scaled
+from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
+from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
+from kvviz.models.catalog.rows import accelerators
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+
+_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
+@media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
+NOTHING = "none"
+Found = Mapping[str, Any]
+
+
+def draw(found: Found) -> None:
+    """All of it."""
+    st.html(_STYLE)
+    roof(found)
+    batches(found)
+    times(found)
+    table(found)
+
+
+def roof(found: Found) -> None:
+    """The roofline, what it says, and two points worked out."""
+    sheet = _sheet(found)
+    plot(roofline_figure(found, sheet), key="r_chart")
+    st.caption(
+        "Both axes are logarithmic. Bars are quartiles of the repeats. Bytes are those that have to come from memory "
+        "once: weights, cache, and what goes in and out of each product; attention's scores stay on the chip."
+    )
+    st.subheader("What it says", anchor=False)
+    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    st.markdown(
+        "Two points worked out: the intensity *I*, and the FLOP/s that reading, *B · I*, and arithmetic, *F*, allow. "
+        "The lower of the two is the roof there."
+    )
+    for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
+        members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
+        p = max(members, key=lambda p: p["tokens"])
+        place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
+        place.latex(_equation(p, Roof(**found["roof"])))
+
+
+def _sheet(found: Found) -> tuple[str, Roof] | None:
+    """An accelerator to draw beside, if one is chosen and its data sheet was found."""
+    rows = accelerators()
+    chosen = st.selectbox(
+        "Beside it, another roof",
+        [NOTHING, *rows],
+        format_func=lambda name: "None" if name == NOTHING else rows[name].title,
+        key="r_beside",
+        help="By its maker's data sheet, not measured: programs reach less.",
+        width=340,
+    )
+    if chosen == NOTHING:
+        return None
+    row = rows[chosen]
+    sheet = advertised(row, found["dtype"])
+    if sheet is None:
+        st.info(f"Unknown: no data sheet with the {found['dtype']} peak of {row.title} was found, so no roof is drawn.")
+        return None
+    note = f"; {row.flops_note}" if found["dtype"] != "float32" else ""
+    st.caption(
+        f"{row.title}: {figure_of(sheet.flops, 'FLOP/s')} ({row.flops_source}{note}) and "
+        f"{figure_of(sheet.read, 'B/s')} ({row.source}). The data sheet's, not measured; its ridge lies at "
+        f"{sheet.ridge:,.3g} FLOP/B."
+    )
+    return row.title, sheet
+
+
+def _equation(p: Found, roof: Roof) -> str:
+    return (
+        rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_tex(p['bytes'], 'B')}}} = "
+        rf"{p['intensity']:.3g}\,\mathrm{{FLOP/B}}\\"
+        rf"B \cdot I &= {_tex(roof.read, 'B/s')} \cdot {p['intensity']:.3g} = "
+        rf"{_tex(roof.read * p['intensity'], 'FLOP/s')}\\"
+        rf"F &= {_tex(roof.flops, 'FLOP/s')}\\"
+        rf"\text{{measured}} &= {_tex(p['flops_per_s'], 'FLOP/s')}\end{{aligned}}"
+    )
+
+
+def _tex(value: float, unit: str) -> str:
+    size, prefix = scaled(value)
+    return rf"{_number(value / size)}\,\mathrm{{{prefix}{unit}}}"
+
+
+def _number(value: float) -> str:
+    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}").replace(",", "{,}")
+
+
+def batches(found: Found) -> None:
+    """Tokens per second against the batch, and from which batch on the caches outweigh the weights."""
+    if max(p["batch"] for p in found["points"]) == 1:
+        return
+    st.subheader("A batch shares one reading of the weights", anchor=False)
+    left, right = st.columns([3, 2], gap="large")
+    rows = found["outweighs"]
+    with left:
+        marks = {row["tokens"]: row["batch"] for row in rows}
+        plot(batch_figure(found["points"], marks), key="r_batches")
+        st.caption(
+            "All sequences use each weight while it is at hand, so more of them cost little; but each brings its own "
+            "cache to be read. Compare the two contexts: which one gains more from the same batch?" + _copied(found)
+        )
+    with right:
+        row = rows[-1]
+        st.markdown("**From which batch on the caches outweigh the weights**, by formula:")
+        st.latex(
+            rf"\frac{{\text{{weights}}}}{{\text{{cache of one, {row['tokens']} tokens}}}} = "
+            rf"\frac{{{_tex(row['weight_bytes'], 'B')}}}{{{_tex(row['cache_bytes'], 'B')}}} = "
+            + _number(row["weight_bytes"] / row["cache_bytes"])
+        )
+        st.dataframe(
+            [
+                {
+                    "Context": row["tokens"],
+                    "Cache of one": figure_of(row["cache_bytes"], "B"),
+                    "Caches > weights from": "no batch" if row["batch"] is None else f"{row['batch']:,} sequences",
+                }
+                for row in rows
+            ],
+            hide_index=True,
+            column_config={"Context": st.column_config.NumberColumn(format="localized")},
+        )
+
+
+def _copied(found: Found) -> str:
+    """What the engine does on top: it is in the seconds, not in the bytes."""
+    p = max(found["points"], key=lambda p: p["copied_bytes"])
+    return (
+        f" On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
+        f"{p['batch']} that moves {figure_of(p['copied_bytes'], 'B')} a step, beside {figure_of(p['bytes'], 'B')} that "
+        "have to be moved."
+    )
+
+
+def times(found: Found) -> None:
+    """Where a forward's time goes."""
+    st.subheader("Where a step's time goes", anchor=False)
+    plot(profile_figure(found["profiles"]), key="r_profile")
+    where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
+    walls = "; ".join(
+        f"{p['forward']} {millis(p['wall_s'])} with it, **{millis(p['unprofiled_s'])}** without, "
+        f"{p['operations']:,} operations"
+        for p in found["profiles"]
+    )
+    st.markdown(
+        f"At {found['profiles'][0]['tokens']:,} tokens, by torch.profiler. *Between operations* is the time {where}: "
+        "Python and the framework on their way to the next. In which bar is it widest, and in which are the products?"
+    )
+    both = {p["forward"]: p for p in found["profiles"]}
+    if "compiled step" in both:
+        eager, compiled = both["decode"], both["compiled step"]
+        st.markdown(
+            f"**The same step, compiled**: {millis(compiled['unprofiled_s'])} in place of "
+            f"{millis(eager['unprofiled_s'])}. PyTorch starts {eager['operations']:,} operations one by one; compiled, "
+            "the step is one call, and there is nothing to wait for between. On a GPU, where a small model's step is "
+            "little else than starts, that is why its curve is flat with the cache and without. The live page's mode "
+            "*Compiled* decodes so."
+        )
+    st.caption(
+        f"The profiler slows what it watches, most of all the time between operations: {walls}. An operation's kind "
+        "follows from its name and from the module around it."
+    )
+
+
+def table(found: Found) -> None:
+    """Every point with its figures, and where it was measured."""
+    with st.expander("Every point"):
+        st.dataframe([_row(p) for p in found["points"]], hide_index=True, column_config=_COLUMNS)
+        st.caption(
+            "*Of the roof*: the least time that the measured ceilings allow, over the measured time. *Bound by* names "
+            "the largest part of the time: reading or computing at the ceilings (of reading, the one-row product's), "
+            f"starting operations (at most {millis(found['starting_s'])} here), or what is left."
+        )
+    here = found["environment"]
+    st.caption(
+        f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "
+        f"{here['threads']} threads, torch {here['torch']}; ceilings of {found['measured_at'][:10]}. The step at a "
+        "context is the one in the middle of steps around it; a batch is that many copies of one sequence. "
+        f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
+    )
+
+
+_COLUMNS = {
+    **{name: st.column_config.NumberColumn(format="localized") for name in ("Tokens", "Batch")},
+    "ms": st.column_config.NumberColumn(format="%.3f"),
+    "FLOP/B": st.column_config.NumberColumn(format="%.2f"),
+    "GFLOP/s": st.column_config.NumberColumn(format="%.1f"),
+    "Tokens/s": st.column_config.NumberColumn(format="localized"),
+    "Of the roof": st.column_config.NumberColumn(format="percent"),
+}
+_BOUND = {"memory": "memory", "compute": "compute", "launch": "launch", "between": "neither"}
+
+
+def _row(p: Found) -> dict[str, Any]:
+    return {
+        "": p["phase"],
+        "Tokens": p["tokens"],
+        "Batch": p["batch"],
+        "ms": p["s"] * 1e3,
+        "Quartiles, ms": f"{p['s_q1'] * 1e3:,.3g} to {p['s_q3'] * 1e3:,.3g}",
+        "FLOPs": figure_of(p["flops"], "FLOP"),
+        "Bytes": figure_of(p["bytes"], "B"),
+        "FLOP/B": p["intensity"],
+        "GFLOP/s": p["flops_per_s"] / 1e9,
+        "Tokens/s": round(p["tokens_per_s"]),
+        "Of the roof": p["roof_share"],
+        "Bound by": _BOUND[p["bound"]],
+    }

@@ -1,0 +1,196 @@
+"""The serving page's first section: sequences come and go in one memory, four ways of giving it out side by side."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.block_table import BLOCK
+from kvviz.charts.serving import counts_figure, map_figure, waste_figure
+from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
+from kvviz.server.scheduler import Hub
+from kvviz.ui.serving.shared import LONGEST, RATES, SLOTS, progress
+from kvviz.ui.shared import filled
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.waiting import measured
+
+Found = Mapping[str, Any]
+
+
+def section(hub: Hub) -> None:
+    """The form, the measurement, what it shows."""
+    st.subheader("Fragmentation", anchor="fragmentation")
+    st.markdown(
+        "Requests come at random, each with a prompt; at every tick each running one writes a token, until it ends. "
+        "Nobody knows beforehand how long it will get. Four real allocators serve the **same requests** with the "
+        "**same memory**."
+    )
+    try:
+        spec = _ask()
+    except KvvizError as error:
+        st.warning(plain(error))
+        return
+    words = "No model: the allocators of this project's caches, with keys and values of one number each."
+    found = measured(hub, spec, key="vf", words=words, progress=progress, press="Run the trace")
+    if found is not None:
+        _draw(found)
+
+
+def _ask() -> ArrivalsSpec:
+    with st.container(border=True):
+        one, two, three, four, five = st.columns(5, gap="medium")
+        least, most = RANGES["requests"]
+        requests = one.slider("Requests", least, most, filled.value("v_requests"), key="v_requests")
+        rate = two.select_slider("Arrivals a tick", RATES, filled.value("v_rate"), key="v_rate")
+        slots = three.select_slider(
+            "Memory, slots",
+            SLOTS,
+            filled.value("v_slots"),
+            key="v_slots",
+            help="A slot holds the key and value of one token of one layer.",
+        )
+        longest = four.select_slider("Longest sequence", LONGEST, filled.value("v_longest"), key="v_longest")
+        least, most = RANGES["seed"]
+        seed = five.number_input(
+            "Seed", least, most, filled.value("v_seed"), key="v_seed", help="The same seed is the same requests."
+        )
+    return ArrivalsSpec(requests, rate, slots, longest, int(seed))
+
+
+def _draw(found: Found) -> None:
+    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    _table(found)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("**How many run at once**")
+        plot(counts_figure(found["ways"], "running", "sequences"), key="v_running")
+    with right:
+        st.markdown("**How many wait**")
+        plot(counts_figure(found["ways"], "waiting", "sequences"), key="v_waiting")
+    _waste(found)
+    st.fragment(_moment)(found)
+
+
+def _table(found: Found) -> None:
+    def share(way: Found, name: str) -> str:
+        value = way[f"{name}_share_while_some_wait"]
+        return "nobody waits" if value is None else f"{value:.1%}"
+
+    def mean(way: Found) -> str:
+        value = way["mean_running_while_some_wait"]
+        return "nobody waits" if value is None else f"{value:.1f}"
+
+    st.dataframe(
+        [
+            {
+                "Way": way["title"],
+                "Run at once": mean(way),
+                "Tokens": share(way, "used"),
+                "Wasted inside": share(way, "internal"),
+                "Wasted between": share(way, "external"),
+                "Preempted": way["preempted"],
+                "Computed again": way["recomputed_tokens"],
+                "Moved": way["moved_tokens"],
+                "Found": way["found_tokens"],
+                "Evicted": way["evicted_blocks"],
+                "Done at tick": way["ended_at_tick"],
+            }
+            for way in found["ways"]
+        ],
+        hide_index=True,
+        key="v_table",
+    )
+    st.caption(
+        "*Run at once* and the shares of the memory are means over the ticks at which somebody waits. *Wasted inside*: "
+        "slots that belong to a sequence and hold no token. *Wasted between*: free slots in holes that are too small "
+        "for the next in line. *Computed again, moved, found* count tokens, *evicted* blocks."
+    )
+
+
+def _waste(found: Found) -> None:
+    st.markdown("**What the memory holds, and what is wasted of it**")
+    last = max(way["ended_at_tick"] for way in found["ways"])
+    for ways in (found["ways"][:2], found["ways"][2:]):
+        for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
+            place.markdown(way["title"])
+            chart = waste_figure(way, found["slots"], last)
+            plot(chart, place, key=f"v_waste_{way['name']}")
+    st.caption(
+        "The dotted line is all there is. Triangles above it: a sequence was preempted, its memory taken and its "
+        "tokens to be computed again. Crosses: a kept block was overwritten. Which way leaves the widest orange band?"
+    )
+
+
+def _moment(found: Found) -> None:
+    """The memory of each way at one tick, slot by slot."""
+    st.markdown("**The memory at one moment**")
+    stride = max(way["stride"] for way in found["ways"])
+    last = max(way["ended_at_tick"] for way in found["ways"]) // stride * stride
+    if last <= stride:
+        st.caption("It was over too soon to look into.")
+        return
+    paged = next(way for way in found["ways"] if way["name"] == "paged")
+    crowded = max(range(len(paged["pictures"])), key=lambda i: paged["ticks"]["used"][(i + 1) * paged["stride"] - 1])
+    start = max(stride, (crowded + 1) * paged["stride"] // stride * stride)
+    tick = st.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
+    for ways in (found["ways"][:2], found["ways"][2:]):
+        for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
+            with place:
+                _memory(way, tick, found)
+    st.caption(
+        "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Faint: "
+        "the sequence's, and empty. Grey: free. Faint green: free, and a like beginning would find it again. Slate "
+        "with a number: a block that so many sequences share."
+    )
+    _formulas(found, tick)
+
+
+def _memory(way: Found, tick: int, found: Found) -> None:
+    number = tick // way["stride"]
+    over = number > len(way["pictures"])
+    picture = None if over else way["pictures"][number - 1]
+    st.markdown(
+        f"{way['title']}: " + (f"over since tick {way['ended_at_tick']:,}" if over else _said(picture, way, tick))
+    )
+    chart = map_figure(picture, found["slots"])
+    plot(chart, config={"displayModeBar": False}, key=f"v_map_{way['name']}")
+
+
+def _said(picture: Found, way: Found, tick: int) -> str:
+    """What a picture has, in figures."""
+    running, waiting = (way["ticks"][name][tick - 1] for name in ("running", "waiting"))
+    head = f"**{running} run**, {waiting} wait; "
+    if picture["kind"] == "regions":
+        holes = [length for _, length in picture["holes"]]
+        many = f"{len(holes)} holes, the largest" if len(holes) > 1 else "one hole of"
+        return head + (f"{many} {max(holes):,} slots" if holes else "no hole")
+    free = picture["free"]
+    following = f", next {', '.join(map(str, free[:3]))} …" if free else ""
+    return head + f"free list: {len(free)} block{'s' * (len(free) != 1)}{following}"
+
+
+def _formulas(found: Found, tick: int) -> None:
+    slots, longest = found["slots"], found["trace"]["longest"]
+    ways = {way["name"]: way["ticks"] for way in found["ways"]}
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("**Reserved for the longest**: so many fit, whatever they write.")
+        st.latex(
+            rf"\left\lfloor \frac{{\text{{slots}}}}{{\text{{longest}}}} \right\rfloor = "
+            rf"\left\lfloor \frac{{{slots}}}{{{longest}}} \right\rfloor = {slots // longest}"
+        )
+        most = max(ways["reserved"]["running"])
+        st.caption(f"Measured: at most {most} ran at once.")
+    with right:
+        st.markdown("**In blocks**: only the last block of a sequence can have empty slots.")
+        if tick > len(ways["paged"]["tick"]):
+            st.caption(f"At tick {tick:,} nothing runs in blocks any more.")
+            return
+        running, wasted = (ways["paged"][name][tick - 1] for name in ("running", "internal"))
+        st.latex(
+            rf"\text{{wasted inside}} \le n \cdot (\text{{block}} - 1) = {running} \cdot {BLOCK - 1} = "
+            rf"{running * (BLOCK - 1)}"
+        )
+        st.caption(f"Measured at tick {tick:,}: {wasted} slots, in {running} sequences.")

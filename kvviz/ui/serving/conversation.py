@@ -1,0 +1,106 @@
+"""The serving page's third section: a conversation whose cache is kept, edited, and cut off at its front."""
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import millis
+from kvviz.caches.block_table import BLOCK
+from kvviz.charts.serving import first_token_figure
+from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, TalkSpec
+from kvviz.experiments.serving.words import identity, little_saved
+from kvviz.server.scheduler import Hub
+from kvviz.ui.serving.shared import checked, progress, shareable, where
+from kvviz.ui.shared import filled
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.waiting import measured
+
+Found = Mapping[str, Any]
+NAMES = {
+    "first": "The first turn",
+    "second": "The second turn",
+    "edited": "The first turn edited",
+    "trimmed": "The history cut off at its front",
+}
+SHORT = {"first": "first", "second": "second", "edited": "edited", "trimmed": "cut off"}
+_STYLE = """<style>
+.kv-strip { line-height: 1.75; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.92rem; }
+.kv-strip span { border-radius: 3px; padding: 0.1em 0; margin-right: 1px; }
+.kv-strip .kept { background: rgba(138, 148, 160, 0.25); }
+.kv-strip .computed { background: rgba(0, 114, 178, 0.28); border-bottom: 2px solid #0072B2; }
+</style>"""
+
+
+def section(hub: Hub) -> None:
+    """The form, the measurement, what it shows."""
+    st.subheader("A conversation", anchor="conversation")
+    st.markdown(
+        "Each turn sends the **whole** history again. If the cache is kept, only what is new has to be computed; "
+        "change something, and only what stands **before** the change can be kept."
+    )
+    try:
+        spec = _ask(hub)
+        words = checked(hub, spec)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return
+    found = measured(hub, spec, key="vt", words=words, progress=progress)
+    if found is not None:
+        _draw(found)
+
+
+def _ask(hub: Hub) -> TalkSpec:
+    for name, text in {"first": FIRST, "second": SECOND, "edited": EDITED}.items():
+        st.session_state.setdefault(f"v_{name}", text)
+    with st.container(border=True):
+        one, two, three = st.columns(3, gap="medium")
+        first = one.text_area("First turn", filled.value("v_first"), key="v_first", height=150)
+        edited = two.text_area("The same, edited later", filled.value("v_edited"), key="v_edited", height=150)
+        second = three.text_area("Second turn", filled.value("v_second"), key="v_second", height=68)
+        drop = three.slider("Tokens cut off at the front", 1, 64, filled.value("v_drop"), key="v_drop")
+        st.caption(f"The model is the one above, {shareable()[st.session_state.v_model]}.")
+    return TalkSpec(st.session_state.v_model, first, second, edited, drop=drop, repeats=min(5, hub.limits.repeats))
+
+
+def _draw(found: Found) -> None:
+    rows = found["requests"]
+    st.html(_STYLE)
+    plot(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), key="v_turns")
+    st.markdown(
+        "Underlined blue is what had to be **computed**, grey is what was **kept**. Look where the one becomes the "
+        "other, in each of the four."
+    )
+    for row in rows:
+        _turn(row)
+    st.markdown(f"- {identity(rows)}")
+    if sentence := little_saved(rows):
+        st.info(sentence)
+    st.caption(
+        "Where nothing is kept, cold and warm are the same work: how far those two bars are apart is how far to trust "
+        "the others. The edited turn keeps the old answer behind it, as a history does that somebody edits."
+    )
+    where(dict(found))
+
+
+def _turn(row: Found) -> None:
+    kept, alike = row["warm"]["found_tokens"], row["alike_tokens"]
+    with st.container(border=True):
+        st.markdown(f"**{NAMES[row['turn']]}**. {row['sentence']}")
+        st.html(strip(row["pieces"], kept))
+        st.markdown(
+            f"First token: **{millis(row['warm']['ttft_s'])}** with what was kept, {millis(row['cold']['ttft_s'])} "
+            f"prefilled anew. Kept: ${BLOCK} \\cdot \\lfloor {alike} / {BLOCK} \\rfloor = {kept}$ tokens."
+        )
+
+
+def strip(pieces: list[str], kept: int) -> str:
+    """The tokens of a prompt one after another, those that were kept and those that were computed, as HTML."""
+    parts = [
+        f'<span class="{"kept" if place < kept else "computed"}">{html.escape(piece) or "·"}</span>'
+        for place, piece in enumerate(pieces)
+    ]
+    return f'<div class="kv-strip">{"".join(parts)}</div>'

@@ -1,0 +1,69 @@
+"""Stop and think: a page's questions, the answers closed until asked for, and the figures that the page has at hand."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from kvviz.experiments.evidence import AtHand, Weighed
+from kvviz.experiments.questions import on_page
+from kvviz.experiments.sweep.rows import rows
+from kvviz.experiments.sweep.spec import SweepSpec
+from kvviz.memory.calculator import Answer, Asked, answer
+from kvviz.server.scheduler import Hub
+from kvviz.store.db.stored import Run
+from kvviz.ui.shared.plain import plain
+
+SMALLER = "int4"
+
+
+def think(page: str, at_hand: AtHand | None = None) -> None:
+    """The page's questions. Whoever opens one has had time to think."""
+    st.subheader("Stop and think", anchor=False)
+    st.caption("Think first, then look: the answer is below each question.")
+    for question in on_page(page):
+        with st.expander(question.question):
+            st.markdown(question.answer(at_hand or AtHand()))
+
+
+def of_live(hub: Hub, watched: str | None) -> AtHand:
+    """The comparison that the page shows, once it is over."""
+    if watched is None:
+        found = hub.last_document()
+    else:
+        work = hub.get(watched)
+        found = work.document if work is not None else None
+    at_hand = AtHand.of_document(found)
+    return replace(at_hand, title=plain(at_hand.title))
+
+
+def of_runs(runs: Sequence[Run]) -> AtHand:
+    """The picked runs that belong to the first one's comparison: only those did the same work at the same time."""
+    if not runs:
+        return AtHand()
+    first = runs[0].comparison
+    alike = {run.mode: run.figures for run in runs if run.comparison.id == first.id}
+    return AtHand(plain(first.title or first.model), first.prompt_tokens, alike)
+
+
+def of_sweep(hub: Hub, watched: str | None) -> AtHand:
+    """The rows of the sweep that the page shows, once it is over."""
+    work = hub.get(watched) if watched else None
+    if work is None or work.kind != "sweep" or work.active:
+        return AtHand()
+    records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
+    found = rows(records, SweepSpec.from_dict(work.description()))
+    return AtHand(rows=[{**row, "model": plain(row["model"])} for row in found])
+
+
+def of_memory(main: Answer, asked: Asked) -> AtHand:
+    """The chosen model, calculated with its weights as asked, in bfloat16 where that is SMALLER, and in SMALLER."""
+    usual = asked.weights if asked.weights != SMALLER else Asked().weights
+    found = {dtype: answer(replace(asked, weights=dtype), main.key).memory for dtype in (usual, SMALLER)}
+    known = {dtype: memory for dtype, memory in found.items() if memory is not None and memory.weights_bytes}
+    if main.memory is None or len(known) < 2:
+        return AtHand()
+    weights = {dtype: memory.weights_bytes or 0 for dtype, memory in known.items()}
+    caches = {dtype: memory.total_bytes for dtype, memory in known.items()}
+    return AtHand(weighed=Weighed(plain(main.title), asked.tokens, asked.batch, asked.dtype, weights, caches))

@@ -1,0 +1,77 @@
+"""The verdict on a comparison: what bounds it, the fitted curves typeset, where the cache starts to pay."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.verdict import equation, judge
+from kvviz.server.scheduler import Hub
+from kvviz.store.db.stored import Run
+from kvviz.ui.shared.plain import plain
+
+FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "prediction_bias")
+
+
+def of_live(hub: Hub, watched: str | None) -> None:
+    """The verdict on the comparison that the page shows, once it is over."""
+    work = hub.get(watched) if watched else None
+    found = work.document if work is not None else (None if watched else hub.last_document())
+    if found:
+        _judge_and_show(found.get("prompt_tokens"), found["runs"])
+
+
+def of_runs(runs: Sequence[Run]) -> None:
+    """The verdict on the picked runs that belong to the first one's comparison: only those are of the same work."""
+    if not runs:
+        return
+    first = runs[0].comparison
+    alike = [run for run in runs if run.comparison.id == first.id]
+    _judge_and_show(first.prompt_tokens, [run.figures for run in alike])
+    if len(alike) < len(runs):
+        st.caption(f"This is of {len(alike)} of the {len(runs)} picked runs: those of the first one's comparison.")
+
+
+def _judge_and_show(prompt_tokens: int | None, runs: Sequence[dict[str, Any]]) -> None:
+    kept = [{name: run.get(name) for name in FIGURES} for run in runs]
+    show(_judged(json.dumps([prompt_tokens, kept])))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _judged(figures: str) -> dict[str, Any]:
+    """Once for each comparison: a script run of a viewer should not fit its curves again."""
+    return judge(*json.loads(figures))
+
+
+def show(found: dict[str, Any]) -> None:
+    """A verdict as a section of the page."""
+    st.subheader("What the curves say", anchor=False)
+    st.markdown(found["sentence"])
+    if found["prediction"]:
+        st.markdown(f"{found['prediction']} It is the thin dashed line.")
+    if found["advice"]:
+        st.info(found["advice"], icon=":material/lightbulb:")
+    for entry in found["modes"]:
+        formula = equation(entry)
+        if formula is not None:
+            st.latex(formula)
+        elif entry["mode"] in MODES:
+            st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
+        line = equation(entry, "line")
+        if line is not None:
+            st.caption("These points can't tell the square. What a straight line through them tells:")
+            st.latex(line)
+    if found["crossover"] is not None:
+        st.markdown(_sentence(found["crossover"]["sentence"]))
+    if any(entry["fit"] for entry in found["modes"]):
+        st.caption(
+            "t is the time of a decode step, T the tokens of context it ends with; fitted to the measured medians, the "
+            "prefill left out, single spikes given no weight. Intervals are of 95 %, for noise that is independent "
+            "from step to step: a drift of the device over the run is not in them."
+        )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."

@@ -1,0 +1,60 @@
+"""Figures on a dark page: every colour stands out from it, and colours that were told apart still are."""
+
+import plotly.graph_objects as go
+import pytest
+
+from kvviz.charts import cost, palette, roofline, serving
+from kvviz.charts.dark import on_dark
+
+PAGE = "#11161c"  # of .streamlit/config.toml
+TABLES = {
+    "modes": palette.LIGHT.values(),
+    "series": palette.SERIES,
+    "kinds": set(palette.KINDS.values()),
+    "cost": cost.COLOURS.values(),
+    "roofline": roofline.COLOURS.values(),
+    "profile": [colour for _, colour in roofline.CLASSES.values()],
+    "serving": [colour for colour, _, _ in serving.WAYS.values()],
+    "waste": [colour for _, colour in serving.PARTS.values()],
+}
+
+
+def contrast(one, other):
+    """WCAG's contrast ratio, 1 to 21: https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio"""
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def drawn(colours):
+    """The colours of lines as they come out on a dark page."""
+    figure = on_dark(go.Figure([go.Scatter(x=[1], y=[1], line={"color": colour}) for colour in colours]))
+    return [trace.line.color for trace in figure.data]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_colour_stands_out_and_stays_another(table):
+    colours = list(dict.fromkeys(TABLES[table]))
+    lighter = drawn(colours)
+    assert min(contrast(colour, PAGE) for colour in lighter) >= 4.5
+    assert len(set(lighter)) == len(set(colours))
+
+
+def test_a_modes_colour_is_the_live_components():
+    assert drawn(palette.LIGHT.values()) == list(palette.DARK.values())
+
+
+def test_only_colours_are_changed():
+    scale = [[0, "#0072B2"], [1, "#D55E00"]]
+    figure = go.Figure(go.Heatmap(z=[[1, 2]], colorscale=scale, text=[["#0072B2", "b"]], name="#1"))
+    figure.update_layout(title="#0072B2 is not a title's colour", font_color="#888888")
+    dark = on_dark(figure)
+    assert [colour for _, colour in dark.data[0].colorscale] == [palette.ON_DARK[colour] for _, colour in scale]
+    assert dark.data[0].text[0][0] == "#0072B2" and dark.data[0].name == "#1"
+    assert (dark.layout.title.text, dark.layout.font.color) == (figure.layout.title.text, "#888888")
+    assert figure.data[0].colorscale[0][1] == "#0072B2"

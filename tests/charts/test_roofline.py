@@ -1,0 +1,71 @@
+"""Figures of the roofline page: where points and bars stand, on logarithmic axes too."""
+
+import math
+
+import pytest
+
+from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure, series
+from kvviz.cost.roofline import Roof
+
+
+def step(tokens, batch, phase="decode", s=0.01):
+    flops, nbytes = 1e6 * batch * (tokens if phase == "prefill" else 1), 1e6
+    return {
+        **{"phase": phase, "tokens": tokens, "batch": batch, "flops": flops, "bytes": nbytes, "s": s},
+        **{"s_q1": s / 2, "s_q3": 2 * s, "intensity": flops / nbytes, "flops_per_s": flops / s, "roof_share": 0.5},
+        "tokens_per_s": batch / s,
+    }
+
+
+POINTS = [
+    *(step(tokens, 1, "prefill") for tokens in (16, 32, 64)),
+    *(step(tokens, 1) for tokens in (16, 32, 64)),
+    *(step(tokens, batch) for tokens in (32, 64) for batch in (2, 4)),
+]
+FOUND = {"points": POINTS, "roof": {"read": 1e9, "flops": 1e10}, "row": {"read": 5e8, "flops": 1e10}}
+
+
+def test_points_move_in_four_rows():
+    rows = {name: [(p["tokens"], p["batch"]) for p in row] for name, row in series(POINTS).items()}
+    assert rows == {
+        "prefill": [(16, 1), (32, 1), (64, 1)],
+        "context": [(16, 1), (32, 1), (64, 1)],
+        "short": [(32, 1), (32, 2), (32, 4)],
+        "long": [(64, 1), (64, 2), (64, 4)],
+    }
+    assert set(series([p for p in POINTS if p["batch"] == 1])) == {"prefill", "context"}
+
+
+def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
+    figure = roofline_figure(FOUND, ("Another", Roof(1e12, 1e14)))
+    roof = figure.data[0]
+    assert 10 in roof.x and roof.y[list(roof.x).index(10)] == roof.y[-1] == 1e10
+    assert roof.y[0] == pytest.approx(1e9 * roof.x[0])
+    prefill = next(trace for trace in figure.data if trace.name.startswith("prefill"))
+    assert list(prefill.y) == [1.6e9, 3.2e9, 6.4e9]
+    assert list(prefill.error_y.array) == [1.6e9, 3.2e9, 6.4e9]  # half the time is twice the rate
+    assert list(prefill.error_y.arrayminus) == [0.8e9, 1.6e9, 3.2e9]
+    there = next(trace for trace in figure.data if trace.name == "these forwards there, at most")
+    assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in POINTS]
+    low, high = figure.layout.yaxis.range
+    assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
+
+
+def test_an_accelerators_name_is_shown_as_text():
+    figure = roofline_figure(FOUND, ("<a href=x>GPU", Roof(1e12, 1e14)))
+    assert not any("<a href" in (trace.hovertemplate or "") for trace in figure.data)
+
+
+def test_a_batch_that_outweighs_is_marked_where_it_is():
+    figure = batch_figure(POINTS, {32: 100, 64: 2})
+    assert [trace.name for trace in figure.data] == ["context 32", "context 64"]
+    (line,), (label,) = figure.layout.shapes, figure.layout.annotations
+    assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights at 64"
+
+
+def test_a_profiles_bars_are_shares_of_its_wall_time():
+    classes = {"weights": 0.4, "attention": 0.1, "cache": 0.1, "other": 0.1, "call": 0.1, "gaps": 0.2}
+    profiles = [{"forward": name, "wall_s": 1.0, "classes": classes} for name in ("prefill", "decode", "uncached step")]
+    figure = profile_figure(profiles)
+    assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([100] * 3)
+    assert figure.data[0].y[-1] == "prefill"  # on top

@@ -1,0 +1,216 @@
+"""FLOPs and bytes against sums worked out by hand, the estimates on top of them, and `kvviz cost`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvviz.base.errors import ConfigError
+from kvviz.cost.blocks import Attention, Forward, Matrix
+from kvviz.cost.flops import (
+    Rates,
+    cache_bytes_read,
+    cache_bytes_written,
+    cached_step,
+    document,
+    estimated,
+    flops,
+    forward_seconds,
+    moved,
+    pass_seconds,
+    prefill,
+    square_equals_linear,
+    total_flops,
+    weight_bytes_read,
+)
+from kvviz.cost.shape import read_shape
+from kvviz.memory.formula import kv_memory
+from kvviz.models.catalog.rows import model_row, models
+
+ROOT = Path(__file__).resolve().parents[2]
+RATES = Rates(read=2e10, flops=8e10, launch=2e-6)
+
+
+def shape(name):
+    return read_shape(model_row(name).config, name=name)
+
+
+def test_gpt_2_by_hand():
+    d, layers, vocabulary, n = 768, 12, 50257, 100
+    whole = flops(shape("gpt2"), prefill(shape("gpt2"), n))
+    assert whole == {
+        "projections": layers * 2 * n * 4 * d * d,
+        "attention": layers * 4 * n * n * d,
+        "mlp": layers * 2 * n * 8 * d * d,
+        "head": 2 * d * vocabulary,
+    }
+    step = flops(shape("gpt2"), cached_step(shape("gpt2"), n, batch=3))
+    assert step == {
+        "projections": 3 * layers * 8 * d * d,
+        "attention": 3 * layers * 4 * n * d,
+        "mlp": 3 * layers * 16 * d * d,
+        "head": 3 * 2 * d * vocabulary,
+    }
+
+
+def test_grouped_queries_narrow_keys_and_values_and_nothing_else():
+    whole = flops(shape("llama-3.1-8b"), prefill(shape("llama-3.1-8b"), 10))
+    assert whole["projections"] == 32 * 2 * 10 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
+    assert whole["attention"] == 32 * 4 * 10 * 10 * 4096
+    assert whole["mlp"] == 32 * 2 * 10 * 3 * 4096 * 14336
+
+
+def test_a_token_passes_its_experts_and_no_others():
+    step = flops(shape("mixtral-8x7b"), cached_step(shape("mixtral-8x7b"), 50))
+    assert step["mlp"] == 32 * 2 * 2 * 3 * 4096 * 14336
+    assert step["router"] == 32 * 2 * 4096 * 8
+
+
+def test_a_window_bounds_a_step_and_not_a_prefill():
+    one = Attention(heads=4, key_dim=16, value_dim=16, window=8)
+    assert one.keys(Forward(1, held=100)) == 8
+    assert one.keys(Forward(1, held=3)) == 4
+    assert one.keys(Forward(100)) == 100
+
+
+def test_a_latent_is_expanded_again_at_every_step():
+    v3 = shape("deepseek-v3")
+    ups = 61 * 2 * 512 * 128 * (128 + 128)
+    grown = total_flops(v3, cached_step(v3, 101)) - total_flops(v3, cached_step(v3, 100))
+    assert grown == ups + 61 * 2 * 128 * (192 + 128)
+
+
+def test_expected_experts():
+    experts = Matrix("mlp", 10, 10, copies=8, used=2)
+    assert experts.weights_read(Forward(1)) == 200
+    assert experts.weights_read(Forward(1, batch=2)) == pytest.approx(100 * 8 * (1 - 0.75**2))
+    assert experts.weights_read(Forward(1000)) == pytest.approx(800)
+    assert Matrix("cross", 10, 10, over="source").weights_read(Forward(1, held=4, source=9)) == 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.1-8b", "qwen3-4b", "gemma-3-12b", "olmo-2-7b"])
+def test_a_dense_step_reads_its_parameters_but_for_norms_and_tables(name):
+    row, own = model_row(name), shape(name)
+    read = weight_bytes_read(own, cached_step(own, 10), "float16")
+    table = 0 if row.config.get("tie_word_embeddings") is not False else own.hidden * own.spec.vocab_size
+    tables = 2 * (table + (1024 * 768 if name == "gpt2" else 0))
+    assert 0.998 <= (read + tables) / (2 * row.params) <= 1.0002
+
+
+def test_the_cache_read_is_the_cache_that_calc_knows():
+    for name in ("llama-3.1-8b", "gemma-3-12b", "mamba-130m", "deepseek-v3", "falcon-h1-7b"):
+        own = shape(name)
+        assert cache_bytes_read(own, 5000, 2) == kv_memory(own.spec, 5000, batch=2).total_bytes
+
+
+def test_shared_keys_and_values_are_read_once_more_by_each_layer_that_shares_them():
+    own = shape("gemma-3n-e2b")
+    kept = kv_memory(own.spec, 100)
+    assert len(own.givers) == 10
+    rows = [row.nbytes for row in kept.layers]
+    assert cache_bytes_read(own, 100) == sum(rows) + sum(rows[i] for i in own.givers) > kept.total_bytes
+
+
+def test_what_a_step_writes():
+    llama = shape("llama-3.1-8b")
+    assert cache_bytes_written(llama, cached_step(llama, 100, 3)) == 3 * 131_072
+    assert cache_bytes_written(llama, prefill(llama, 100)) == 100 * 131_072
+    mamba = shape("mamba-130m")
+    state = kv_memory(mamba.spec, 9).total_bytes
+    assert cache_bytes_written(mamba, cached_step(mamba, 9)) == state, "a state is written as a whole"
+
+
+def test_bytes_of_a_step_and_of_a_prefill():
+    own = shape("gpt2")
+    step, whole = moved(own, cached_step(own, 101), "float32"), moved(own, prefill(own, 101), "float32")
+    assert step.cache_read == 101 * 73_728 and step.cache_copied == 2 * 100 * 73_728
+    assert whole.cache_read == whole.cache_copied == 0 and whole.cache_written == 101 * 73_728
+    assert whole.weights - step.weights == 100 * 768 * 4, "the rows of the embedding table"
+    assert whole.activations > 50 * step.activations
+    assert step.total == step.weights + step.cache_read + step.cache_written + step.activations
+
+
+def test_where_the_square_overtakes():
+    assert square_equals_linear(shape("gpt2")) == 6 * 768
+    assert square_equals_linear(shape("mamba-130m")) is None
+    own = shape("qwen3-0.6b")
+    at = square_equals_linear(own)
+    for tokens, more in ((at - 1, False), (at, True)):
+        terms = flops(own, prefill(own, tokens))
+        assert (terms["attention"] >= terms["projections"] + terms["mlp"]) == more
+
+
+def test_every_model_of_the_catalog_is_counted():
+    for row in models().values():
+        found = document(read_shape(row.config, name=row.id), 64)
+        assert 0 < found["cached_step_flops"] < found["uncached_step_flops"] == found["prefill_flops"]
+        assert found["weight_bytes_read"] < 2 * row.params * 1.55, row.id  # zamba2 reads its shared blocks again
+
+
+def test_estimates_know_attention_and_experts():
+    row = model_row("llama-2-7b")
+    size = (row.params, 32, 6000, 2, 2, RATES)
+    counted, by_size = (pass_seconds(*size, caches=False, shape=own) for own in (shape("llama-2-7b"), None))
+    assert 1.15 < counted / by_size < 1.3, "attention's products, 6,000 / 24,704 of the rest, on top"
+    mixtral = model_row("mixtral-8x7b")
+    size = (mixtral.params, 32, 500, 2, 2, RATES)
+    counted = pass_seconds(*size, caches=False, shape=shape("mixtral-8x7b"))
+    assert counted < 0.35 * pass_seconds(*size, caches=False), "2 of 8 experts"
+
+
+@pytest.mark.parametrize("caches", [True, False])
+def test_a_long_pass_is_estimated_like_the_sum_of_its_steps(caches):
+    own, row = shape("gpt2"), model_row("gpt2")
+    size = (row.params, 12, 50, 300, 4, RATES)
+    steps = [
+        forward_seconds(
+            row.params, 12, 1 if caches and i else 50 + i, 4, RATES,
+            work=total_flops(own, (cached_step if caches and i else prefill)(own, 50 + i)),
+        )
+        for i in range(300)
+    ]  # fmt: skip
+    assert pass_seconds(*size, caches=caches, shape=own) == pytest.approx(sum(steps), rel=0.01)
+
+
+def test_what_can_not_be_counted_is_still_estimated():
+    assert estimated({"model_type": "jetmoe", "num_hidden_layers": 4}) is None
+    assert estimated(None) is None
+    assert estimated(model_row("gpt2").config) is not None
+
+
+def test_refusals_say_why():
+    with pytest.raises(ConfigError, match="can't count jetmoe because"):
+        read_shape({"model_type": "jetmoe", "num_hidden_layers": 4})
+    with pytest.raises(ConfigError, match="dtype is 'q8_0'"):
+        document(shape("gpt2"), 10, dtype="q8_0")
+
+
+def kvviz(*arguments, stdin=None):
+    return subprocess.run(
+        [sys.executable, "-m", "kvviz", "cost", *arguments], cwd=ROOT, capture_output=True, text=True, input=stdin
+    )
+
+
+def test_the_command_prints_one_document():
+    found = json.loads(kvviz("gpt2", "--tokens", "1024", "--batch", "2", "--dtype", "float32", "--json").stdout)
+    assert (found["tokens"], found["batch"], found["square_equals_linear_at_tokens"]) == (1024, 2, 4608)
+    assert found["cached_step_flops"] == 2 * 284_812_800
+    assert found["cache_bytes_read"] == 2 * 1024 * 73_728
+    assert found["prefill_flops"] == found["uncached_step_flops"] == sum(found["uncached_step_flops_by_term"].values())
+    assert "746.7 times as many" in kvviz("gpt2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "says"),
+    [
+        (["gpt2", "--tokens", "0"], None, "tokens is 0"),
+        (["no-such-model"], None, "catalog id"),
+        (["-"], '{"model_type": "jetmoe", "num_hidden_layers": 4}', "can't count jetmoe because"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, stdin, says):
+    done = kvviz(*arguments, stdin=stdin)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr and done.stderr.count("\n") == 1

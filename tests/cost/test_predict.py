@@ -1,0 +1,263 @@
+"""The predicted curve: the work counted, each kind at its pace; and a prediction that has seen the run is refused."""
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.cost.flops import cached_step, prefill
+from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, off_by, predict, step_parts
+from kvviz.cost.shape import read_shape
+from kvviz.decoding import measure_paces as pacing
+from kvviz.device.clock import timed
+from kvviz.experiments.comparison import run as perform
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.memory.formula import kv_memory
+from kvviz.models.catalog.rows import models
+from kvviz.store.files import reading
+
+NOTHING = {
+    **{"dtype": "float32", "rows": (1, 4), "streamed": (0.0, 0.0), "resident": (0.0, 0.0), "cache_bytes": 0},
+    **dict.fromkeys(("attention", "joined", "activation", "elementwise", "start"), 0.0),
+}
+PACES = Paces(**{**NOTHING, "streamed": (1e-9, 4e-9), "resident": (1e-10, 1e-9), "attention": 1e-11, "start": 1e-6})
+
+
+def paces(**changed):
+    return Paces(**{**NOTHING, **changed})
+
+
+def shape(name="tiny-gpt2"):
+    return read_shape(models()[name].config)
+
+
+def parts(which, forward, name="tiny-gpt2", operations=0):
+    return step_parts(shape(name), forward(shape(name)), which, operations)
+
+
+def test_products_lie_on_lines_between_the_measured_rows_and_go_on_as_the_last():
+    known = paces(streamed=(1.0, 4.0), resident=(0.5, 2.0))
+    assert [known.product(rows, 10) for rows in (1, 2.5, 4, 8)] == [10, 25, 40, 80]
+    assert known.product(1, 10, resident=True) == 5
+
+
+def test_one_row_reads_every_matrix_once():
+    """12 d^2 a layer, and the head: d x vocabulary."""
+    config = models()["tiny-gpt2"].config
+    d, layers = config["n_embd"], config["n_layer"]
+    elements = layers * 12 * d * d + d * config["vocab_size"]
+    step = parts(paces(streamed=(1.0, 4.0)), lambda s: cached_step(s, 20))
+    assert step["products"] == elements and sum(step.values()) >= elements
+    whole = parts(paces(streamed=(1.0, 4.0)), lambda s: prefill(s, 4))
+    assert whole["products"] == layers * 12 * d * d * 4 + d * config["vocab_size"], "the head sees the last row alone"
+
+
+def test_each_other_kind_by_its_own_count():
+    config = models()["tiny-gpt2"].config
+    d, layers = config["n_embd"], config["n_layer"]
+    held = kv_memory(shape().spec, 19, dtype="float32").total_bytes
+    assert parts(paces(joined=1.0), lambda s: cached_step(s, 20))["joining"] == 2 * held
+    assert parts(paces(joined=1.0), lambda s: prefill(s, 20))["joining"] == 0
+    assert parts(paces(activation=1.0), lambda s: prefill(s, 3))["activations"] == layers * 3 * 4 * d
+    assert parts(paces(attention=1.0), lambda s: prefill(s, 3))["attention"] == layers * 4 * 3 * 3 * d
+    assert parts(paces(start=0.5), lambda s: prefill(s, 3), operations=7)["starting"] == 3.5
+    read = parts(paces(streamed=(1.0, 1.0)), lambda s: cached_step(s, 20))["attention"]
+    assert read == kv_memory(shape().spec, 20, dtype="float32").total_bytes / 4, "one query reads them like weights"
+
+
+def test_small_models_stay_in_the_processors_cache():
+    step = lambda size: parts(  # noqa: E731
+        paces(streamed=(1.0, 1.0), resident=(0.25, 0.25), cache_bytes=size), lambda s: cached_step(s, 20)
+    )
+    assert step(10**9)["products"] == step(0)["products"] / 4
+
+
+def test_of_experts_only_those_that_are_chosen():
+    name = next(row.id for row in models().values() if row.config.get("model_type") == "mixtral")
+    known = paces(streamed=(1.0, 4.0))
+    one, many = (parts(known, lambda s, n=n: prefill(s, n), name=name)["products"] for n in (1, 64))
+    dense = sum(count * block.weights for block, count in shape(name).counts.items())
+    assert one < dense / 2 and many >= dense
+
+
+def test_the_curve_climbs_without_a_cache_and_not_with_one():
+    size = {"operations": 10, "prompt_tokens": 8, "new_tokens": 40, "batch": 1, "queues": False}
+    found = predict(shape(), PACES, {"uncached": AGAIN, "cached": JOINED}, **size).step_s
+    again, once = found["uncached"], found["cached"]
+    assert again[0] == once[0] and len(again) == len(once) == 40
+    assert all(b > a for a, b in itertools.pairwise(again))
+    assert once[-1] < 1.1 * once[1] < again[1]
+
+
+def test_where_a_device_queues_its_work_the_longer_of_the_two_counts():
+    size = {"operations": 10**6, "prompt_tokens": 8, "new_tokens": 4, "batch": 1}
+    apart, over = (predict(shape(), PACES, {"m": JOINED}, **size, queues=q).step_s["m"] for q in (False, True))
+    assert over == (1.0,) * 4 and all(a > 1.0 for a in apart)
+
+
+def test_how_far_off_leaves_the_prefill_out_and_takes_the_middle():
+    assert off_by([9.0, 1.1, 0.8, 1.0], [1.0, 1.0, 1.0, 1.0]) == pytest.approx(0.1)
+    assert bias([9.0, 0.5, 0.5], [1.0, 1.0, 1.0]) == -0.5
+    assert off_by([1.0], [1.0]) is None is bias([], [])
+
+
+# --- measured ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return pacing.measure_paces("cpu", "float32", "sdpa", "gelu_new")
+
+
+def test_measured_paces(measured):
+    assert len(measured.streamed) == len(measured.resident) == len(measured.rows)
+    assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
+    assert measured.start == 0 and measured.activation > 0, "starts are measured for each model"
+    assert measured.streamed[-1] > 3 * measured.streamed[0], "hundreds of rows compute, one reads"
+    written = json.loads(json.dumps(measured.to_dict()))
+    assert written == measured.to_dict() and written["streamed"] == list(measured.streamed)
+
+
+def test_the_rates_of_estimates_follow_from_them(measured):
+    measured = dataclasses.replace(measured, start=4e-6)
+    assert measured.rates.launch == 2e-6
+    assert measured.rates.read == 4 / measured.streamed[0]
+    assert measured.rates.flops == pytest.approx(128 / measured.product(64, 1))
+
+
+def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
+    monkeypatch.setattr(pacing, "LONGEST", 0.0)
+    found = pacing.measure_paces("cpu", "float32", "eager", None)
+    assert (len(found.rows), len(found.streamed), found.activation) == (1, 1, 0.0)
+    assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
+
+
+def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
+    for name in ("tiny-gpt2", "tiny-qwen3", "tiny-gemma3"):
+        model = load(name).model
+        twin = pacing._narrow(model.config)
+        assert type(twin) is type(model) and twin.config.get_text_config().hidden_size == 16
+        assert pacing.count_operations(twin) == pacing.count_operations(model)
+        assert sum(p.numel() for p in twin.parameters()) < 100_000
+    found, operations = pacing.paces_of(load("tiny-gpt2"))
+    assert 0 < found.start < 1e-3 and pacing.paces_of(load("tiny-gpt2")) == (found, operations)
+    assert operations == pacing.count_operations(load("tiny-gpt2").model)
+
+
+def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(load, monkeypatch):
+    made = pacing.AutoModelForCausalLM.from_config
+
+    def refusing(config, **settings):
+        if config.model_type != "llama":
+            raise ValueError("too narrow")
+        return made(config, **settings)
+
+    monkeypatch.setattr(pacing.AutoModelForCausalLM, "from_config", refusing)
+    twin = pacing._narrow(load("tiny-gpt2").model.config)
+    assert twin.config.model_type == "llama"
+    assert twin.config.num_hidden_layers == load("tiny-gpt2").model.config.n_layer
+
+
+def test_operations_of_a_step_are_counted(load):
+    few, many = (pacing.count_operations(load(name).model) for name in ("tiny-gpt2", "tiny-qwen3"))
+    assert 20 < few < many < 1000 and few == pacing.count_operations(load("tiny-gpt2").model)
+
+
+def test_the_model_itself_makes_no_step_for_a_prediction(load, monkeypatch):
+    loaded = load("tiny-gpt2")
+    monkeypatch.setattr(pacing, "_starts", {})
+    monkeypatch.setattr(loaded.model, "forward", None)
+    assert pacing.paces_of(loaded)[1] > 20
+
+
+# --- made before the run -------------------------------------------------------------------------------------------
+
+WORK = ComparisonSpec(model="tiny-gpt2", weights="random", prompt="abc", new_tokens=6, repeats=1)
+
+
+def records(engine):
+    return list(perform.perform(WORK, engine.get(WORK), comparison_id="c"))
+
+
+def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
+    made = []
+    for name in ("prove", "timed"):
+        real = getattr(perform, name)
+        monkeypatch.setattr(perform, name, lambda *a, real=real, name=name: made.append(name) or real(*a))
+    for record in perform.perform(WORK, engine.get(WORK), comparison_id="c"):
+        if record["t"] == "predicted":
+            assert not made
+            break
+    else:
+        raise AssertionError("nothing was predicted")
+
+
+def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch):
+    """Steps by a clock that runs a hundred times as fast: the measured times follow it, the prediction does not."""
+    before = records(engine)[-1]["document"]["runs"]
+    ticks = iter(range(10**6))
+    slow = lambda steps, sync: timed(steps, sync, clock=lambda: float(next(ticks)))  # noqa: E731
+    monkeypatch.setattr(perform, "timed", slow)
+    after = records(engine)[-1]["document"]["runs"]
+    assert [run["predicted_s"] for run in after] == [run["predicted_s"] for run in before]
+    assert all(run["itl_s"] == 1.0 for run in after) and all(run["prediction_error"] > 0.9 for run in after)
+
+
+@pytest.fixture(scope="module")
+def whole(engine):
+    found = records(engine)
+    return found, found[-1]["document"]
+
+
+def test_the_document_holds_what_was_sent(whole):
+    found, document = whole
+    said = next(record for record in found if record["t"] == "predicted")
+    assert found.index(said) == 1 and document["paces"] == said["paces"]
+    for run in document["runs"]:
+        assert run["predicted_s"] == said["step_s"][run["mode"]]
+        assert run["prediction_error"] == off_by(run["predicted_s"], run["step_s"])
+    assert reading.read(reading.to_json(found, document)).document == document
+
+
+def test_one_that_may_have_seen_the_run_is_refused(whole):
+    found, document = whole
+    late = [record for record in found if record["t"] != "predicted"]
+    late.insert(next(i for i, r in enumerate(late) if r["t"] == "proof") + 1, found[1])
+    with pytest.raises(KvvizError, match="before the first step"):
+        reading.read(reading.to_json(late, document))
+    twice = [found[0], found[1], *found[1:]]
+    with pytest.raises(KvvizError, match="before the first step"):
+        reading.read(reading.to_json(twice, document))
+
+
+def test_one_that_was_changed_afterwards_is_refused(whole):
+    found, document = whole
+    run = document["runs"][0]
+    better = {**run, "predicted_s": run["step_s"], "prediction_error": 0.0, "prediction_bias": 0.0}
+    with pytest.raises(KvvizError, match="predictions"):
+        reading.read(reading.to_json(found, {**document, "runs": [better, *document["runs"][1:]]}))
+    with pytest.raises(KvvizError, match="prediction_error"):
+        reading.read(json.dumps({**document, "runs": [{**run, "prediction_error": 0.0}, *document["runs"][1:]]}))
+    with pytest.raises(KvvizError, match="paces"):
+        reading.read(json.dumps({**document, "paces": None}))
+
+
+def test_a_model_that_can_not_be_counted_has_none(engine, monkeypatch):
+    monkeypatch.setattr(perform, "estimated", lambda config: None)
+    found = records(engine)
+    assert all(record["t"] != "predicted" for record in found)
+    assert found[-1]["document"]["paces"] is None and found[-1]["document"]["runs"][0]["predicted_s"] is None
+    assert found[-1]["document"]["rates"] is not None
+
+
+@torch.inference_mode()
+def test_a_few_passes_of_a_larger_shape_are_foretold_to_a_factor(engine):
+    """A law with much room: noise of a busy machine included, the median step is within a factor of three."""
+    work = ComparisonSpec(model="gpt2", weights="random", prompt_tokens=48, new_tokens=6, repeats=1)
+    document = list(perform.perform(work, engine.get(work), comparison_id="c"))[-1]["document"]
+    for run in document["runs"]:
+        middle = len(run["step_s"]) // 2
+        assert 1 / 3 < run["predicted_s"][middle] / run["step_s"][middle] < 3

@@ -1,0 +1,104 @@
+"""The shorthand's figures to the digit, and where the full count parts from it."""
+
+import pytest
+
+from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.cost.flops import prefill, square_equals_linear, total_flops
+from kvviz.cost.shape import read_shape
+from kvviz.cost.shorthand import (
+    PRESETS,
+    Case,
+    config_of,
+    from_params,
+    full,
+    partings,
+    plain,
+    run_flops,
+    square_alone,
+    to_params,
+)
+from kvviz.memory.calculator import pack
+from kvviz.models.catalog.rows import model_row
+
+
+def test_the_classroom_case():
+    case = Case(prompt=8, new=20, width=64, layers=2, dtype="float32")
+    assert (case.linear, case.square, case.uncached, case.cached) == (655_360, 819_200, 1_474_560, 114_688)
+    assert case.ratio == pytest.approx(12.857, abs=1e-3)
+    assert f"{case.ratio:.0f}" == "13"
+    assert case.cache_bytes == 28_672
+    assert case.steps()[:3] == [(0, 8, 8 * 4096), (1, 9, 9 * 4096), (2, 10, 10 * 4096)]
+    assert len(case.steps()) == 20 and case.steps()[-1][1] == 27
+
+
+def test_a_long_prompt_makes_the_linear_term_the_larger_one():
+    case = PRESETS["A long prompt, d = 4,096"]
+    assert (case.prompt, case.new, case.width) == (1024, 200, 4096)
+    assert case.linear / case.square == case.linear_over_square == 10.24
+    assert "the linear term is 10.24 times the quadratic one" in partings(case)[3].counted
+    assert "the quadratic term is 1.25 times the linear one" in partings(Case())[3].counted
+
+
+def test_gpt_3s_cache_is_9_7_gb_in_powers_of_1000():
+    case = PRESETS["GPT-3's cache"]
+    assert case.cache_bytes == 9_663_676_416 == 9 * 2**30
+    assert f"{case.cache_bytes / 1e9:.1f}" == "9.7"
+
+
+def test_the_square_overtakes_at_six_times_the_width():
+    assert plain(768, 12).overtakes == 4608
+    count = plain(768, 12)
+    for n, sign in ((4607, -1), (4608, 0), (4609, 1)):
+        step = count.uncached(n)
+        gap = step["attention"] - step["projections"] - step["mlp"]
+        assert (gap > 0) - (gap < 0) == sign
+    gpt2 = read_shape(model_row("gpt2").config)
+    assert square_equals_linear(gpt2) == 4608 > gpt2.spec.context
+
+
+def test_a_plain_layer_is_gpt_2s_without_its_head():
+    shape = read_shape(model_row("gpt2").config)
+    head = 2 * 768 * 50257
+    assert sum(plain(768, 12).uncached(100).values()) == total_flops(shape, prefill(shape, 100)) - head
+
+
+def test_256_times_is_119_by_the_square_alone_and_about_100_all_counted():
+    assert square_alone(128, 128) == pytest.approx(119.4, abs=0.05)
+    for width, ratio in ((4096, 96.3), (64, 103.0)):
+        without, within = run_flops(Case(prompt=128, new=128, width=width))
+        assert without / within == pytest.approx(ratio, abs=0.05)
+    said = partings(PRESETS["128 + 128 tokens"])[1]
+    assert "256×" in said.said and "119.4×" in said.counted and "96.3×" in said.counted
+
+
+def test_a_run_is_the_sum_of_its_steps():
+    count = plain(64, 2)
+    assert count.run(5, 1) == (sum(count.uncached(5).values()),) * 2
+    without, within = count.run(5, 3)
+    assert without == sum(sum(count.uncached(n).values()) for n in (5, 6, 7))
+    assert within == sum(count.uncached(5).values()) + sum(sum(count.cached(n).values()) for n in (6, 7))
+
+
+def test_a_cached_step_is_nearly_constant():
+    counted = partings(Case(prompt=512, new=512, width=768, layers=12, model="gpt2"))[2].counted
+    assert counted == "Nearly: it still scans the cache. From 513 to 1,024 tokens it grows by 7.08%."
+    assert "attention" not in full(Case(model="mamba-130m")).uncached(9)
+    assert "overtakes the layers' other products never" in partings(Case(model="mamba-130m"))[0].counted
+
+
+def test_a_case_goes_into_a_link_and_back():
+    case = Case(prompt=100, new=50, width=128, layers=3, dtype="float16", model="gpt2")
+    assert from_params(to_params(case)) == (case, [])
+    assert to_params(Case()) == {}
+    for name, text in (("prompt", "x"), ("new", "99999999"), ("dtype", "int3"), ("model", "nope"), ("width", "0")):
+        found, problems = from_params({name: text, "layers": "7"})
+        assert found == Case(layers=7) and len(problems) == 1 and problems[0].startswith("The link's ")
+
+
+def test_bad_cases_are_refused():
+    with pytest.raises(ConfigError, match="this page goes up to 4,096"):
+        Case(new=5000)
+    with pytest.raises(KvvizError, match="no model"):
+        config_of("nope")
+    with pytest.raises(KvvizError, match="can't count"):
+        full(Case(model=pack({"model_type": "jetmoe", "num_hidden_layers": 4})))

@@ -1,0 +1,311 @@
+"""The mode `compiled`: whatever does its steps, the logits are transformers', and the run holds its cache alone."""
+
+import copy
+import gc
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kvviz import compare
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.compiled import forward as module
+from kvviz.decoding.compiled import graph, kernels
+from kvviz.decoding.compiled.cache import SlotCache
+from kvviz.decoding.compiled.forward import LARGEST, Forward
+from kvviz.decoding.compiled.reader import joined
+from kvviz.decoding.loop import decode
+from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.decoding.read_cache import snapshot
+from tests.decoding.scratch.conftest import FAMILIES, token_ids
+
+LENGTH = 40
+CHUNKS = {
+    "prefill, then decode": [29] + [1] * 11,
+    "uneven chunks": [1, 13, 2, 1, 1, 22],
+    "decode from the first token": [1] * LENGTH,
+}
+TOLERANCE = 1e-4
+
+
+def fixed(forward):
+    """The step that a GPU would replay, here done operation by operation."""
+    step = graph.GraphStep(forward._read)
+    step.prepare(forward.caches)
+    return step
+
+
+STEPS = {"native": lambda forward: forward._step, "operations": lambda forward: forward._read, "graph": fixed}
+
+
+def prepared(model, batch, room, step="native"):
+    forward = Forward(model, room)
+    forward.prepare(batch)
+    assert forward.path == "native", forward.reason
+    with torch.inference_mode():
+        forward._step = STEPS[step](forward)
+    return forward
+
+
+@torch.inference_mode()
+def fed_in(forward, ids, chunks):
+    """Logits after each piece."""
+    return torch.stack([forward(None, piece)[0] for piece in ids.split(chunks, dim=1)], dim=1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_transformers(pair, name, step):
+    for batch in (1, 3):
+        ids = token_ids(batch, LENGTH)
+        with torch.no_grad():
+            expected = pair(name).theirs(ids).logits
+        for chunks in CHUNKS.values():
+            forward = prepared(pair(name).theirs, batch, LENGTH, step)
+            ends = torch.tensor(chunks).cumsum(0) - 1
+            assert (fed_in(forward, ids, chunks) - expected[:, ends]).abs().max() < TOLERANCE
+            assert [cache.seen for cache in forward.caches] == [LENGTH] * len(forward.caches)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_full_buffer_is_replaced_by_a_longer_one(pair, step):
+    ids = token_ids(2, LENGTH)
+    with torch.no_grad():
+        expected = pair("qwen3").theirs(ids).logits[:, 3:]
+    forward = prepared(pair("qwen3").theirs, 2, 5, step)
+    assert (fed_in(forward, ids, [4] + [1] * 36) - expected).abs().max() < TOLERANCE
+    assert [cache.max_cache_len for cache in forward.caches] == [40, 40, 40]  # 5, 10, 20, 40
+    shape = (2, 2, 40, 32)
+    assert all(row.key_shape == row.value_shape == shape and row.held == 40 for row in snapshot(forward.caches))
+
+
+@pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3", "tiny-llama"])
+def test_the_whole_proof(model):
+    sizes = {"prompt_tokens": 30, "new_tokens": 12, "repeats": 1, "batch": 2}
+    done = compare(model, modes=("uncached", "cached", "compiled"), **sizes).document
+    _, cached, compiled = done["runs"]
+    assert done["identical"] and compiled["exact"] and compiled["repeatable"]
+    assert compiled["token_ids"] == cached["token_ids"] and compiled["max_abs_logit_diff"] < 1e-3
+    assert compiled["cache_class"] == "SlotCache" and compiled["cache_bytes"] == cached["cache_bytes"]
+    assert len(set(compiled["allocated_bytes"])) == 1, "a buffer for all of the run, from the start"
+    assert compiled["outliving_bytes"] == compiled["allocated_bytes"], "of all that a run makes, its cache alone stays"
+    memory = compiled["memory"]
+    assert any("room for all tokens of the run" in why for why in memory["reasons"])
+    assert memory["formula"] == memory["tensors"] == compiled["cache_bytes"][-1]
+    assert memory["storages"] == memory["allocator"]["kept"] == memory["tensors"] * 42 // 41  # a slot for the last one
+
+
+def test_nothing_is_kept_after_a_run(load):
+    model = load("tiny-llama").model
+    before = {name: id(value) for name, value in vars(model).items()}
+    steps = list(decode(model, token_ids(1, 9), mode="compiled", new_tokens=5))
+    kept = [weakref.ref(cache) for cache in steps[-1].cache]
+    assert kept[0]() is not None
+    del steps
+    gc.collect()
+    assert [ref() for ref in kept] == [None] * len(kept)
+    assert {name: id(value) for name, value in vars(model).items()} == before
+
+
+def test_weights_are_taken_where_they_lie(pair):
+    for name in ("gpt2", "qwen3"):
+        own = {tensor.untyped_storage().data_ptr() for tensor in pair(name).theirs.parameters()}
+        forward = prepared(pair(name).theirs, 1, 8)
+        rows = np.concatenate([forward._step._table.reshape(-1, 4), forward._step._own])
+        assert set(rows[:, kernels.BIAS]) | set(rows[:, kernels.ADDRESS]) >= own
+        layer = forward._read._blocks[0]
+        assert (layer._fused is not None) == (name == "gpt2")
+        assert layer._fused is None or layer._fused.untyped_storage().data_ptr() in own
+
+
+def test_only_neighbours_are_joined():
+    whole = torch.arange(24.0).view(6, 4)
+    assert joined([whole[:2], whole[2:3], whole[3:]]).equal(whole)
+    assert joined(list(whole.t().split(2))).equal(whole.t())
+    assert joined([whole[:2], whole[3:]]) is None
+    assert joined([whole[:2], whole[2:].clone()]) is None
+
+
+class Counted(TorchDispatchMode):
+    """How many operations torch is asked for."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(steps):
+    """Of one decode step."""
+    for _ in range(2):
+        next(steps)
+    with Counted() as counted:
+        next(steps)
+    return counted.calls
+
+
+@pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3"])
+def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
+    def asked(mode):
+        return operations(decode(load(model).model, token_ids(1, 9), mode=mode, new_tokens=4))
+
+    compiled, cached = asked("compiled"), asked("cached")
+    assert 8 * compiled < cached, (compiled, cached)  # the choice and the joining of tokens are in both
+    monkeypatch.setattr(module, "native", lambda twin, batch: (None, "for the test"))
+    assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_product_is_the_same_on_several_threads(across, batch):
+    rng = np.random.default_rng(0)
+    inputs, outputs = 301, 1021  # neither a multiple of anything
+    weight = rng.standard_normal((inputs, outputs) if across else (outputs, inputs), dtype=np.float32)
+    bias, x = rng.standard_normal(outputs, dtype=np.float32), rng.standard_normal((batch, inputs), dtype=np.float32)
+    row = np.array([weight.ctypes.data, weight.shape[1], across, bias.ctypes.data])
+    expected = x @ (weight if across else weight.T) + bias
+    assert weight.size > kernels.SPLIT
+    for threads in (1, 2, 3):
+        y = np.ones((batch, outputs), np.float32)
+        kernels.use_threads(threads)
+        kernels._product(x, row, y, False, threads)
+        assert np.abs(y - expected).max() < 1e-3
+        kernels._product(x, row, y, True, threads)
+        assert np.abs(y - 2 * expected).max() < 1e-3
+
+
+def test_attention_is_the_same_on_several_threads():
+    rng = np.random.default_rng(0)
+    batch, heads, kv_heads, width, slots, tokens = 2, 8, 4, 64, 300, 290
+    sizes = np.zeros(kernels.ACTIVATION + 1, np.int64)
+    sizes[kernels.HEADS], sizes[kernels.KV_HEADS], sizes[kernels.HEAD_DIM] = heads, kv_heads, width
+    keys, values = (torch.from_numpy(rng.standard_normal((batch, kv_heads, slots, width), np.float32)) for _ in "kv")
+    query = rng.standard_normal((batch, heads * width), np.float32)
+    split = torch.from_numpy(query).view(batch, heads, 1, width)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        split, keys[:, :, :tokens], values[:, :, :tokens], enable_gqa=True
+    ).reshape(batch, -1)
+    cache = np.array([keys.data_ptr(), values.data_ptr()])
+    assert query.size * tokens * 2 > kernels.SPLIT
+    for threads in (1, 2):
+        mixed = np.empty_like(query)
+        kernels.use_threads(threads)
+        kernels._attention(sizes, cache, slots, tokens, np.zeros(heads, np.float32), query, mixed, threads)
+        assert (torch.from_numpy(mixed) - expected).abs().max() < 1e-5
+
+
+def test_what_the_compiled_step_can_not_do_torch_does(pair, monkeypatch):
+    theirs = pair("llama, grouped queries").theirs
+    expected = [step.token_ids for step in decode(theirs, token_ids(1, 9), mode="cached", new_tokens=6)]
+
+    def opened(model, batch=1):
+        forward = Forward(model, 16)
+        forward.prepare(batch)
+        return forward
+
+    assert opened(theirs).path == "native" and opened(theirs).reason is None
+    many = opened(theirs, LARGEST + 1)
+    assert many.path == "operations" and "16 sequences" in many.reason
+    half = opened(copy.deepcopy(theirs).to(torch.bfloat16))
+    assert half.path == "operations" and half.reason == "the weights are not float32"
+    monkeypatch.setitem(sys.modules, "kvviz.decoding.compiled.native", None)
+    without = opened(theirs)
+    assert without.path == "operations" and "numba" in without.reason
+    tokens = [step.token_ids for step in decode(theirs, token_ids(1, 9), mode="compiled", new_tokens=6)]
+    assert tokens == expected
+
+
+def test_a_step_that_can_not_be_taken_down_is_done_by_operations(pair, monkeypatch):
+    def refused(step):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(module, "replays", lambda caches: True)
+    monkeypatch.setattr(graph, "replays", lambda caches: True)
+    monkeypatch.setattr(graph, "captured", lambda step: step.run)
+    forward = Forward(pair("qwen3").theirs, 16)
+    forward.prepare(1)
+    assert forward.path == "graph"
+    monkeypatch.setattr(graph, "captured", refused)
+    forward.prepare(1)
+    assert forward.path == "operations"
+    assert forward.reason == "the step can't be taken down (operation not permitted when stream is capturing)"
+
+
+def test_half_precision_keeps_to_its_rounding(pair):
+    ids = token_ids(2, 30)
+    with torch.no_grad():
+        exact = pair("qwen3").theirs(ids).logits[:, 20:]
+        theirs = copy.deepcopy(pair("qwen3").theirs).to(torch.bfloat16)
+        rounding = (theirs(ids).logits[:, 20:] - exact).abs().mean()
+        forward = Forward(theirs, 30)
+        logits = fed_in(forward, ids, [21] + [1] * 9)
+    assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
+
+
+def test_torch_keeps_its_number_of_threads():
+    code = (
+        "import torch; torch.set_num_threads(1); from kvviz.decoding.compiled.forward import native_step;"
+        "native_step(); from kvviz.decoding.compiled import kernels;"
+        "kernels.use_threads(1); print(torch.get_num_threads())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "1"
+
+
+def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(monkeypatch):
+    numbas = kernels.njit
+
+    def refusing(*signature, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return numbas(*signature, **options)
+
+    monkeypatch.setattr(kernels, "njit", refusing)
+    assert kernels._compiled()(lambda x: x + 1)(1) == 2
+
+
+@pytest.mark.parametrize("token", [-1, 96])
+def test_nothing_is_read_from_where_nothing_lies(pair, token):
+    forward = prepared(pair("gpt2").theirs, 1, 140)
+    fed_in(forward, token_ids(1, 128), [127, 1])  # all positions that the model has
+    with pytest.raises(IndexError, match="no place for another token"):
+        fed_in(forward, token_ids(1, 1), [1])
+    forward = prepared(pair("gpt2").theirs, 1, 140)
+    fed_in(forward, token_ids(1, 4), [4])
+    with pytest.raises(IndexError, match="outside of the vocabulary"):
+        fed_in(forward, torch.tensor([[token]]), [1])
+    assert forward.caches[0].seen == 4
+
+
+def test_models_are_refused_as_from_scratch(load):
+    config = load("tiny-mistral").model.config.to_dict()
+    with pytest.raises(KvvizError, match="sliding window of 16 tokens"):
+        check_modes(["compiled"], config)
+    assert mode_named("compiled").check is mode_named("scratch").check
+
+
+def test_a_cache_says_what_it_holds_and_what_it_has_room_for():
+    cache = SlotCache(1, 2, 8, 4, torch.zeros(1))
+    cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
+    (row,) = snapshot([cache])
+    assert (row.seen, row.held, row.nbytes, row.allocated) == (3, 3, 2 * 2 * 3 * 4 * 4, 2 * 2 * 8 * 4 * 4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_a_gpu_replays_the_same_tokens(pair, name):
+    model = copy.deepcopy(pair(name).theirs).to("cuda")
+    prompt = token_ids(2, 12).to("cuda")
+    forward = Forward(model, 40)
+    forward.prepare(2)
+    assert forward.path == "graph", forward.reason
+    cached, compiled = (
+        [step.token_ids.tolist() for step in decode(model, prompt, mode=mode, new_tokens=28)]
+        for mode in ("cached", "compiled")
+    )
+    assert compiled == cached

@@ -1,0 +1,137 @@
+"""Loading once, making room, running out of memory, downloading."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.records import Sampling
+from kvviz.decoding import loading as models_module
+from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loading import load
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.sources import find_source, looks_like_hub_id
+
+
+def work(model, **fields):
+    return ComparisonSpec(model=model, prompt="x", new_tokens=4, **fields)
+
+
+def test_a_model_is_loaded_once():
+    engine = Engine()
+    assert engine.get(work("tiny-gpt2")) is engine.get(work("tiny-gpt2"))
+    assert engine.get(work("tiny-gpt2")) is not engine.get(work("tiny-gpt2", attn="eager"))
+    assert engine.get(work("tiny-gpt2")) is not engine.get(work("tiny-gpt2", sampling=Sampling(seed=1)))
+
+
+def test_the_least_recently_used_goes_when_memory_is_short():
+    free = 3_000_000
+    sizes = {"tiny-gpt2": 1_127_936, "tiny-llama": 657_664, "tiny-qwen3": 855_296, "tiny-gemma3": 1_022_976}
+    engine = Engine(free=lambda device: free - sum(sizes[loaded.source.model] for loaded in engine._loaded.values()))
+
+    first = engine.get(work("tiny-gpt2"))
+    engine.get(work("tiny-llama"))
+    assert engine.get(work("tiny-gpt2")) is first
+    engine.get(work("tiny-gemma3"))
+    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-llama", "tiny-gpt2", "tiny-gemma3"]
+    engine.get(work("tiny-qwen3"))
+    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-gemma3", "tiny-qwen3"]
+
+
+def test_a_mode_that_a_model_can_not_do_is_refused_before_it_is_loaded(monkeypatch):
+    engine = Engine()
+    kept = engine.get(work("tiny-mistral"))
+    monkeypatch.setattr("kvviz.decoding.loaded_models.load", lambda *args, **settings: pytest.fail("it was loaded"))
+    for model in ("tiny-gemma3", "tiny-mistral"):
+        with pytest.raises(KvvizError, match="sliding window of 16 tokens"):
+            engine.get(work(model, modes=("cached", "scratch")))
+    assert engine.get(work("tiny-mistral")) is kept, "what was loaded stays"
+
+
+def test_what_does_not_fit_is_refused_and_what_is_loaded_stays():
+    left = {"free": 10**9}
+    engine = Engine(free=lambda device: left["free"])
+    kept = engine.get(work("tiny-gpt2"))
+    left["free"] = 100_000
+    with pytest.raises(KvvizError, match="free"):
+        engine.get(work("tiny-gpt2", batch=64))
+    left["free"] = 10**9
+    assert engine.get(work("tiny-gpt2")) is kept, "a loaded model whose run does not fit stays loaded"
+
+
+def test_others_go_before_a_run_is_refused():
+    engine = Engine(free=lambda device: 0 if engine._loaded else 10**9)
+    engine.get(work("tiny-gpt2"))
+    engine.get(work("tiny-llama"))
+    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-llama"]
+
+
+OOM = """
+import resource, sys
+from kvviz.decoding.loaded_models import Engine
+from kvviz.experiments.comparison.run import perform
+from kvviz.base.records import ComparisonSpec
+work = ComparisonSpec(model="tiny-gpt2", prompt_tokens={prompt}, new_tokens={new}, batch=64, modes=("{mode}",))
+loaded = Engine().get(work)
+small = ComparisonSpec(model="tiny-gpt2", prompt_tokens=16, new_tokens=2, batch=64, modes=("{mode}",), repeats=1)
+list(perform(small, loaded, comparison_id="warm"))
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + {more}, used + {more}))
+from kvviz.worker.loop import explained
+try:
+    for record in perform(work, loaded, comparison_id="c"):
+        pass
+except Exception as error:
+    print(explained(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.parametrize(
+    ("prompt", "new", "more", "where"),
+    [(900, 4, 100_000_000, "prefill"), (16, 900, 70_000_000, "decode step")],
+)
+def test_a_real_failure_of_allocation_is_named(prompt, new, more, where):
+    """The process may take no more memory than a bit: the allocator itself says no."""
+    code = OOM.format(prompt=prompt, new=new, more=more, mode="cached")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ran out of memory" in done.stdout, done.stderr[-2000:]
+    assert where in done.stdout
+
+
+def test_a_download_is_reported_and_then_loaded_from_its_folder(monkeypatch, tmp_path):
+    load(find_source("tiny-llama"), dtype="float32", device="cpu", attn="sdpa").model.save_pretrained(tmp_path)
+    asked = {}
+
+    def download(repo, *, allow_patterns, local_files_only, tqdm_class):
+        asked.update(repo=repo, patterns=allow_patterns)
+        with tqdm_class(total=1000, unit="B", unit_scale=True, mininterval=0) as bar:
+            for _ in range(4):
+                bar.update(250)
+                bar.refresh()
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(models_module, "fetched", lambda source: find_source("tiny-llama"))
+    told = []
+    source = find_source("someone/tiny", "hub")
+    loaded = load(source, dtype="float32", device="cpu", attn="sdpa", progress=told.append)
+    assert (loaded.source.weights, loaded.params) == ("hub", 164_416)
+    assert told[-1] == {"t": "download", "bytes": 1000, "of": 1000}
+    assert asked["repo"] == "someone/tiny"
+    assert not any(pattern.endswith((".bin", ".py", ".pt")) for pattern in asked["patterns"])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Qwen/Qwen3-4B", True), ("a/b/c", False), ("./a/b", False), ("a/../b", False), ("x" * 400 + "/b", False)],
+)
+def test_the_form_of_a_hub_id(name, expected):
+    assert looks_like_hub_id(name) is expected
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~no-such-user-at-all/model", "a/" * 300])
+def test_a_hopeless_path_is_one_sentence(name):
+    with pytest.raises(KvvizError):
+        find_source(name)

@@ -1,0 +1,114 @@
+"""Where a forward's time goes: kinds by name and scope, sums, and nothing left on the model."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers.cache_utils import Cache
+
+from kvviz.decoding.loop import decode
+from kvviz.device.clock import synchroniser
+from kvviz.device.profiler import (
+    ATTENTION,
+    CACHE,
+    CLASSES,
+    ROTARY,
+    Operation,
+    _operations,
+    class_of,
+    divided,
+    profile,
+    scopes,
+)
+
+SYNC = synchroniser("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "kind"),
+    [
+        ("aten::linear", (), "weights"),
+        ("aten::addmm", (ATTENTION,), "weights"),  # a projection, within attention's module
+        ("aten::scaled_dot_product_attention", (ATTENTION,), "attention"),
+        ("aten::matmul", (ATTENTION,), "attention"),  # scores, where attention is not fused
+        ("aten::softmax", (ATTENTION,), "attention"),
+        ("aten::matmul", (), "weights"),
+        ("aten::matmul", (ROTARY,), "other"),  # angles
+        ("aten::cat", (CACHE, ATTENTION), "cache"),
+        ("aten::cat", (ATTENTION,), "other"),  # halves that are turned
+        ("aten::layer_norm", (), "other"),
+    ],
+)
+def test_a_kind_follows_from_name_and_scope(name, around, kind):
+    assert class_of(name, around) == kind
+
+
+def test_the_classes_sum_to_the_wall_time():
+    found = divided([Operation("aten::linear", (), 0.5), Operation("aten::add", (), 0.2)], 1.0)
+    assert found == {"weights": 0.5, "attention": 0, "cache": 0, "other": 0.2, "call": 0, "gaps": pytest.approx(0.3)}
+    rounded = divided([Operation("aten::linear", (), 1.0000001)], 1.0)
+    assert (sum(rounded.values()), rounded["gaps"]) == (pytest.approx(1.0, abs=1e-12), 0)
+
+
+def calls(loaded, mode, count=3):
+    prompt = torch.arange(64)[None]
+    steps = decode(loaded.model, prompt, mode=mode, new_tokens=count + 2)
+    next(steps), next(steps)
+    return [lambda: next(steps)] * count
+
+
+@pytest.mark.parametrize("model", ["tiny-gpt2", "tiny-qwen3", "tiny-gemma3"])
+@pytest.mark.parametrize("mode", ["cached", "uncached"])
+def test_a_real_step_divides_into_kinds_that_sum(load, model, mode):
+    loaded = load(model)
+    found = profile(loaded.model, calls(loaded, mode), "cpu", SYNC)
+    assert tuple(found.classes) == CLASSES
+    assert sum(found.classes.values()) == pytest.approx(found.wall, rel=1e-9)
+    assert all(found.classes[name] > 0 for name in ("weights", "attention", "other", "gaps"))
+    assert (found.classes["cache"] > 0) == (mode == "cached")
+    assert found.operations > 10 * len(loaded.spec.layers)
+
+
+def test_eager_attention_is_attention(load):
+    loaded = load("tiny-llama", attn="eager")
+    found = profile(loaded.model, calls(loaded, "cached"), "cpu", SYNC)
+    assert found.classes["attention"] > 0
+
+
+def test_nothing_is_left_behind(load):
+    loaded = load("tiny-llama")
+    before = Cache.update
+
+    def hooks():
+        modules = list(loaded.model.modules())
+        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
+
+    had = hooks()
+    with pytest.raises(ValueError), scopes(loaded.model):
+        assert hooks() > had and Cache.update is not before
+        raise ValueError
+    assert (hooks(), Cache.update) == (had, before)
+
+
+def event(name, micros, device, *children):
+    span = SimpleNamespace(elapsed_us=lambda: micros)
+    return SimpleNamespace(name=name, time_range=span, device_time_total=device, cpu_children=children)
+
+
+def test_on_cuda_the_kernels_count_and_not_the_time_to_start_them():
+    step = event(
+        "kvviz::step",
+        1000,
+        0,
+        event(ATTENTION, 300, 0, event("aten::linear", 40, 200, event("aten::addmm", 30, 200))),
+        event("aten::add", 10, 50),
+        event("cudaDeviceSynchronize", 500, 0),
+        event("kvviz::call", 70, 0),
+    )
+    assert list(_operations(step, (), True)) == [
+        Operation("aten::linear", (ATTENTION,), 200e-6),
+        Operation("aten::add", (), 50e-6),
+        Operation("kvviz::call", (), 70e-6),
+    ]
+    assert [one.seconds for one in _operations(step, (), False)] == [40e-6, 10e-6, 70e-6]
+    assert class_of("kvviz::call", ()) == "call"

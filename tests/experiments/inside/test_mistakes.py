@@ -1,0 +1,144 @@
+"""Every mistake is really made: its line stands in the loop, and the harm that its sentence tells of is there."""
+
+import pytest
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.scratch import stopwatch
+from kvviz.decoding.scratch.load import from_transformers
+from kvviz.decoding.scratch.mistakes import CHUNK
+from kvviz.decoding.scratch.pitfalls import PITFALLS, pitfall_named
+from kvviz.experiments.inside.mistakes import break_it
+from kvviz.experiments.inside.mistiming import mistime, verdict
+from kvviz.experiments.inside.spec import LookSpec
+from kvviz.models.text import ByteCodec
+
+NEW = 10
+PROMPT = torch.arange(5, 5 + 2 * CHUNK + 3)[None] * 7 % 200
+
+
+@pytest.fixture(scope="module", params=["tiny-gpt2", "tiny-qwen3"])
+def broken(request, load):
+    """`broken(name)`: the mistake made on a small model."""
+    loaded, seen = load(request.param), {}
+    model = from_transformers(loaded.model)
+
+    def broken(name):
+        if name not in seen:
+            seen[name] = break_it(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=pitfall_named(name))
+        return seen[name]
+
+    return broken
+
+
+@pytest.mark.parametrize("name", PITFALLS)
+def test_the_line_at_fault_stands_in_the_loop_as_shown(name):
+    mistake = PITFALLS[name]
+    lines = [line.strip() for line in mistake.source.splitlines()]
+    assert mistake.wrong in lines
+    assert mistake.mend not in lines
+
+
+@pytest.mark.parametrize("name", [name for name, row in PITFALLS.items() if row.shows != "clock"])
+def test_the_right_loop_tells_the_truth(broken, name):
+    right = broken(name)["right"]
+    assert right["crash"] is None
+    assert len(right["ids"]) == NEW
+    assert max(right["deltas"]) < 1e-3
+    assert right["text"] == broken(name)["truth"]
+
+
+@pytest.mark.parametrize(
+    "name", ["positions", "mask-offset", "twice", "anew", "stale", "one-token-prompt", "prompt-again"]
+)
+def test_what_blurs_the_context_changes_the_logits_and_then_the_text(broken, name):
+    found = broken(name)
+    assert found["wrong"]["crash"] is None
+    assert max(found["wrong"]["deltas"]) > 0.1
+    assert found["first_difference"] is not None
+    assert found["alone"] != found["truth"]
+
+
+def test_positions_spare_the_first_token(broken):
+    wrong = broken("positions")["wrong"]
+    assert wrong["deltas"][0] < 1e-3 < wrong["deltas"][1]
+
+
+def test_the_square_mask_is_harmless_until_the_second_piece_of_the_prompt(broken):
+    wrong = broken("square-mask")["wrong"]
+    assert wrong["fed"] == [CHUNK]
+    assert (wrong["crash"]["forward"], wrong["crash"]["stage"]) == (1, "mask")
+    assert str(2 * CHUNK) in wrong["crash"]["message"]
+
+
+def test_appending_twice_doubles_the_cache(broken):
+    found = broken("twice")
+    assert [shape[2] for shape in found["wrong"]["shapes"]] == [2 * shape[2] for shape in found["right"]["shapes"]]
+
+
+def test_a_cache_made_anew_holds_one_token(broken):
+    assert {shape[2] for shape in broken("anew")["wrong"]["shapes"][1:]} == {1}
+
+
+def test_a_cache_that_is_not_passed_on_is_right_and_costs_what_none_costs(broken):
+    found = broken("not-passed-on")
+    assert found["first_difference"] is None
+    assert sum(found["wrong"]["multiply_adds"]) > 5 * sum(found["right"]["multiply_adds"])
+
+
+def test_gradients_keep_far_more_alive_and_change_no_token(broken):
+    found = broken("gradients")
+    wrong, right = found["wrong"]["alive"], found["right"]["alive"]
+    assert found["first_difference"] is None
+    assert wrong[-1] > 3 * right[-1]
+    assert wrong[-1] - wrong[0] > 3 * (right[-1] - right[0])
+
+
+def test_the_prompt_fed_again_piles_up(broken):
+    held = [shape[2] for shape in broken("prompt-again")["wrong"]["shapes"]]
+    prompt = PROMPT.shape[1]
+    assert held == [sum(prompt + i for i in range(n + 1)) for n in range(NEW)]
+
+
+def test_a_mistake_that_is_none_is_named():
+    with pytest.raises(KvvizError, match="no mistake 'x'"):
+        pitfall_named("x")
+
+
+def test_the_stopwatch_that_does_not_wait_never_waits(load):
+    model, waits = from_transformers(load("tiny-gpt2").model), []
+    list(stopwatch.not_synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    assert waits == []
+    list(stopwatch.synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    assert len(waits) == 6  # before and after each step
+
+
+def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
+    model, waits = from_transformers(load("tiny-gpt2").model), []
+    assert len(list(stopwatch.with_warm_up(model, PROMPT, 3, lambda: waits.append(1)))) == 3
+    assert len(waits) == 12
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ([], [], "nothing to see on a CPU"),
+        ([9.0, 1.0, 1.1], [1.0, 1.0, 1.1], "prefill took 9.0 times"),
+        ([0.2, 0.2, 0.2], [1.0, 1.0, 1.0], "0.20 times that by the right one"),
+        ([1.0, 1.1, 1.0], [1.0, 1.0, 1.1], "nothing to see here this time"),
+    ],
+)
+def test_the_verdict_says_what_was_measured(wrong, right, said):
+    assert said in verdict(wrong, right)
+
+
+def test_no_warm_up_is_measured_in_a_new_process(load):
+    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
+    found = mistime(spec, load("tiny-gpt2"))
+    assert len(found["wrong"]) == len(found["right"]) == 4
+    assert min(found["wrong"] + found["right"]) > 0
+
+
+def test_on_a_cpu_there_is_nothing_to_wait_for(load):
+    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
+    assert "nothing to see on a CPU" in mistime(spec, load("tiny-gpt2"))["verdict"]

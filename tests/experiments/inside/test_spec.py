@@ -1,0 +1,103 @@
+"""A look inside, from what is asked to what the worker sends; one look serves everyone who asks for the same."""
+
+import json
+import time
+
+import pytest
+
+from kvviz.base.errors import KvvizError
+from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.roofline.spec import RoofSpec
+from kvviz.server.scheduler import Hub
+
+ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
+FIRST = LookSpec("first-steps")
+ROOF = RoofSpec("tiny-llama", tokens=64, batch=2)
+MISTAKE = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
+
+LONG = LookSpec("anatomy", "tiny-qwen3", "x" * 60)
+
+
+@pytest.mark.parametrize("spec", [ANATOMY, MISTAKE, FIRST])
+def test_a_look_is_read_back_as_it_was_written(spec):
+    assert LookSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "x"}, "one of anatomy, mistake, first-steps"),
+        ({"new_tokens": 1}, "from 2 to 48"),
+        ({"new_tokens": 2.5}, "from 2 to 48"),
+        ({"layer": -1}, "from 0 to"),
+        ({"mistake": "positions"}, "names none"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"weights": "x"}, "weights is 'x'"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
+    with pytest.raises(KvvizError, match=said):
+        LookSpec(**{**ANATOMY.to_dict(), **fields})
+
+
+def test_a_field_that_does_not_exist_is_named():
+    with pytest.raises(KvvizError, match="no field colour"):
+        LookSpec.from_dict({**ANATOMY.to_dict(), "colour": 1})
+
+
+def test_the_same_look_is_taken_once(hub_without_worker):
+    hub = hub_without_worker
+    first = hub.submit(ANATOMY, "one browser")
+    assert hub.submit(ANATOMY, "another") == first
+    hub.record(first, {"t": "done", "document": {}})
+    assert hub.submit(ANATOMY, "a third") == first
+    assert hub.submit(MISTAKE, "one browser") != first
+
+
+def test_how_long_a_look_takes_is_not_known_before_the_first(hub_without_worker):
+    hub = hub_without_worker
+    first = hub.submit(ANATOMY, "one")
+    second = hub.submit(MISTAKE, "another")
+    assert hub.expected_wait(second) is None
+    hub.record(first, {"t": "look"})
+    hub.record(first, {"t": "done", "document": {}})
+    third = hub.submit(FIRST, "a third")
+    fourth = hub.submit(LONG, "a fourth")
+    hub.stop(second, "another")
+    assert 0 <= hub.expected_wait(fourth) == hub.get(third).course.whole
+
+
+def test_a_look_that_failed_is_taken_again(hub_without_worker):
+    first = hub_without_worker.submit(ANATOMY)
+    hub_without_worker.record(first, {"t": "failed", "message": "x"})
+    assert hub_without_worker.submit(ANATOMY) != first
+
+
+def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(hub_without_worker):
+    with pytest.raises(KvvizError, match="from scratch"):
+        hub_without_worker.submit(LookSpec("anatomy", "tiny-mistral", "hello"))
+    assert hub_without_worker.works() == []
+
+
+def test_the_worker_takes_looks_and_says_what_it_cannot():
+    hub = Hub()
+    hub.start()
+    try:
+        asked = [hub.submit(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG, ROOF)]
+        end = time.monotonic() + 240
+        while any(hub.get(one).active for one in asked) and time.monotonic() < end:
+            time.sleep(0.05)
+        anatomy, mistake, first, long, roof = (hub.get(one) for one in asked)
+        assert [work.state for work in (anatomy, mistake, first, long, roof)] == ["done"] * 3 + ["failed", "done"]
+        found = json.loads(first.records[2])
+        assert found["difference"] < 1e-5
+        assert found["benchmark"]["no_cache_ms"] > found["benchmark"]["cache_ms"] > 0
+        assert found["text"].startswith("Hello")
+        assert found["stopped"] == (found["written"] < 64)
+        assert [json.loads(r)["t"] for r in anatomy.records] == ["loading", "look", "anatomy", "done"]
+        assert json.loads(mistake.records[2])["first_difference"] is not None
+        assert len(roof.document["points"]) == 8 and len(roof.document["profiles"]) == 4
+        assert roof.document["roof"]["flops"] > 1e8 and roof.document["sentences"]
+        assert "60 tokens; a look inside takes at most 48" in long.message
+    finally:
+        hub.close()

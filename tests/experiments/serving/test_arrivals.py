@@ -1,0 +1,106 @@
+"""Many sequences in one memory: the allocators keep their books, and the laws of each way show."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.paged import BLOCK
+from kvviz.experiments.serving.arena import Arena
+from kvviz.experiments.serving.arrivals import Growing, InBlocks, Reserved, Trace, compare_ways
+
+TRACE = Trace(requests=80)
+SLOTS = 1600
+
+
+@pytest.fixture(scope="module")
+def ways():
+    return {way["name"]: way for way in compare_ways(TRACE, slots=SLOTS)["ways"]}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=40))
+def test_an_arena_never_gives_a_slot_twice(steps):
+    arena, regions = Arena(40), []
+    for gives_back, number in steps:
+        if gives_back and regions:
+            arena.give_back(*regions.pop(number % len(regions)))
+        elif regions and number > 9:
+            start, length = regions[number % len(regions)]
+            if arena.extend(start, length, 2):
+                regions[number % len(regions)] = (start, length + 2)
+        else:
+            start = arena.take(number)
+            assert (start is None) == (arena.largest < number) or start is not None
+            if start is not None:
+                regions.append((start, number))
+        slots = sorted(slot for start, length in [*regions, *arena.holes] for slot in range(start, start + length))
+        assert slots == list(range(40)), "each slot is in one region or in one hole"
+        ends = {start + length for start, length in arena.holes}
+        assert not ends & {start for start, _ in arena.holes}, "holes that touch are one"
+
+
+def test_the_smallest_hole_that_fits_is_taken():
+    arena = Arena(20)
+    starts = [arena.take(n) for n in (6, 2, 3, 2, 7)]
+    arena.give_back(starts[0], 6)
+    arena.give_back(starts[2], 3)
+    assert arena.take(3) == starts[2] and arena.take(7) is None and arena.free == 6
+    with pytest.raises(KvvizError, match="not all in use"):
+        arena.give_back(0, 2)
+
+
+def test_every_request_is_served_and_every_slot_accounted_for(ways):
+    requests = TRACE.draw()
+    assert len({request.arrives for request in requests}) > 20 and len({len(r.ids) for r in requests}) > 20
+    for way in ways.values():
+        assert way["ticks"][-1]["running"] == way["ticks"][-1]["used"] == 0
+        for row in way["ticks"]:
+            assert row["used"] + row["internal"] + row["external"] + row["free"] == SLOTS
+            assert min(row.values()) >= 0
+
+
+def test_the_same_seed_is_the_same_trace():
+    assert TRACE.draw() == Trace(requests=80).draw() != Trace(requests=80, seed=1).draw()
+
+
+def test_a_reservation_wastes_inside_and_is_never_preempted(ways):
+    way = ways["reserved"]
+    assert way["preempted"] == way["moved_tokens"] == 0
+    assert way["most_running"] == SLOTS // TRACE.longest == 6
+    assert way["internal_share_while_some_wait"] > 0.4
+
+
+def test_blocks_waste_less_than_one_each_and_nothing_between(ways):
+    for row in ways["paged"]["ticks"]:
+        assert row["external"] == 0 and row["internal"] <= (BLOCK - 1) * row["running"]
+
+
+def test_more_sequences_fit_in_blocks(ways):
+    fit = {name: way["mean_running_while_some_wait"] for name, way in ways.items()}
+    assert fit["prefix"] > fit["paged"] > 1.5 * fit["reserved"] and fit["paged"] > fit["growing"]
+    assert ways["paged"]["ended_at_tick"] < ways["reserved"]["ended_at_tick"]
+
+
+def test_growing_in_one_piece_moves_tokens_and_leaves_holes(ways):
+    assert ways["growing"]["moved_tokens"] > 0 == ways["paged"]["moved_tokens"]
+    assert ways["growing"]["external_share_while_some_wait"] > 0
+
+
+def test_who_lets_more_in_has_to_preempt(ways):
+    assert ways["paged"]["preempted"] > 0 and ways["paged"]["recomputed_tokens"] > 0
+    roomy = compare_ways(Trace(requests=20), slots=20 * 256, ways=(InBlocks, Growing))
+    assert [way["preempted"] for way in roomy["ways"]] == [0, 0]
+    assert [way["mean_running_while_some_wait"] for way in roomy["ways"]] == [None, None]
+
+
+def test_shared_beginnings_are_found_and_at_last_overwritten(ways):
+    assert ways["prefix"]["found_tokens"] >= TRACE.shared * (TRACE.requests - TRACE.systems) // 2
+    assert ways["prefix"]["evicted_blocks"] > 0 == ways["paged"]["evicted_blocks"]
+
+
+def test_a_memory_too_small_is_refused():
+    with pytest.raises(KvvizError, match="the longest sequence has 256 tokens"):
+        compare_ways(TRACE, slots=200, ways=(Reserved,))
+    with pytest.raises(KvvizError, match="a rate above 0"):
+        Trace(rate=0)

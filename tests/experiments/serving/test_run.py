@@ -1,0 +1,334 @@
+"""Looks at many requests: what is asked, what is really done, what is said of it."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.settings import Limits
+from kvviz.caches.block_table import BLOCK
+from kvviz.cli import measure_here as headless
+from kvviz.cli.main import app
+from kvviz.experiments.registry import read_spec
+from kvviz.experiments.serving.arrivals import Moments, compare_ways
+from kvviz.experiments.serving.run import arrivals, conversation, sharing
+from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.words import at_once_bytes, common, identity, little_saved, text
+from kvviz.worker.loop import Job, Worker
+
+ARRIVALS = ArrivalsSpec(requests=40, slots=512, longest=128)
+SYSTEM = "You are a kind teller of short stories about animals. "
+SHARING = SharingSpec("tiny-llama", SYSTEM, ("A fox.", "An owl!", "Two mice"), new_tokens=4, repeats=2)
+TALK = TalkSpec("tiny-llama", SYSTEM + "A fox.", "And then?", SYSTEM[:40] + "X" + SYSTEM[41:], new_tokens=5, repeats=2)
+
+
+@pytest.fixture(scope="module")
+def crowd(bench):
+    return list(arrivals(ARRIVALS, bench()))[-1]["document"]
+
+
+@pytest.fixture(scope="module")
+def shared(bench):
+    return list(sharing(SHARING, bench()))[-1]["document"]
+
+
+@pytest.fixture(scope="module")
+def talk(bench):
+    return list(conversation(TALK, bench()))[-1]["document"]
+
+
+@pytest.mark.parametrize("spec", [ARRIVALS, SHARING, TALK])
+def test_a_look_is_read_back_as_it_was_written(spec):
+    assert read_spec(spec.kind, json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "said"),
+    [
+        (ARRIVALS, {"requests": 1}, "requests is 1; it is a whole number from 2 to 200"),
+        (ARRIVALS, {"slots": True}, "slots is True"),
+        (ARRIVALS, {"rate": 0}, "from 0.1 to 8"),
+        (ARRIVALS, {"rate": "x"}, "rate is 'x'"),
+        (ARRIVALS, {"slots": 130}, "take at least 144"),
+        (SHARING, {"system": " "}, "the system prompt is empty"),
+        (SHARING, {"asks": ("one",)}, "take 2 to 8"),
+        (SHARING, {"asks": ("one", "")}, "request 2 is empty"),
+        (SHARING, {"new_tokens": 0}, "from 1 to 48"),
+        (SHARING, {"weights": "x"}, "weights is 'x'"),
+        (TALK, {"edited": TALK.first}, "unchanged; change a word"),
+        (TALK, {"drop": 0}, "drop is 0"),
+        (TALK, {"second": ""}, "the second turn is empty"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(spec, fields, said):
+    with pytest.raises(KvvizError, match=said):
+        replace(spec, **fields)
+
+
+def test_a_field_or_a_kind_that_does_not_exist_is_named():
+    with pytest.raises(KvvizError, match="has no field colour"):
+        read_spec("arrivals", {**ARRIVALS.to_dict(), "colour": 1})
+    with pytest.raises(KvvizError, match="no kind of experiment 'nonsense'; there are comparison, sweep"):
+        read_spec("nonsense", {})
+
+
+# --- one memory for many ------------------------------------------------------------------------------------
+
+
+def slots_of(picture):
+    """(slots with a token in them, slots that are somebody's, free slots) by the picture alone."""
+    if picture["kind"] == "regions":
+        owned = sum(length for _, _, length, _ in picture["regions"])
+        return sum(tokens for *_, tokens in picture["regions"]), owned, sum(n for _, n in picture["holes"])
+    filled = {}
+    for _, blocks, tokens in picture["tables"]:
+        for place, block in enumerate(blocks):
+            filled[block] = max(filled.get(block, 0), min(BLOCK, tokens - place * BLOCK))
+    assert not set(filled) & set(picture["free"]) and set(picture["findable"]) <= set(picture["free"])
+    return sum(filled.values()), len(filled) * BLOCK, len(picture["free"]) * BLOCK
+
+
+def test_every_picture_accounts_for_every_slot(crowd):
+    for way in crowd["ways"]:
+        assert 10 < len(way["pictures"]) < Moments.MOST
+        ticks = way["ticks"]
+        for number, picture in enumerate(way["pictures"], 1):
+            tick = number * way["stride"]
+            row = {name: column[tick - 1] for name, column in ticks.items()}
+            used, owned, free = slots_of(picture)
+            assert row["tick"] == tick and used == row["used"]
+            assert owned == row["used"] + row["internal"] and free == row["free"] + row["external"]
+            assert owned + free == crowd["slots"]
+            owners = picture["regions"] if picture["kind"] == "regions" else picture["tables"]
+            assert len(owners) == row["running"]
+
+
+def test_no_slot_is_in_two_regions(crowd):
+    for way in crowd["ways"][:2]:
+        for picture in way["pictures"]:
+            places = [(start, length) for _, start, length, _ in picture["regions"]] + list(
+                map(tuple, picture["holes"])
+            )
+            slots = sorted(slot for start, length in places for slot in range(start, start + length))
+            assert slots == list(range(crowd["slots"]))
+
+
+def test_what_happens_is_noted_at_its_tick(crowd):
+    for way in crowd["ways"]:
+        assert sum(way["ticks"]["preempted"]) == way["preempted"]
+        assert sum(way["ticks"]["evicted"]) == way["evicted_blocks"]
+        assert sum(way["ticks"]["moved"]) == way["moved_tokens"]
+    assert crowd["ways"][2]["preempted"] > 0 and crowd["ways"][3]["evicted_blocks"] > 0
+
+
+def test_a_shared_block_is_in_more_than_one_table(crowd):
+    counts = [
+        max((sum(b in blocks for _, blocks, _ in picture["tables"]) for b in range(32)), default=0)
+        for picture in crowd["ways"][3]["pictures"]
+    ]
+    assert max(counts) > 1
+
+
+def test_pictures_are_bounded_and_evenly_apart():
+    class Way:
+        def picture(self):
+            return {"tick": self.tick}
+
+    moments, way = Moments(), Way()
+    for tick in range(1, 1001):
+        way.tick = tick
+        moments.take(tick, way)
+    kept = [picture["tick"] for picture in moments.pictures]
+    assert len(kept) < Moments.MOST and kept == list(range(moments.stride, 1001, moments.stride))
+
+
+def test_the_document_is_json_and_says_what_it_shows(crowd):
+    assert len(json.dumps(crowd, allow_nan=False)) < 2_000_000
+    words = " ".join(crowd["sentences"])
+    assert f"{crowd['ways'][2]['preempted']:,} preemptions in blocks" in words
+    assert f"{crowd['ways'][1]['moved_tokens']:,} tokens to larger holes" in words
+    assert "While some waited" in words
+
+
+def test_with_room_for_all_it_says_that_nobody_waited(bench):
+    found = list(arrivals(ArrivalsSpec(requests=4, rate=0.2, slots=4096, longest=128), bench()))[-1]["document"]
+    assert found["ways"][2]["mean_running_while_some_wait"] is None
+    assert "in blocks nobody ever had to wait" in found["sentences"][0]
+
+
+def test_it_stops_between_two_ways(bench):
+    with pytest.raises(Stopped):
+        list(arrivals(ARRIVALS, bench(should_stop=lambda: True)))
+
+
+def test_the_same_as_compare_ways(crowd):
+    again = compare_ways(ARRIVALS.trace(), slots=ARRIVALS.slots)
+    assert [way["ended_at_tick"] for way in crowd["ways"]] == [way["ended_at_tick"] for way in again["ways"]]
+
+
+# --- a shared prompt ----------------------------------------------------------------------------------------
+
+
+def test_the_shared_prompt_is_computed_once(shared):
+    alike = shared["alike_tokens"]
+    assert alike == len(SYSTEM)  # a byte is a token; the blank before what is asked is alike too
+    kept = BLOCK * (alike // BLOCK)
+    assert [row["warm"]["found_tokens"] for row in shared["requests"]] == [0, kept, kept]
+    for row in shared["requests"]:
+        assert row["identical"] and row["cold"]["computed_tokens"] == row["prompt_tokens"]
+        assert row["warm"]["computed_tokens"] == row["prompt_tokens"] - row["warm"]["found_tokens"]
+        for name in ("cold", "warm"):
+            assert 0 < row[name]["ttft_s_q1"] <= row[name]["ttft_s"] <= row[name]["ttft_s_q3"]
+        assert row["answer"] and row["ask"] in SHARING.asks
+    first, second, _ = shared["requests"]
+    assert first["warm"]["found_bytes"] == 0
+    assert second["warm"]["found_bytes"] * (second["prompt_tokens"] + 3) == kept * second["warm"]["cache_bytes"]
+    assert shared["kept_bytes"] < shared["cold_bytes"]
+    twice = 2 * second["warm"]["found_bytes"]
+    assert at_once_bytes(shared["requests"]) == shared["cold_bytes"] - twice, (
+        "the beginning of two requests is not theirs"
+    )
+
+
+def test_its_sentences_have_the_documents_figures(shared):
+    work, time, memory, same = shared["sentences"]
+    cold = sum(row["prompt_tokens"] for row in shared["requests"])
+    assert f"3 prompts have {cold:,} tokens" in work
+    assert "cold and" in time and "take" in memory and same.startswith("**Identical**")
+    rows = [{**row, "identical": i != 1} for i, row in enumerate(shared["requests"])]
+    assert identity(rows).startswith("**Not identical**: cold and warm gave different tokens in 2.")
+
+
+# --- a conversation -----------------------------------------------------------------------------------------
+
+
+def test_a_turn_keeps_the_full_blocks_before_the_first_difference(talk):
+    first, second, edited, trimmed = talk["requests"]
+    held = first["prompt_tokens"] + 5 - 1
+    assert second["alike_tokens"] == held and edited["alike_tokens"] == 40 and trimmed["alike_tokens"] == 0
+    for row in talk["requests"]:
+        assert row["warm"]["found_tokens"] == BLOCK * (row["alike_tokens"] // BLOCK)
+        assert row["identical"] and len(row["pieces"]) == row["prompt_tokens"]
+    assert [row["warm"]["found_tokens"] > 0 for row in talk["requests"]] == [False, True, True, False]
+    assert trimmed["prompt_tokens"] == second["prompt_tokens"] - TALK.drop
+
+
+def test_each_turn_says_what_was_kept_and_why(talk):
+    first, second, edited, trimmed = (row["sentence"] for row in talk["requests"])
+    assert first.startswith("Nothing is there yet")
+    assert "the 4 full blocks of them are kept, 64 tokens" in second
+    assert "the same for 40 tokens, up to the edit" in edited and "the 2 full blocks" in edited
+    assert "stands 16 places earlier" in trimmed and "No tokens are kept" in trimmed
+
+
+def test_more_cannot_be_cut_off_than_there_is(bench):
+    with pytest.raises(KvvizError, match="400 can't be cut off"):
+        list(conversation(replace(TALK, drop=400), bench()))
+
+
+def test_texts_that_are_too_long_are_refused(bench):
+    with pytest.raises(KvvizError, match="here it is at most 800: write less"):
+        list(sharing(replace(SHARING, system="a" * 900), bench()))
+    with pytest.raises(KvvizError, match="this server allows at most 30"):
+        list(sharing(SHARING, bench(limits=Limits(prompt_tokens=30))))
+
+
+def test_a_look_stops_between_two_prompts(bench):
+    asked = []
+
+    def should_stop():
+        asked.append(1)
+        return len(asked) > 2
+
+    with pytest.raises(Stopped):
+        list(sharing(SHARING, bench(should_stop=should_stop)))
+    assert len(asked) == 3
+
+
+def test_that_hardly_any_time_was_saved_is_said_where_it_was_so():
+    def row(found, cold, warm):
+        return {"cold": {"ttft_s": cold, "found_tokens": 0}, "warm": {"ttft_s": warm, "found_tokens": found}}
+
+    assert little_saved([row(0, 1.0, 2.0)]) is None, "nothing was kept"
+    assert little_saved([row(0, 1.0, 9.0), row(32, 1.0, 0.5)]) is None
+    assert "32 tokens were spared here and hardly any time" in little_saved([row(32, 1.0, 0.9)])
+    assert "90% of the time" in little_saved([row(32, 1.0, 0.9)])
+
+
+def test_what_two_sequences_have_in_common():
+    assert [common([1, 2, 3], other) for other in ([1, 2, 4], [1, 2], [], [1, 2, 3, 4])] == [2, 2, 0, 3]
+
+
+# --- headless -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_documents(monkeypatch, capsys):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    given = ["--requests", "20", "--slots", "512", "--longest", "128", "--share", "2"]
+    app(["serving", "tiny-llama", *given, "--system", SYSTEM, "--json"], standalone_mode=False)
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert list(found) == ["fragmentation", "sharing", "conversation"]
+    assert found["fragmentation"]["trace"]["requests"] == 20 and len(found["sharing"]["requests"]) == 2
+    assert [row["turn"] for row in found["conversation"]["requests"]] == ["first", "second", "edited", "trimmed"]
+    assert "4 of 4, Paged, beginnings shared" in said.err
+
+
+def test_without_a_model_it_is_the_memory_alone_and_words_for_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    app(["serving", "--requests", "20", "--slots", "512", "--longest", "128"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "Growing in one piece moved" in said and "**" not in said and "Identical" not in said
+
+
+def test_a_terminal_is_told_of_turns_as_well(crowd, shared, talk):
+    said = text({"fragmentation": crowd, "sharing": shared, "conversation": talk})
+    assert "trimmed: The first 16 tokens are gone" in said and "Work: 3 prompts" in said and "**" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--slots", "10"], "slots is 10"),
+        (["--share", "1"], "--share is 1"),
+        (["no-such-model"], "no-such-model"),
+        (["tiny-llama", "--system", " "], "the system prompt is empty"),
+    ],
+)
+def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    with pytest.raises(KvvizError, match=said):
+        app(["serving", *given], standalone_mode=False)
+
+
+# --- through the hub and the worker ---------------------------------------------------------------------------
+
+
+def test_the_worker_carries_each_of_them_out(engine):
+    worker = Worker.__new__(Worker)
+    worker._engine, worker._device = engine, {}
+    jobs = [
+        Job({"id": "x", "do": spec.kind, "spec": spec.to_dict(), "limits": asdict(Limits())}, lambda name: False)
+        for spec in (ARRIVALS, SHARING, TALK)
+    ]
+    sent = [[record["t"] for record in worker._records(job)] for job in jobs]
+    assert sent == [["look", *["way"] * 4, "done"], ["look", "done"], ["look", "done"]]
+
+
+def test_how_long_it_takes_is_foreseen_and_learnt(hub_without_worker):
+    hub = hub_without_worker
+    served = hub.submit(SHARING, "one")
+    one_prompt = hub.get(served).course.whole / SHARING.prefills
+    assert one_prompt > 0 and hub.get(hub.submit(TALK, "one")).course.whole > 0
+    first = hub.submit(ARRIVALS, "another")
+    assert hub.get(first).course.whole is None
+    hub.record(first, {"t": "look"})
+    hub.record(first, {"t": "done", "document": {}})
+    assert hub.get(hub.submit(replace(ARRIVALS, seed=1), "another")).course.whole is not None
+
+
+def test_a_model_that_keeps_states_is_refused_before_anything_is_queued(hub_without_worker):
+    with pytest.raises(KvvizError):
+        hub_without_worker.submit(replace(SHARING, model="mamba-130m"))
+    assert hub_without_worker.works() == []

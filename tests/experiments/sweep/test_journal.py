@@ -1,0 +1,101 @@
+"""A sweep's journal: what is whole is read back, a torn line is dropped, what does not fit is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.experiments.sweep.journal import read, spec_of, usable, write
+from kvviz.experiments.sweep.spec import SweepSpec
+from tests.experiments.sweep.test_spec import ANYTHING, GRID, proof, sample, timed
+
+STARTED = {"t": "sweep_started", "spec": GRID.to_dict(), "environment": {}}
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "sweep.jsonl"
+    records = [STARTED, *sample(GRID), {"t": "progress", "done": 1}, {"t": "done", "document": {}}]
+    for record in records:
+        write(path, record)
+    assert read(path) == records[:-2], "progress and the document are worked out again"
+    assert spec_of(read(path)) == GRID
+    assert usable(read(path), GRID) == sample(GRID)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, 60])
+def test_a_torn_last_line_is_dropped_and_written_past(tmp_path, cut):
+    path = tmp_path / "sweep.jsonl"
+    for record in (STARTED, proof(GRID, 0), timed(0, "cached", 0, [1.0] * 3)):
+        write(path, record)
+    path.write_bytes(path.read_bytes()[:-cut])
+    write(path, timed(0, "cached", 1, [2.0] * 3))
+    rounds = [r["round"] for r in read(path) if r["t"] == "cell_pass"]
+    assert rounds[-1] == 1 and usable(read(path), GRID)
+
+
+@pytest.mark.parametrize("text", ["hello\n", '{"t": "cell_pass"}\n', "[1]\n", '{"a": 1}\n', "[" * 5000 + "\n"])
+def test_another_file_is_not_taken_for_a_journal(tmp_path, text):
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(KvvizError, match="not the journal"):
+        read(path)
+
+
+def test_what_can_not_be_read_is_a_sentence(tmp_path):
+    with pytest.raises(KvvizError, match="can't be read"):
+        read(tmp_path / "nowhere")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(KvvizError, match="can't be read"):
+        read(tmp_path / "binary")
+    (tmp_path / "empty").touch()
+    assert read(tmp_path / "empty") == [] and spec_of([]) is None
+
+
+PASS = timed(0, "cached", 0, [1.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({**PASS, "cell": 2}, "its cell"),
+        ({**PASS, "cell": "0"}, "its cell"),
+        ({**PASS, "cell": True}, "its cell"),
+        ({**PASS, "mode": "unpassed"}, "its mode"),
+        ({**PASS, "mode": ["cached"]}, "its mode"),
+        ({**PASS, "round": -1}, "round"),
+        ({**PASS, "s": [1.0]}, "3 steps"),
+        ({**PASS, "s": [1.0, float("nan"), 1.0]}, "3 steps"),
+        ({**PASS, "s": [1.0, -1.0, 1.0]}, "3 steps"),
+        ({**PASS, "s": "abc"}, "3 steps"),
+        ({**PASS, "same": 1}, "same"),
+        ({**proof(GRID, 0), "modes": {}}, "each mode"),
+        ({**proof(GRID, 0), "weights_bytes": "many"}, "weights_bytes"),
+        (proof(GRID, 0, peak_kind="<script>"), "peak_kind"),
+        (proof(GRID, 0, cache_bytes=-1), "cache_bytes"),
+        ({**STARTED, "spec": SweepSpec(("gpt2",)).to_dict()}, "other work"),
+        ({**STARTED, "spec": None}, "a sweep is an object"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(record, says):
+    with pytest.raises(KvvizError, match=says):
+        usable([STARTED, proof(GRID, 0), record], GRID)
+
+
+FIELDS = sorted({*PASS, *proof(GRID, 0)})
+
+
+@given(field=st.sampled_from(FIELDS), value=ANYTHING, which=st.integers(0, 2))
+def test_whatever_a_record_holds_it_is_taken_or_refused(field, value, which):
+    records = [dict(STARTED), proof(GRID, 0), dict(PASS)]
+    records[which][field] = value
+    try:
+        json.dumps(usable(records, GRID), allow_nan=False)
+    except KvvizError as error:
+        assert str(error)
+
+
+@given(ANYTHING)
+def test_records_that_are_no_objects_are_passed_over(value):
+    assert usable([value], GRID) == []

@@ -1,0 +1,138 @@
+"""What is flat, what climbs: worked out from rows, here and in a published table; the report as text."""
+
+import pytest
+
+from kvviz.cost.flops import Rates, forward_seconds, parts
+from kvviz.experiments.sweep.plan import preset_spec
+from kvviz.experiments.sweep.rows import document
+from kvviz.experiments.sweep.spec import PRESETS
+from kvviz.experiments.sweep.trends import Trend, beside, caveats, contrasts, findings, reasons, shown, trends
+from kvviz.experiments.sweep.words import sweep_text, table
+from kvviz.models.catalog.rows import Published
+from kvviz.models.sources import find_source
+from tests.experiments.sweep.test_spec import proof, timed
+
+
+def row(mode, prompt, **figures):
+    work = {"model": "m", "dtype": "float32", "mode": mode, "prompt_tokens": prompt, "new_tokens": 8, "batch": 1}
+    return {**work, **figures}
+
+
+ROWS = [
+    row("uncached", 64, itl_s=0.002, total_s=1.0),
+    row("cached", 64, itl_s=0.001, total_s=0.5, speedup=2.0),
+    row("uncached", 128, itl_s=0.008, total_s=4.0),
+    row("cached", 128, itl_s=0.0011, total_s=0.5, speedup=8.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ((1.0, 1.2), "flat"),
+        ((1.0, 1.1, 1.24), "flat"),
+        ((1.0, 2.0, 3.0), "climbs"),
+        ((3.0, 2.0, 1.0), "falls"),
+        ((1.0, 9.0, 1.1), "wavers"),
+    ],
+)
+def test_the_word_for_a_change(values, word):
+    assert Trend("m", "cached", "", "batch", 1, 2, "itl_s", values).word == word
+
+
+def test_what_is_flat_and_what_climbs():
+    assert findings(ROWS) == [
+        "uncached, prompt 64 → 128: time per token climbs ×4 (2 ms → 8 ms)",
+        "cached, prompt 64 → 128: time per token is flat (1 ms → 1.1 ms); speed-up climbs ×4 (2.0× → 8.0×)",
+    ]
+    swapped = [{**r, "itl_s": 0.01 / r["itl_s"]} for r in ROWS]
+    assert "time per token falls to 1/4" in findings(swapped)[0], "the words follow the rows"
+
+
+def test_other_axes_are_held_and_models_named():
+    rows = [{**r, "batch": batch, "model": f"m{batch}"} for r in ROWS for batch in (1, 2)]
+    heads = [sentence.split(":")[0] for sentence in findings(rows)]
+    assert "m1, uncached, batch 1, prompt 64 → 128" in heads and len(heads) == 4
+    assert findings(ROWS[:2]) == [] and findings([]) == []
+
+
+def test_a_figure_that_is_missing_has_no_trend():
+    rows = [row("cached", 64, itl_s=None, peak_bytes=0), row("cached", 128, itl_s=1.0, peak_bytes=5)]
+    assert trends(rows) == []
+
+
+def test_the_published_table_beside_ours():
+    published = Published("n", ({"mode": "cached", "prompt_tokens": 64, "new_tokens": 8, "total_s": 9.0},))
+    (pair,) = beside(ROWS, published)
+    assert pair["total_s"] == 9.0 and pair["here"]["total_s"] == 0.5
+    (lone,) = beside(ROWS[2:], published)
+    assert lone["here"] is None
+
+
+def test_where_the_shape_is_the_published_one_and_where_not():
+    printed = [{**r, "itl_s": 0.005} for r in ROWS]
+    sentences = contrasts(ROWS, Published("n", tuple(printed)))
+    assert (
+        "uncached, time per token: climbs ×4 (2 ms → 8 ms) here, is flat (5 ms → 5 ms) there: not the published shape"
+        in sentences
+    )
+    assert sum(sentence.endswith(": the published shape") for sentence in sentences) == 4
+    assert contrasts([], Published("n", tuple(printed))) == []
+    longer = [*printed, row("uncached", 4096, itl_s=9.0, total_s=9.0)]
+    assert contrasts(ROWS, Published("n", tuple(longer))) == sentences, "only what both have is compared"
+
+
+def test_few_repeats_and_other_tokens_are_said():
+    good = {"repeats": 3, "identical": True, "repeatable": True}
+    assert caveats([good]) == []
+    assert "fewer than 3 repeats" in caveats([{**good, "repeats": 1}])[0]
+    assert caveats([good, {**good, "identical": False}]) == ["1 of 2 rows did not choose the reference's tokens"]
+
+
+def test_figures_have_units():
+    assert [shown("itl_s", 0.00123), shown("total_s", 2.5), shown("peak_bytes", 2048), shown("speedup", None)] == [
+        "1.23 ms",
+        "2.5 s",
+        "2.0 KiB",
+        "–",
+    ]
+
+
+def test_what_a_step_is_spent_with():
+    source, slow = find_source("gpt2"), {"read": 2e10, "flops": 8e10, "launch": 2e-6}
+    said = reasons(source, "float32", (1, 576), slow)
+    assert said.endswith("gpt2 is here mostly reading the weights over 1 token, mostly computing over 576 tokens")
+    fast = {"read": 2e12, "flops": 5e14, "launch": 5e-6}
+    assert reasons(source, "float32", (1, 520), fast).count("starting operations") == 2, "flat: bound by launches"
+    size = (124_439_808, 12, 576, 4, Rates(**slow))
+    assert forward_seconds(*size) < sum(parts(*size).values())
+
+
+def test_a_table_is_aligned():
+    text = table(
+        [{"mode": "cached", "n": "1"}, {"mode": "x", "n": "1000"}],
+        [("mode", lambda r: r["mode"]), ("n", lambda r: r["n"])],
+    )
+    assert text == "mode       n\ncached     1\nx       1000"
+
+
+def test_the_report_of_a_preset():
+    spec = preset_spec("lab-01", models=("tiny-gpt2",))
+    records = [
+        {
+            "t": "sweep_started",
+            "id": "s",
+            "environment": {"device_name": "a device", "threads": 2, "torch": "2"},
+            "rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6},
+        }
+    ]
+    for cell in range(4):
+        records += [proof(spec, cell), timed(cell, "uncached", 0, [0.01 * (cell + 1)] * 64)]
+        records += [timed(cell, "cached", 0, [0.01] * 64)]
+    records.append({"t": "cell_failed", "cell": 2, "message": "it broke"})
+    text = sweep_text(document(records, spec))
+    assert PRESETS["lab-01"].title in text and "a device, 2 threads" in text
+    assert "RTX 4090, small model" in text and "46.9×" in text
+    assert "cached, prompt 64 → 512: time per token is flat" in text
+    assert "256 + 64 tokens: it broke" in text
+    assert "uncached, whole time: climbs ×4 (640 ms → 2.56 s) here, climbs ×14.2" in text

@@ -1,0 +1,186 @@
+"""Watching someone else's run, and the notebook's front door."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+import kvviz
+from kvviz import KvvizError, compare, watch
+from kvviz.decoding.loading import hf_config
+from kvviz.store.files import recording
+
+IDS = torch.randint(0, 256, (1, 20), generator=torch.Generator().manual_seed(2))
+
+
+def hooks(model):
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def by_hand(model, new_tokens=6):
+    cache, new = DynamicCache(config=model.config), IDS
+    for _ in range(new_tokens):
+        with torch.inference_mode():
+            logits = model(input_ids=new, past_key_values=cache, use_cache=True).logits
+        new = logits[:, -1].argmax(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-gemma3", "tiny-qwen3"])
+def test_generate_is_seen_step_by_step(load, name):
+    model = load(name).model
+    with watch(model) as trace:
+        model.generate(IDS, max_new_tokens=6, do_sample=False)
+    assert hooks(model) == 0
+    assert [step.phase for step in trace.steps] == ["prefill"] + ["decode"] * 5
+    assert [step.layers[-1].seen for step in trace.steps] == [20, 21, 22, 23, 24, 25]
+    assert all(step.seconds > 0 for step in trace.steps)
+    with torch.inference_mode():
+        cache = DynamicCache(config=model.config)
+        model(IDS, past_key_values=cache, use_cache=True)
+    assert trace.steps[0].cache_bytes == sum(
+        t.numel() * 4 for layer in cache.layers for t in (layer.keys, layer.values)
+    )
+
+
+def test_a_loop_by_hand_is_seen(load):
+    model = load("tiny-mistral").model
+    with watch(model) as trace:
+        by_hand(model)
+    frame = trace.frame()
+    assert list(frame["fed_tokens"]) == [20, 1, 1, 1, 1, 1]
+    assert list(frame["phase"]) == ["prefill"] + ["decode"] * 5
+    assert (frame["cache_bytes"] == 4 * 2 * 2 * 15 * 16 * 4).all(), "a window of 16 keeps 15 tokens"
+    assert trace.figure().data[0].y[0] == pytest.approx(trace.steps[0].seconds * 1000)
+
+
+def test_assisted_generation_is_seen(load):
+    """The watched model checks several tokens at once: each forward is a step, fed more than one token."""
+    model, assistant = load("tiny-llama").model, load("tiny-llama", attn="eager").model
+    plain = model.generate(IDS, max_new_tokens=12, do_sample=False)
+    with watch(model) as trace:
+        assisted = model.generate(IDS, max_new_tokens=12, do_sample=False, assistant_model=assistant)
+    assert torch.equal(plain, assisted)
+    assert hooks(model) == hooks(assistant) == 0
+    assert 1 <= len(trace.steps) < 12
+    assert max(len(step.fed[0]) for step in trace.steps[1:]) > 1
+
+
+def test_hooks_go_when_the_run_breaks(load):
+    model = load("tiny-gpt2").model
+    with pytest.raises(RuntimeError, match="mine"), watch(model) as trace:
+        model(IDS)
+        raise RuntimeError("mine")
+    assert hooks(model) == 0
+    assert len(trace.steps) == 1
+
+
+def test_a_run_without_cache_shows_none(load):
+    model = load("tiny-gpt2").model
+    with watch(model) as trace:
+        model.generate(IDS, max_new_tokens=3, do_sample=False, use_cache=False)
+    assert [step.cache_bytes for step in trace.steps] == [0, 0, 0]
+
+
+def test_a_trace_is_a_recording_that_opens(load, tmp_path):
+    model = load("tiny-qwen3").model
+    with watch(model) as trace:
+        model.generate(IDS, max_new_tokens=5, do_sample=False)
+    records = recording.loads(trace.save(tmp_path / "mine.json").read_text())
+    kinds = [record["t"] for record in records]
+    assert kinds == ["started"] + ["proof"] * 5 + ["times", "figures", "done"]
+    assert records[-3]["s"] == [step.seconds for step in trace.steps]
+    assert records[0]["prompt"]["tokens"] == 20
+
+
+def test_compare_by_name(tmp_path):
+    result = compare("tiny-gpt2", new_tokens=5, repeats=2, modes=["uncached", "cached"])
+    assert result.document["identical"]
+    figure = result.figure()
+    assert [trace.name for trace in figure.data if trace.name] == ["No cache", "KV cache"]
+    assert list(figure.data[3].y) == [s * 1000 for s in result.document["runs"][1]["step_s"]]
+    assert [row["mode"] for row in result.verdict()["modes"]] == ["uncached", "cached"]
+    frame = result.frame()
+    assert len(frame) == 10
+    assert list(frame[frame["mode"] == "cached"]["token_id"]) == result.document["runs"][1]["token_ids"]
+    assert recording.loads(result.save(tmp_path / "c.json").read_text())[0]["model"]["id"] == "tiny-gpt2"
+
+
+def test_compare_a_model_of_ones_own():
+    model = AutoModelForCausalLM.from_config(hf_config(dict(OWN)), dtype=torch.float32).eval()
+    result = compare(model, new_tokens=4, repeats=1, prompt_tokens=9)
+    assert (result.document["weights"], result.document["identical"]) == ("given", True)
+    assert hooks(model) == 0
+
+
+OWN = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+
+
+def test_compare_says_what_is_wrong():
+    with pytest.raises(KvvizError, match="no model"):
+        compare("nonsense")
+
+
+def test_public_names():
+    assert kvviz.__all__ == sorted(kvviz.__all__)
+    assert all(getattr(kvviz, name) for name in kvviz.__all__)
+    with pytest.raises(AttributeError, match="compare, watch"):
+        _ = kvviz.nonsense
+
+
+# --- recordings that do not fit --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def good():
+    return compare("tiny-gpt2", new_tokens=3, repeats=1).records
+
+
+def changed(records, path, value):
+    """A deep copy with one field changed; `path` is a list of keys."""
+    copy = json.loads(json.dumps(records))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ([0, "t"], "proof"),
+        ([0, "modes", 0, "name"], "__proto__"),
+        ([0, "modes", 0, "title"], "x" * 1000),
+        ([0, "spec", "new_tokens"], -1),
+        ([0, "spec", "new_tokens"], "many"),
+        ([0, "model", "layers"], 10**9),
+        ([0, "environment", "device"], {"a": 1}),
+        ([0, "prompt", "pieces"], "abc"),
+        ([2, "modes"], {"other": {}}),
+        ([2, "modes", "cached", "layers"], [[1, 2]]),
+        ([2, "modes", "cached", "delta"], "NaN"),
+        ([1, "t"], "script"),
+        ([1, "step_s"], {"other": [1.0]}),
+        ([1, "paces", "start"], -1.0),
+    ],
+)
+def test_a_recording_that_does_not_fit_gets_one_sentence(good, path, value):
+    with pytest.raises(KvvizError) as caught:
+        recording.loads(recording.dumps(changed(good, path, value)))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "nope", '{"kvviz": "recording"}', '{"a":' * 5000, '{"kvviz": "recording", "version": NaN}', b"\xff"],
+)
+def test_what_is_no_recording_gets_one_sentence(text):
+    with pytest.raises(KvvizError):
+        recording.loads(text)
+
+
+def test_fields_that_are_not_known_are_dropped(good):
+    records = recording.loads(recording.dumps(changed(good, [0, "evil"], "<script>")))
+    assert "evil" not in records[0]
+    assert recording.loads(recording.dumps(records)) == records

@@ -1,0 +1,42 @@
+"""Each browser gets a name of its own, once, with the first page."""
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from kvviz.server.front_door import COOKIE, FrontDoor, is_browser_name
+
+
+def client():
+    async def page(request):
+        return HTMLResponse("<p>a page</p>")
+
+    async def data(request):
+        return JSONResponse({})
+
+    return TestClient(Starlette(routes=[Route("/", page), Route("/data", data)], middleware=[Middleware(FrontDoor)]))
+
+
+def test_a_new_browser_gets_a_name_that_no_script_can_read():
+    said = client().get("/").headers["set-cookie"]
+    assert is_browser_name(said.split(";")[0].removeprefix(f"{COOKIE}="))
+    assert "HttpOnly" in said
+    assert "SameSite=Lax" in said
+
+
+def test_two_browsers_have_two_names_and_keep_them():
+    one, other = client(), client()
+    one.get("/"), other.get("/")
+    assert one.cookies[COOKIE] != other.cookies[COOKIE]
+    assert "set-cookie" not in one.get("/").headers
+
+
+def test_only_pages_name_a_browser():
+    assert "set-cookie" not in client().get("/data").headers
+
+
+def test_a_made_up_name_of_another_form_is_replaced():
+    answer = client().get("/", headers={"cookie": f"{COOKIE}=<script>"})
+    assert "set-cookie" in answer.headers

@@ -1,0 +1,77 @@
+"""Much in one store: lists stay quick, a long run reads quickly. Laws and ratios first; the bounds are generous."""
+
+import time
+
+import pytest
+
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.store.db.store import Store
+from tests.store.db.conftest import keep, made_up
+
+
+def fill(path, count):
+    store = Store(path)
+    _, document = made_up(steps=3)
+    for number in range(count):
+        spec = ComparisonSpec(model="gpt2" if number % 2 else "tiny-qwen3", prompt=f"prompt {number} " + "text " * 800)
+        keep(store, f"c{number}", spec, document=document)
+    return store
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    stores = [fill(folder / f"{count}.sqlite", count) for count in (50, 1000)]
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def quickest(call, times=7):
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+CALLS = {
+    "list": (20, lambda store: store.find(limit=50)),
+    "last page": (20, lambda store: store.find(limit=50, offset=store.count() - 50)),
+    "count": (20, lambda store: store.count()),
+    "search": (40, lambda store: store.find("prompt 49 ", limit=50)),  # it reads every row
+    "count of a search": (40, lambda store: store.count("no such text")),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_thousand_comparisons_are_listed_quickly(stores, name):
+    times, call = CALLS[name]
+    small, large = (quickest(lambda store=store: call(store)) for store in stores)
+    assert large < times * small and large < 0.05, "twenty times as many rows"
+
+
+def test_a_list_reads_no_step(stores):
+    _, large = stores
+    assert large.count() == 1000 and large.count("prompt 999") == 1
+    assert [stored.id for stored in large.find(limit=2)] == ["c999", "c998"]
+
+
+@pytest.fixture(scope="module")
+def long_runs(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("long") / "kvviz.sqlite")
+    for steps in (1000, 10_000):
+        texts, document = made_up(steps=steps, repeats=5)
+        keep(store, f"c{steps}", records=texts, document=document)
+    yield store
+    store.close()
+
+
+def test_a_run_of_ten_thousand_tokens_reads_quickly(long_runs):
+    short, long = (quickest(lambda n=n: long_runs.run(f"c{n}-cached")) for n in (1000, 10_000))
+    assert long < 20 * short and long < 0.2
+    assert quickest(lambda: long_runs.document("c10000")) < 0.2
+    run = long_runs.run("c10000-cached")
+    assert len(run.token_ids) == 10_000 and [len(repeat) for repeat in run.repeats] == [10_000] * 5
+    assert quickest(lambda: long_runs.get("c10000")) < short

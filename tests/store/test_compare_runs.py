@@ -1,0 +1,89 @@
+"""Runs held against one another: names, ratios, spread, and what was not the same work."""
+
+import dataclasses
+from datetime import UTC, datetime
+
+import pytest
+
+from kvviz.charts.compare import MOST, Curve, overlay, telling
+from kvviz.store.compare_runs import beyond_spread, differences, names, rows
+from kvviz.store.db.stored import Run, Stored
+
+STORED = {
+    **dict.fromkeys(("title", "message", "config_hash"), ""),
+    **{"id": "a", "kind": "comparison", "origin": "here", "state": "done", "created": datetime(2026, 1, 1, tzinfo=UTC)},
+    **{"model": "gpt2", "weights": "random", "device": "cpu", "device_name": "a CPU", "dtype": "float32"},
+    **{"modes": ("uncached", "cached"), "prompt": "x", "prompt_tokens": 8, "new_tokens": 4, "batch": 1},
+    **{"tags": (), "headline": (), "deleted": False, "made_by": ""},
+}
+
+
+def run(mode="cached", repeats=((1.0, 1.0), (1.1, 1.1)), total=2.0, **stored):
+    comparison = Stored(**{**STORED, **stored})
+    figures = {"ttft_s": 1.0, "itl_s": total / 2, "total_s": total, "tokens_per_s": 4 / total}
+    return Run(f"{comparison.id}-{mode}", comparison, mode, repeats, (1, 2), (8, 16), (8, 16), (), figures)
+
+
+def test_names_are_as_short_as_tells_apart():
+    assert names([run("uncached"), run("cached")]) == ["uncached", "cached"]
+    assert names([run(id="a"), run(id="b", model="qwen3-4b")]) == ["cached, gpt2", "cached, qwen3-4b"]
+    twins = names([run(id="a"), run(id="b")])
+    assert len(set(twins)) == 2
+
+
+def test_ratios_are_against_the_baseline_and_say_if_they_exceed_the_spread():
+    slow, fast = run("uncached", ((4.0,), (4.2,)), 4.0), run("cached", ((1.0,), (1.2,)), 1.0)
+    base, other = rows([slow, fast], ["u", "c"], 0)
+    assert (base.total_ratio, base.beyond) == (1.0, None)
+    assert (other.total_ratio, other.beyond) == (4.0, True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [([1, 2], [3, 4], True), ([1, 3], [2, 4], False), ([1], [3, 4], None), ([], [], None)],
+)
+def test_beyond_the_spread(one, other, said):
+    assert beyond_spread(one, other) is said
+
+
+def test_other_work_is_told_in_words():
+    assert differences([run(), run("uncached")]) == []
+    found = differences([run(), run(id="b", prompt_tokens=512, dtype="bfloat16", device_name="a GPU")])
+    assert any("prompt lengths: 8, 512" in words for words in found)
+    assert any("precisions" in words for words in found) and any("a GPU" in words for words in found)
+
+
+def curve(name, seconds, prompt=8):
+    return Curve(name, tuple(seconds), tuple(seconds), tuple(seconds), tuple(range(len(seconds))), prompt)
+
+
+def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():
+    plain = curve("a", [4, 2, 2])
+    figure = overlay([dataclasses.replace(plain, predicted_s=(0.003, 0.002, 0.001))])
+    added = [trace for trace in figure.data if trace.line.dash == "dash"]
+    assert [list(trace.y) for trace in added] == [[3.0, 2.0, 1.0]]
+    assert added[0].line.width < 2 and added[0].legendgroup == "0" and not added[0].showlegend
+    assert len(figure.data) == len(overlay([plain]).data) + 1
+
+
+def test_the_overlay_lines_up_by_step_or_by_position():
+    figure = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)], by="position")
+    lines = [trace for trace in figure.data if trace.mode != "none"]
+    assert list(lines[0].x) == [9, 10, 11] and list(lines[4].x) == [10, 11, 12, 13]
+    assert list(lines[7].y) == [2.0, 2.0, None, None], "speed-up only where the baseline has that position"
+    assert list(lines[5].y) == [1, 2, 3, 4], "time so far adds up"
+    by_step = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)])
+    assert list(by_step.data[9].y) == [4.0, 2.0, 2.0, None]
+
+
+def test_all_charts_share_one_axis_so_that_zoom_is_common():
+    layout = overlay([curve("a", [1, 2])]).layout
+    assert {layout[name].matches for name in ("xaxis", "xaxis2", "xaxis3")} == {"x4"}
+
+
+def test_a_long_line_keeps_its_spikes():
+    values = [1.0] * 10_000
+    values[4321], values[777] = 50.0, 0.1
+    shown = telling(values)
+    assert len(shown) <= MOST + 2 and {0, 777, 4321, 9_999} <= set(shown)
+    assert shown == sorted(shown) and telling(values[:50]) == list(range(50))
