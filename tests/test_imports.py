@@ -94,7 +94,7 @@ def test_package_files_hold_a_docstring_alone():
 def test_the_server_never_imports_torch():
     code = (
         "import runpy, sys; from kvviz.server.scheduler import hub; import kvviz.server.feed, kvviz.ui.live.component\n"
-        "from kvviz.ui.live.form import plan; from kvviz.base.records import ComparisonSpec\n"
+        "from kvviz.ui.live.form import plan; from kvviz.experiments.comparison.spec import ComparisonSpec\n"
         "plan(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py')\n"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )

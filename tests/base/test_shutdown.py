@@ -27,19 +27,19 @@ SECRET = "xyzzy-plugh"
 SERVER = """
 import asyncio, logging, runpy, sys, threading, time, warnings
 
-from kvviz import hub as module
-from kvviz.base.records import ComparisonSpec
+from kvviz.server import scheduler as module
+from kvviz.experiments.comparison.spec import ComparisonSpec
 
 WORKER = '''
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-import kvviz.worker.loop as loop
-perform = loop.perform
+import kvviz.experiments.comparison.run as comparison, kvviz.worker.loop as loop
+perform = comparison.perform
 def failing(work, loaded, **more):
     if work.prompt.endswith("!"):
         raise RuntimeError("could not do " + work.prompt) from ValueError(work.prompt)
     return perform(work, loaded, **more)
-loop.perform = failing
+comparison.perform = failing
 loop.main(int(sys.argv[1]))
 '''
 module.use(module.Hub(lambda descriptor, cores: [sys.executable, "-c", WORKER, str(descriptor)]))

@@ -251,7 +251,7 @@ def test_torch_is_all_that_it_needs():
 import sys
 sys.modules.update(dict.fromkeys(("transformers", "streamlit", "sqlalchemy", "plotly", "platformdirs")))
 from functools import partial
-from kvviz import gauging
+from kvviz.device import measure_ceilings as gauging
 gauging.gauge = partial(gauging.gauge, seconds=0.05, buffer_bytes=2**26)
 sys.argv = ["kvviz", "ceilings", "--device", "cpu", "--json"]
 from kvviz.cli.main import main

@@ -71,7 +71,7 @@ OOM = """
 import resource, sys
 from kvviz.decoding.loaded_models import Engine
 from kvviz.experiments.comparison.run import perform
-from kvviz.base.records import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec
 work = ComparisonSpec(model="tiny-gpt2", prompt_tokens={prompt}, new_tokens={new}, batch=64, modes=("{mode}",))
 loaded = Engine().get(work)
 small = ComparisonSpec(model="tiny-gpt2", prompt_tokens=16, new_tokens=2, batch=64, modes=("{mode}",), repeats=1)

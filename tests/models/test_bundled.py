@@ -16,7 +16,7 @@ from training.lexicon import GENDER, HELD_NAMES
 from training.stories import HELD_SPLITS, NEW_SEEDS, build_grammar
 from training.tokens import stream
 
-FOLDER = Path(__file__).resolve().parents[2] / "kvviz" / "catalog" / "bundled"
+FOLDER = Path(__file__).resolve().parents[2] / "kvviz" / "models" / "catalog" / "bundled"
 # Perplexity on new stories, in windows of the full context.
 BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
 # The bar is measured at temperature 0.5 and greedily: at least 95 % of the sentences parse, names stay in at least 90 %

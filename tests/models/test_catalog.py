@@ -40,7 +40,7 @@ def test_every_row_is_read_and_ids_are_unique(name):
 def test_every_model_is_sourced(row):
     made_here = row.id.startswith("tiny-")
     if row.family == "kvviz":
-        assert (HERE.parents[1] / row.source).is_file()
+        assert (HERE.parents[2] / row.source).is_file()
     else:
         assert row.source.startswith("kvviz: " if made_here else "https://")
     assert row.title and row.family and row.params > 0

@@ -48,7 +48,7 @@ def html(app):
 
 def test_the_first_mistake_is_looked_at_on_arrival(visit):
     (work,) = visit().hub.works()
-    assert (work.kind, work.spec.mistake, work.spec.model) == ("look", "positions", "mini-gpt2")
+    assert (work.kind, work.spec.mistake, work.spec.model) == ("mistake", "positions", "mini-gpt2")
 
 
 def test_a_link_chooses_and_the_address_says_what_is_shown(visit):

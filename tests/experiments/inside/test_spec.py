@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_how_long_a_look_takes_is_not_known_before_the_first(hub_without_worker)
     assert hub.expected_wait(second) is None
     hub.record(first, {"t": "look"})
     hub.record(first, {"t": "done", "document": {}})
-    third = hub.submit(FIRST, "a third")
+    third = hub.submit(replace(ANATOMY, layer=1), "a third")
     fourth = hub.submit(LONG, "a fourth")
     hub.stop(second, "another")
     assert 0 <= hub.expected_wait(fourth) == hub.get(third).course.whole

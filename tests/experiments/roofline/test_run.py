@@ -14,7 +14,6 @@ from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place
 from kvviz.decoding.modes import Mode, mode_named
 from kvviz.device import measure_ceilings as gauging
 from kvviz.device.clock import synchroniser
-from kvviz.experiments.inside.spec import LookSpec
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import _decoding, _measured, roofline
 from kvviz.experiments.roofline.spec import RoofSpec, places
@@ -202,7 +201,7 @@ def test_its_time_is_foreseen_and_not_learnt_from_other_looks(hub_without_worker
     assert 0 < hub.get(one).course.left(0.0) < hub.get(two).course.left(0.0)
     hub.record(one, {"t": "look"})
     hub.record(one, {"t": "done", "document": {}})
-    assert hub._looks[LookSpec].usual is None
+    assert hub._experience["anatomy"].usual is None
 
 
 @pytest.mark.parametrize(
