@@ -21,18 +21,18 @@ from kvviz.device.clock import pin, share_of_cores
 from kvviz.models.sources import restrict
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules, is_loopback
-from kvviz.server.persister import Keeper
+from kvviz.server.persister import Persister
 from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
 from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.signin import may_follow
 
 log = logging.getLogger("kvviz.server")
-FEED = Feed(hub())
-KEEPER = Keeper(hub())
+FEED = Feed(scheduler())
+PERSISTER = Persister(scheduler())
 try:
     if settings().public:
         restrict(settings().hub_models)
@@ -77,25 +77,25 @@ async def lifespan(_app: st.App):
     pin(serving)
     share_the_lock()
     watch_no_files()
-    KEEPER.start()
-    async with running(hub(), FEED, measuring):
+    PERSISTER.start()
+    async with running(scheduler(), FEED, measuring):
         finish_first(finish)
         logs.event(log, "server_started", version=kvviz.__version__, public=settings().public)
         yield {}
-    KEEPER.close()
+    PERSISTER.close()
     logs.event(log, "server_left")
 
 
 def finish() -> None:
     """Stop what runs after its step and write it down; the viewers' sockets are closed after this."""
-    hub().close()
-    KEEPER.close()
+    scheduler().close()
+    PERSISTER.close()
 
 
 app = st.App(
     MAIN,
     lifespan=lifespan,
-    routes=[*routes(FEED, str(ASSETS), ASSETS_URL, lambda: KEEPER.problem), *room_routes(Rooms())],
+    routes=[*routes(FEED, str(ASSETS), ASSETS_URL, lambda: PERSISTER.problem), *room_routes(Rooms())],
     middleware=[Middleware(FrontDoor, rules)],
 )
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.anatomy.first_steps import first_steps
 from kvviz.ui.anatomy.letters import letters
 from kvviz.ui.anatomy.shared_heads import shared_heads
@@ -20,11 +20,11 @@ with st.expander("Start here: the same with three letters and no numbers", icon=
 
 asked = ask()
 if asked is not None:
-    walk(hub(), asked)
+    walk(scheduler(), asked)
 
 sections = {
     "Who shares a key?": shared_heads,
-    "The step before": lambda: first_steps(hub()),
+    "The step before": lambda: first_steps(scheduler()),
 }
 st.subheader("The same idea, smaller and wider", anchor=False)
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):

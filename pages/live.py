@@ -3,7 +3,7 @@
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.live.component import known_over, live_view, open_recording
 from kvviz.ui.live.form import choose, in_words
 from kvviz.ui.shared import links, verdict
@@ -21,8 +21,8 @@ st.markdown(
 
 comparison = watched()
 over = known_over(comparison)
-choice = choose(hub())
-may_stop = hub().may_stop(comparison or "", owner())
+choice = choose(scheduler())
+may_stop = scheduler().may_stop(comparison or "", owner())
 
 run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
 with run:
@@ -37,14 +37,14 @@ with words:
 
 if pressed:
     try:
-        links.write("live", {"comparison": hub().submit(choice.work, owner())})
+        links.write("live", {"comparison": scheduler().submit(choice.work, owner())})
         st.rerun()
     except KvvizError as error:
         st.error(plain(error))
 if halted and may_stop:
-    hub().stop(comparison, owner())
+    scheduler().stop(comparison, owner())
 
 live_view(comparison, over=over, new_tokens=choice.work.new_tokens if choice.work else None)
-verdict.of_live(hub(), comparison)
+verdict.of_live(scheduler(), comparison)
 open_recording()
-think("live", of_live(hub(), comparison))
+think("live", of_live(scheduler(), comparison))

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from kvviz.memory.calculator import answers
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.memory import answer as show
 from kvviz.ui.memory.form import ask
 from kvviz.ui.shared.stop_and_think import of_memory, think
@@ -28,7 +28,7 @@ sections = {
     "What if": lambda: show.what_if(main, asked),
     "Look inside": lambda: show.inside(main, asked),
     "A log line": lambda: show.log_line(main, asked),
-    "How we know": lambda: show.how_we_know(hub()),
+    "How we know": lambda: show.how_we_know(scheduler()),
 }
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:

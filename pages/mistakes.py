@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.mistakes.mistakes import ask, show
 from kvviz.ui.shared.small_models import taken
 
@@ -14,4 +14,4 @@ st.markdown(
 
 asked = ask()
 if asked is not None:
-    taken(hub(), asked, show)
+    taken(scheduler(), asked, show)

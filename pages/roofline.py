@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.roofline.form import ask, look
 from kvviz.ui.roofline.results import draw
 
@@ -13,8 +13,8 @@ st.markdown(
     "prefill lies and where a decode step does, and which way they move."
 )
 
-spec = ask(hub())
+spec = ask(scheduler())
 if spec is not None:
-    found = look(hub(), spec)
+    found = look(scheduler(), spec)
     if found is not None:
         draw(found)

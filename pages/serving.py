@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.serving import arrivals as crowd
 from kvviz.ui.serving import conversation as talk
 from kvviz.ui.serving import shared_prompt as prefixes
@@ -16,8 +16,8 @@ st.markdown(
     "fit; what is **shared** and what is **kept** decides how much the model still has to compute."
 )
 
-crowd.section(hub())
-prefixes.section(hub())
-talk.section(hub())
+crowd.section(scheduler())
+prefixes.section(scheduler())
+talk.section(scheduler())
 tovllm.section()
 end()

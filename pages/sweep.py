@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.ui.shared import links
 from kvviz.ui.shared.stop_and_think import of_sweep, think
 from kvviz.ui.sweep.sweep import ask, foreseen, shown, start
@@ -15,9 +15,9 @@ st.markdown(
 )
 
 watched = links.named("sweep", "sweep", links.arrived("sweep"))
-spec = ask(hub())
+spec = ask(scheduler())
 if spec is not None:
-    foreseen(spec, hub())
-start(spec, hub(), watched)
-shown(hub(), watched)
-think("sweep", of_sweep(hub(), watched))
+    foreseen(spec, scheduler())
+start(spec, scheduler(), watched)
+shown(scheduler(), watched)
+think("sweep", of_sweep(scheduler(), watched))

@@ -1,4 +1,4 @@
-"""Small real models and a hub without a worker; no test needs a download."""
+"""Small real models and a scheduler without a worker; no test needs a download."""
 
 import json
 import os
@@ -57,11 +57,11 @@ def bench(engine):
 
 
 @pytest.fixture
-def hub_without_worker():
-    """A hub in whose worker's place the test speaks, with `record`."""
-    from kvviz.server.scheduler import Hub
+def scheduler_without_worker():
+    """A scheduler in whose worker's place the test speaks, with `record`."""
+    from kvviz.server.scheduler import Scheduler
 
-    class Quiet(Hub):
+    class Quiet(Scheduler):
         def __init__(self):
             super().__init__()
             self.worker_state = "ready"
@@ -85,8 +85,8 @@ def hub_without_worker():
 
 
 @pytest.fixture
-def open_page(hub_without_worker):
-    """`open_page("memory", tokens="64")` is that page with that in its address; `app.hub` has no worker."""
+def open_page(scheduler_without_worker):
+    """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker."""
     from streamlit.testing.v1 import AppTest
 
     from kvviz.ui.folders import MAIN, PAGES
@@ -97,7 +97,7 @@ def open_page(hub_without_worker):
             app.query_params[name] = value
         app.switch_page(str(PAGES / f"{page}.py")).run()
         assert not app.exception
-        app.hub = hub_without_worker
+        app.scheduler = scheduler_without_worker
         return app
 
     return open_page

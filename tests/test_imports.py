@@ -93,9 +93,10 @@ def test_package_files_hold_a_docstring_alone():
 
 def test_the_server_never_imports_torch():
     code = (
-        "import runpy, sys; from kvviz.server.scheduler import hub; import kvviz.server.feed, kvviz.ui.live.component\n"
+        "import runpy, sys; from kvviz.server.scheduler import scheduler\n"
+        "import kvviz.server.feed, kvviz.ui.live.component\n"
         "from kvviz.ui.live.form import plan; from kvviz.experiments.comparison.spec import ComparisonSpec\n"
-        "plan(ComparisonSpec(model='gpt2', prompt='x'), hub()); runpy.run_path('app.py')\n"
+        "plan(ComparisonSpec(model='gpt2', prompt='x'), scheduler()); runpy.run_path('app.py')\n"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

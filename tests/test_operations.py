@@ -45,9 +45,9 @@ def test_each_event_of_a_log_stands_there():
     assert len(events) > 10 and {name for name in events if f"`{name}`" not in TEXT} == set()
 
 
-def test_the_health_check_is_shown_as_it_is(hub_without_worker):
+def test_the_health_check_is_shown_as_it_is(scheduler_without_worker):
     (example,) = re.findall(r'\{"status": "ok".*\}', TEXT)
-    _, told = health(hub_without_worker, 0, "")
+    _, told = health(scheduler_without_worker, 0, "")
     assert re.findall(r'"(\w+)":', example) == list(told)
 
 

@@ -1,4 +1,4 @@
-"""The hub's records to every screen: one WebSocket route, one encoding for all viewers.
+"""The scheduler's records to every screen: one WebSocket route, one encoding for all viewers.
 
 A message is `{"comparison", "from", "records"}`: the records from number `from` on. A viewer that is behind the
 rest gets one longer message first; a viewer that can't keep up is dropped and comes back for what it lacks.
@@ -20,8 +20,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kvviz.base.settings import settings
 from kvviz.server import front_door as frontdoor
 from kvviz.server.health import health
-from kvviz.server.job import Work
-from kvviz.server.scheduler import Hub
+from kvviz.server.job import Job
+from kvviz.server.scheduler import Scheduler
 
 log = logging.getLogger("kvviz.server.feed")
 
@@ -43,18 +43,18 @@ class Viewer:
 
 
 class Feed:
-    """Looks at the hub ten times a second while anyone watches, and hands each viewer what is new."""
+    """Looks at the scheduler ten times a second while anyone watches, and hands each viewer what is new."""
 
-    def __init__(self, source: Hub) -> None:
-        self._hub = source
+    def __init__(self, source: Scheduler) -> None:
+        self._scheduler = source
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task | None = None
         self._seen: int | None = None
 
     @property
-    def source(self) -> Hub:
-        """The hub whose records are served."""
-        return self._hub
+    def source(self) -> Scheduler:
+        """The scheduler whose records are served."""
+        return self._scheduler
 
     @property
     def viewers(self) -> int:
@@ -81,8 +81,8 @@ class Feed:
 
     async def _tick(self) -> None:
         while self._viewers:
-            if self._hub.version != self._seen:
-                self._seen = self._hub.version
+            if self._scheduler.version != self._seen:
+                self._seen = self._scheduler.version
                 try:
                     self._serve(list(self._viewers))
                 except Exception:  # one bad tick must not end the feed for everyone
@@ -92,9 +92,11 @@ class Feed:
     def _serve(self, viewers: list[Viewer], force_status: bool = False) -> None:
         encoded: dict[tuple[str, int, int], str] = {}
         for viewer in viewers:
-            work = self._hub.get(viewer.follows) if viewer.follows else self._hub.latest() or self._had(viewer)
+            work = (
+                self._scheduler.get(viewer.follows) if viewer.follows else self._scheduler.latest() or self._had(viewer)
+            )
             if work is None:
-                self._put(viewer, status_message(self._hub, None))
+                self._put(viewer, status_message(self._scheduler, None))
                 continue
             if viewer.comparison != work.id:
                 self._send_rest(viewer, encoded)
@@ -106,13 +108,13 @@ class Feed:
             if count > viewer.have:
                 self._send(viewer, work, count, encoded)
             elif work.state == "queued" or force_status:
-                self._put(viewer, status_message(self._hub, work))
+                self._put(viewer, status_message(self._scheduler, work))
 
-    def _had(self, viewer: Viewer) -> Work | None:
+    def _had(self, viewer: Viewer) -> Job | None:
         """What a viewer that comes back was shown, where a new server has nothing else to show."""
-        return self._hub.get(viewer.comparison) if viewer.comparison else None
+        return self._scheduler.get(viewer.comparison) if viewer.comparison else None
 
-    def _send(self, viewer: Viewer, work: Work, count: int, encoded: dict[tuple[str, int, int], str]) -> None:
+    def _send(self, viewer: Viewer, work: Job, count: int, encoded: dict[tuple[str, int, int], str]) -> None:
         key = (work.id, viewer.have, count)  # a record may come between two viewers
         if key not in encoded:
             encoded[key] = encode(work, viewer.have, count)
@@ -121,7 +123,7 @@ class Feed:
 
     def _send_rest(self, viewer: Viewer, encoded: dict[tuple[str, int, int], str]) -> None:
         """Who follows the device sees the end of one comparison before the next begins."""
-        old = self._hub.get(viewer.comparison or "")
+        old = self._scheduler.get(viewer.comparison or "")
         if old is not None and len(old.records) > viewer.have:
             self._send(viewer, old, len(old.records), encoded)
 
@@ -138,7 +140,7 @@ class Feed:
         viewer.outbox.put_nowait(None)
 
 
-def encode(work: Work, start: int, end: int, whole: bool = False) -> str:
+def encode(work: Job, start: int, end: int, whole: bool = False) -> str:
     """The records `start` to `end` of a comparison as one message; the records are JSON already.
 
     `whole`: they take the place of all that the viewer has.
@@ -147,7 +149,7 @@ def encode(work: Work, start: int, end: int, whole: bool = False) -> str:
     return f'{{"comparison":{json.dumps(work.id)},{place},"records":[{",".join(work.records[start:end])}]}}'
 
 
-def status_message(source: Hub, work: Work | None) -> str:
+def status_message(source: Scheduler, work: Job | None) -> str:
     """Where things stand when there is no record to tell: the worker's state, the place in the queue, the wait.
 
     `wait_s` is null where it is not known; `held` says who has the device while the worker waits for it.
@@ -169,7 +171,7 @@ def same_origin(headers: Any) -> bool:
 def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[], str] = str) -> list[Any]:
     """Our own routes beside Streamlit's: the socket, the files of the live component, a health check.
 
-    `store_problem` is the keeper's sentence while runs are not being kept, else empty.
+    `store_problem` is the persister's sentence while runs are not being kept, else empty.
     """
 
     async def socket(websocket: WebSocket) -> None:
@@ -229,7 +231,7 @@ async def _send(viewer: Viewer, websocket: WebSocket) -> None:
 
 
 @asynccontextmanager
-async def running(source: Hub, feed: Feed, cores: Any):
+async def running(source: Scheduler, feed: Feed, cores: Any):
     """The server's lifespan: the worker lives as long as the server does."""
     source.start(cores)
     try:

@@ -4,20 +4,20 @@ import time
 from typing import Any
 
 import kvviz
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 
 _STARTED = time.monotonic()
 
 
-def health(hub: Hub, viewers: int, store_problem: str) -> tuple[int, dict[str, Any]]:
-    """200 while runs are measured and kept, 503 with a reason while they are not. `store_problem`: the keeper's."""
-    reason = _reason(hub.worker_state, store_problem)
+def health(scheduler: Scheduler, viewers: int, store_problem: str) -> tuple[int, dict[str, Any]]:
+    """200 while runs are measured and kept, 503 with a reason while they are not. `store_problem`: the persister's."""
+    reason = _reason(scheduler.worker_state, store_problem)
     return 503 if reason else 200, {
         "status": "degraded" if reason else "ok",
         "reason": reason,
-        "worker": hub.worker_state,
-        "device": (hub.device or {}).get("device_name"),
-        "queue": sum(work.active for work in hub.works()),
+        "worker": scheduler.worker_state,
+        "device": (scheduler.device or {}).get("device_name"),
+        "queue": sum(work.active for work in scheduler.jobs()),
         "viewers": viewers,
         "version": kvviz.__version__,
         "uptime_s": round(time.monotonic() - _STARTED, 1),

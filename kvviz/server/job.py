@@ -14,7 +14,7 @@ ACTIVE = ("queued", "loading", "running")
 
 
 @dataclass
-class Work:
+class Job:
     """One submitted comparison, sweep or look: its state and the records so far, each one JSON text.
 
     `made_by` is its owner's mark (kvviz.server.ownership). `cut_off`: a server died in the middle of it; viewers may

@@ -23,7 +23,7 @@ from kvviz.experiments.eta import Experience
 from kvviz.experiments.kind import Spec, unknown
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
-from kvviz.server.job import Work
+from kvviz.server.job import Job
 from kvviz.server.ownership import NOBODY, mark_of, may_change
 from kvviz.server.worker_process import WorkerLink, why_it_ended
 
@@ -40,7 +40,7 @@ GRACE = 15.0  # seconds that a worker has to end a work that it was told to end;
 Clock = Callable[[], float]
 
 
-class Hub:
+class Scheduler:
     """Queues works, fairly by owner, and has them measured one at a time."""
 
     def __init__(
@@ -54,16 +54,16 @@ class Hub:
         self._given_limits = limits
         self._clock = clock
         self._lock = threading.RLock()
-        self._works: OrderedDict[str, Work] = OrderedDict()
+        self._works: OrderedDict[str, Job] = OrderedDict()
         self._queue = FairQueue()
         self._experience = defaultdict[str, Experience](Experience)  # of each kind
         self._current: str | None = None
         self._measured: str | None = None
         self._told_to_stop: float | None = None  # when
         self._leaving = False
-        self._recalled: OrderedDict[str, Work] = OrderedDict()  # of earlier days, read again
+        self._recalled: OrderedDict[str, Job] = OrderedDict()  # of earlier days, read again
         self._missing: dict[str, float] = {}
-        self.recall: Callable[[str], Work | None] | None = None  # finds works of earlier days
+        self.recall: Callable[[str], Job | None] | None = None  # finds works of earlier days
         self.is_kept: Callable[[str], bool] = lambda work_id: True  # whether the store has all of a finished work
         self.trouble = ""  # why the store can't be written, in a sentence
         self.device: dict[str, Any] | None = None
@@ -120,18 +120,18 @@ class Hub:
             found = None if kind.kept else self.same(spec)
             if found is not None and (found.active or not again):
                 return found.id
-            work = Work(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner))
+            work = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner))
             if kind.estimate is unknown:
                 work.course.expect(self._experience[kind.name].usual)
             return self._wait_in_line(work)
 
-    def same(self, spec: Spec) -> Work | None:
+    def same(self, spec: Spec) -> Job | None:
         """The newest experiment with the same spec that is queued, under way or finished."""
         with self._lock:
             same = (work for work in reversed(self._works.values()) if work.spec == spec)
             return next((work for work in same if work.active or work.state == "done"), None)
 
-    def _wait_in_line(self, work: Work) -> str:
+    def _wait_in_line(self, work: Job) -> str:
         with self._lock:
             if self._leaving:
                 raise KvvizError("the server is being ended; it takes no more runs")
@@ -161,7 +161,7 @@ class Hub:
         """Take in a recording (kvviz.store.files.recording.loads) as a finished comparison; returns its id."""
         with self._lock:
             texts = [json.dumps(record) for record in records]
-            work = Work(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
+            work = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
             self._works[work.id] = work
             self._forget()
             self._changed()
@@ -193,7 +193,7 @@ class Hub:
                 self._link.tell({"do": "stop", "id": work_id})
                 self._told_to_stop = self._told_to_stop or self._clock()
 
-    def get(self, work_id: str) -> Work | None:
+    def get(self, work_id: str) -> Job | None:
         """A work by id, one of earlier days included; None where it is unknown."""
         found = self._works.get(work_id) or self._recalled.get(work_id)
         if found is not None or self.recall is None or self._missing.get(work_id, 0) > time.monotonic():
@@ -213,12 +213,12 @@ class Hub:
         self._missing = {}
         self._changed()
 
-    def works(self) -> list[Work]:
+    def jobs(self) -> list[Job]:
         """All works that are in memory."""
         with self._lock:
             return list(self._works.values())
 
-    def latest(self) -> Work | None:
+    def latest(self) -> Job | None:
         """The comparison that is being measured, else the next, else the one that was measured last."""
         with self._lock:
             shown = [work for work in self._works.values() if work.kind == "comparison"]
@@ -250,12 +250,12 @@ class Hub:
             waits = [self._left(work, now) for work in self._before(work_id)]
         return None if None in waits else sum(waits)
 
-    def _before(self, work_id: str) -> list[Work]:
+    def _before(self, work_id: str) -> list[Job]:
         with self._lock:
             line = [*([self._current] if self._current else []), *self._queue.order()]
             return [self._works[name] for name in line[: line.index(work_id)]] if work_id in line else []
 
-    def _left(self, work: Work, now: float) -> float | None:
+    def _left(self, work: Job, now: float) -> float | None:
         left = work.course.left(now)
         if left is None or work.begun is not None:
             return left
@@ -287,7 +287,7 @@ class Hub:
     def _changed(self) -> None:
         self.version += 1
 
-    def _end(self, work: Work, state: str, message: str = "") -> None:
+    def _end(self, work: Job, state: str, message: str = "") -> None:
         seconds = None if work.begun is None else round(self._clock() - work.begun, 3)
         event(log, "work_ended", id=work.id, state=state, was=work.state, seconds=seconds, records=len(work.records))
         work.state, work.message = state, message
@@ -338,7 +338,7 @@ class Hub:
                 work.course.note(kind, body, now)
             work.records.append(body)
 
-    def _finish(self, work: Work, state: str, message: str = "") -> None:
+    def _finish(self, work: Job, state: str, message: str = "") -> None:
         self._current = None
         if state == "stopped" and self._leaving:
             message = LEFT
@@ -360,11 +360,11 @@ class Hub:
             elif work.begun is not None and now - work.begun > limit + GRACE:
                 self._replace_worker(work, f"it did not end at this server's limit of {lasting(limit)}")
 
-    def limit_of(self, work: Work) -> float:
+    def limit_of(self, work: Job) -> float:
         """Seconds that a work may take from its loading to its end."""
         return getattr(self.limits, KINDS[work.kind].limit)
 
-    def _replace_worker(self, work: Work, why: str) -> None:
+    def _replace_worker(self, work: Job, why: str) -> None:
         """End a work together with the worker that has it in hand."""
         self._current = None
         self.worker_state = "restarting"
@@ -386,18 +386,18 @@ class Hub:
             self._changed()
 
 
-_hub: Hub | None = None
+_scheduler: Scheduler | None = None
 
 
-def hub() -> Hub:
-    """The one hub of this server process."""
-    global _hub
-    if _hub is None:
-        _hub = Hub()
-    return _hub
+def scheduler() -> Scheduler:
+    """The one scheduler of this server process."""
+    global _scheduler
+    if _scheduler is None:
+        _scheduler = Scheduler()
+    return _scheduler
 
 
-def use(other: Hub | None) -> None:
-    """Put another hub in its place; tests do."""
-    global _hub
-    _hub = other
+def use(other: Scheduler | None) -> None:
+    """Put another scheduler in its place; tests do."""
+    global _scheduler
+    _scheduler = other

@@ -15,7 +15,7 @@ from kvviz.base.logs import event
 
 log = logging.getLogger("kvviz.worker")
 
-LOOK = 0.25  # seconds between two looks at the hub's clock while the worker says nothing
+LOOK = 0.25  # seconds between two looks at the scheduler's clock while the worker says nothing
 # seconds before each new start of a worker that keeps dying; then it is given up on, until there is new work
 PATIENCE = (0.2, 0.5, 1, 2, 5)
 
@@ -54,7 +54,7 @@ class WorkerLink:
         """Start the worker on the given cores, and keep it alive."""
         self._cores = ",".join(map(str, cores))
         self._closing.clear()
-        self._thread = threading.Thread(target=self._keep, name="kvviz-hub", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="kvviz-worker-link", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ import pandas  # noqa: F401, whole before any page draws: plotly trips over one 
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import turn
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.aloud import say_aloud
@@ -26,8 +26,10 @@ front = st.Page(lambda: st.switch_page(live), title="kvviz", default=True, visib
 pages = [live, anatomy, mistakes, memory, cost, roofline, caches, serving, compare, sweep]
 page = st.navigation([front, *pages], position="top")
 follow(pages)  # before the sign-in, so that a join link outlives it
-if hub().trouble:
-    st.warning(f"Runs go on but are not being kept: {hub().trouble}. What is missing is written when that is over.")
+if scheduler().trouble:
+    st.warning(
+        f"Runs go on but are not being kept: {scheduler().trouble}. What is missing is written when that is over."
+    )
 try:
     if signed_in():
         with turn():

@@ -1,1 +1,1 @@
-"""The process that owns the device. It knows the hub's pipe and no viewer."""
+"""The process that owns the device. It knows the scheduler's pipe and no viewer."""

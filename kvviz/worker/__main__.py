@@ -1,4 +1,4 @@
-"""`python -m kvviz.worker FD CORES`: started by the hub, never by hand."""
+"""`python -m kvviz.worker FD CORES`: started by the scheduler, never by hand."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Takes comparisons from the hub one at a time, performs them, sends what they yield.
+"""Takes comparisons from the scheduler one at a time, performs them, sends what they yield.
 
-A message to the hub is `ID TYPE` on a line, then the record as JSON: the hub passes most of them on unread.
+A message to the scheduler is `ID TYPE` on a line, then the record as JSON: the scheduler passes most of them on unread.
 """
 
 import json
@@ -43,7 +43,7 @@ WHO = "a kvviz dashboard"
 
 
 class Job:
-    """One message of the hub that asks for work, and the end of its time."""
+    """One message of the scheduler that asks for work, and the end of its time."""
 
     def __init__(self, message: dict[str, Any], is_stopped: Callable[[str], bool]) -> None:
         self.id, self.kind, self.spec = message["id"], message["do"], message["spec"]
@@ -87,7 +87,7 @@ class Worker:
         self._leaving = False
 
     def run(self) -> None:
-        """Serve until the hub goes away, or a SIGTERM: then the step under way is the last."""
+        """Serve until the scheduler goes away, or a SIGTERM: then the step under way is the last."""
         threading.Thread(target=self._listen, daemon=True).start()
         with measuring(WHO, tell=self._tell_who):
             self._device = hello()
@@ -105,14 +105,14 @@ class Worker:
             try:
                 message = json.loads(self._pipe.recv_bytes())
             except (EOFError, OSError):
-                os._exit(0)  # the hub is gone, and with it everyone who could see a result
+                os._exit(0)  # the scheduler is gone, and with it everyone who could see a result
             if message["do"] == "stop":
                 self._stopped.add(message["id"])
             else:
                 self._jobs.put(message)
 
     def _tell_who(self, words: str) -> None:
-        """Another process has the device: the hub has to know, for it can't be told from a slow start."""
+        """Another process has the device: the scheduler has to know, for it can't be told from a slow start."""
         self._send("-", {"t": "held", "by": words})
 
     def _perform(self, job: Job) -> None:
@@ -184,7 +184,7 @@ def explained(error: Exception) -> str:
 
 
 def hello() -> dict[str, Any]:
-    """What the hub has to know of the device: its name, its memory (bytes) and its measured rates.
+    """What the scheduler has to know of the device: its name, its memory (bytes) and its measured rates.
 
     `read` is what a float32 product of one row reads (B/s), `flops` what one of 64 rows computes (FLOP/s), `launch` the
     least that an operation takes (s): from the kept ceilings of this environment where there are any, else measured.
@@ -205,7 +205,7 @@ def hello() -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    """Serve the hub behind an inherited pipe."""
+    """Serve the scheduler behind an inherited pipe."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()

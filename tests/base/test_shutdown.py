@@ -42,8 +42,8 @@ def failing(work, loaded, **more):
 comparison.perform = failing
 loop.main(int(sys.argv[1]))
 '''
-module.use(module.Hub(lambda descriptor, cores: [sys.executable, "-c", WORKER, str(descriptor)]))
-hub, secret = module.hub(), sys.argv[1]
+module.use(module.Scheduler(lambda descriptor, cores: [sys.executable, "-c", WORKER, str(descriptor)]))
+scheduler, secret = module.scheduler(), sys.argv[1]
 
 def fail():
     raise RuntimeError(secret)
@@ -58,14 +58,14 @@ def errors():
     asyncio.run(task())
 
 def ask():
-    while hub.worker_state != "ready":
+    while scheduler.worker_state != "ready":
         time.sleep(0.02)
-    failed = hub.submit(ComparisonSpec(model="tiny-gpt2", prompt=secret + "!"))
-    while hub.get(failed).active:
+    failed = scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt=secret + "!"))
+    while scheduler.get(failed).active:
         time.sleep(0.02)
     errors()
     long = ComparisonSpec(model="tiny-gpt2", prompt="Say " + secret, new_tokens=1000, repeats=50)
-    running, waiting = hub.submit(long), hub.submit(long)
+    running, waiting = scheduler.submit(long), scheduler.submit(long)
     print("IDS", failed, running, waiting, flush=True)
 
 threading.Thread(target=ask, daemon=True).start()

@@ -195,13 +195,13 @@ def test_a_port_that_is_free_or_that_nobody_may_have(quick, free_port):
     assert asked("127.0.0.1", free_port) is None
 
 
-def test_the_lesson_is_what_the_live_page_opens_with(hub_without_worker):
+def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
     from streamlit.testing.v1 import AppTest
 
     page = AppTest.from_file(str(ROOT / "kvviz/ui/main.py"), default_timeout=60).run()
     page = page.switch_page(str(ROOT / "pages/live.py")).run()
     page.button(key="run").click().run()
-    (work,) = hub_without_worker.works()
+    (work,) = scheduler_without_worker.jobs()
     assert work.spec == lesson(page.selectbox(key="model").value)
 
 

@@ -1,4 +1,4 @@
-"""Hubs with a real worker, and with one that has no model: quick, and it hangs when asked to."""
+"""Schedulers with a real worker, and with one that has no model: quick, and it hangs when asked to."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from kvviz.device.clock import share_of_cores
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 
@@ -29,31 +29,31 @@ def until(condition, seconds=120):
         time.sleep(0.01)
 
 
-def finished(hub, work_id):
-    until(lambda: not hub.get(work_id).active)
-    return hub.get(work_id)
+def finished(scheduler, work_id):
+    until(lambda: not scheduler.get(work_id).active)
+    return scheduler.get(work_id)
 
 
 @pytest.fixture
 def fake():
-    """`fake(limits=…)` is a hub whose worker has no model."""
-    hubs = []
+    """`fake(limits=…)` is a scheduler whose worker has no model."""
+    schedulers = []
 
     def make(**options):
-        hub = Hub(fake_command, **options)
-        hub.start()
-        hubs.append(hub)
-        return hub
+        scheduler = Scheduler(fake_command, **options)
+        scheduler.start()
+        schedulers.append(scheduler)
+        return scheduler
 
     yield make
-    for hub in hubs:
-        hub.close()
+    for scheduler in schedulers:
+        scheduler.close()
 
 
 @pytest.fixture(scope="package")
 def real():
-    """One hub with a real worker for all faults that it survives."""
-    hub = Hub()
-    hub.start(share_of_cores()[0])
-    yield hub
-    hub.close()
+    """One scheduler with a real worker for all faults that it survives."""
+    scheduler = Scheduler()
+    scheduler.start(share_of_cores()[0])
+    yield scheduler
+    scheduler.close()

@@ -9,25 +9,25 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from kvviz.server.feed import Feed, routes, running
-from kvviz.server.persister import Keeper
-from kvviz.server.scheduler import Hub
+from kvviz.server.persister import Persister
+from kvviz.server.scheduler import Scheduler
 from tests.faults.conftest import asking, fake_command
 
-hub = Hub(fake_command)
-feed = Feed(hub)
+scheduler = Scheduler(fake_command)
+feed = Feed(scheduler)
 
 
 async def submit(request):
-    return JSONResponse(hub.submit(asking(request.query_params["prompt"])))
+    return JSONResponse(scheduler.submit(asking(request.query_params["prompt"])))
 
 
 @asynccontextmanager
 async def lifespan(app):
-    keeper = Keeper(hub)
-    keeper.start()
-    async with running(hub, feed, []):
+    persister = Persister(scheduler)
+    persister.start()
+    async with running(scheduler, feed, []):
         yield
-    keeper.close()
+    persister.close()
 
 
 app = Starlette(routes=[Route("/submit", submit), *routes(feed, "/tmp", "/kv/assets")], lifespan=lifespan)

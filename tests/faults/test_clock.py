@@ -19,12 +19,12 @@ def backwards(monkeypatch):
 
 
 def test_works_keep_their_order_and_end(fake, backwards):
-    hub = fake(limits=Limits(run_seconds=30))
-    ids = [hub.submit(asking("10 records"), owner) for owner in ("a" * 22, "a" * 22, "b" * 22)]
-    until(lambda: hub.get(ids[0]).state == "running")
-    assert [hub.ahead(ids[0]), hub.ahead(ids[2]), hub.ahead(ids[1])] == [0, 1, 2]
-    assert 0 <= hub.expected_wait(ids[2]) <= hub.expected_wait(ids[1])
-    assert [finished(hub, own).state for own in ids] == ["done"] * 3
+    scheduler = fake(limits=Limits(run_seconds=30))
+    ids = [scheduler.submit(asking("10 records"), owner) for owner in ("a" * 22, "a" * 22, "b" * 22)]
+    until(lambda: scheduler.get(ids[0]).state == "running")
+    assert [scheduler.ahead(ids[0]), scheduler.ahead(ids[2]), scheduler.ahead(ids[1])] == [0, 1, 2]
+    assert 0 <= scheduler.expected_wait(ids[2]) <= scheduler.expected_wait(ids[1])
+    assert [finished(scheduler, own).state for own in ids] == ["done"] * 3
 
 
 def test_the_list_stays_in_the_order_in_which_runs_were_begun(tmp_path, backwards):

@@ -11,7 +11,7 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.server.persister import Keeper
+from kvviz.server.persister import Persister
 from kvviz.store.db import database
 from kvviz.store.db.store import Store
 from kvviz.ui.folders import MAIN
@@ -19,18 +19,18 @@ from kvviz.ui.folders import MAIN
 DONE = {"t": "done", "document": {"model": "tiny-gpt2", "runs": []}}
 
 
-def submit(hub):
-    return hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+def submit(scheduler):
+    return scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
 
 
 def numbers(texts):
     return [record["repeat"] for record in map(json.loads, texts) if record["t"] == "pass"]
 
 
-def measure(hub, own, start, count, size=2000):
+def measure(scheduler, own, start, count, size=2000):
     """Records that do not compress."""
     for number in range(start, start + count):
-        hub.record(own, {"t": "pass", "mode": "cached", "repeat": number, "noise": os.urandom(size).hex()})
+        scheduler.record(own, {"t": "pass", "mode": "cached", "repeat": number, "noise": os.urandom(size).hex()})
 
 
 @pytest.fixture
@@ -69,79 +69,79 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_a_full_disk(hub_without_worker, small_disk):
-    hub, (store, fill, empty) = hub_without_worker, small_disk
-    keeper = Keeper(hub, lambda: store)
-    own = submit(hub)
-    measure(hub, own, 0, 3)
-    keeper.flush()
+def test_a_full_disk(scheduler_without_worker, small_disk):
+    scheduler, (store, fill, empty) = scheduler_without_worker, small_disk
+    persister = Persister(scheduler, lambda: store)
+    own = submit(scheduler)
+    measure(scheduler, own, 0, 3)
+    persister.flush()
     fill()
-    measure(hub, own, 3, 300)
-    keeper.flush()
-    assert "disk" in keeper.problem and hub.trouble == keeper.problem
+    measure(scheduler, own, 3, 300)
+    persister.flush()
+    assert "disk" in persister.problem and scheduler.trouble == persister.problem
     app = AppTest.from_file(str(MAIN), default_timeout=30).run()
-    assert any(keeper.problem in warning.value for warning in app.warning), "the page says so"
-    measure(hub, own, 303, 10)
-    hub.record(own, DONE)
-    second = submit(hub)
-    hub.record(second, {"t": "pass", "mode": "cached", "repeat": 0})
-    assert hub.get(own).state == "done" and len(numbers(hub.get(own).records)) == 313, "measuring went on"
+    assert any(persister.problem in warning.value for warning in app.warning), "the page says so"
+    measure(scheduler, own, 303, 10)
+    scheduler.record(own, DONE)
+    second = submit(scheduler)
+    scheduler.record(second, {"t": "pass", "mode": "cached", "repeat": 0})
+    assert scheduler.get(own).state == "done" and len(numbers(scheduler.get(own).records)) == 313, "measuring went on"
     empty()
-    keeper.flush()
-    assert keeper.problem == hub.trouble == ""
+    persister.flush()
+    assert persister.problem == scheduler.trouble == ""
     assert numbers(store.records(own)) == list(range(313)), "each once, none lost"
     assert store.get(own).state == "done" and numbers(store.records(second)) == [0]
 
 
-def test_finished_works_stay_in_memory_until_they_are_kept(hub_without_worker, tmp_path):
+def test_finished_works_stay_in_memory_until_they_are_kept(scheduler_without_worker, tmp_path):
     from kvviz.server.scheduler import KEEP
 
-    hub = hub_without_worker
+    scheduler = scheduler_without_worker
     kept = set()
-    hub.is_kept = kept.__contains__
-    ids = [submit_done(hub) for _ in range(KEEP + 10)]
-    assert all(hub.get(own) is not None for own in ids)
+    scheduler.is_kept = kept.__contains__
+    ids = [submit_done(scheduler) for _ in range(KEEP + 10)]
+    assert all(scheduler.get(own) is not None for own in ids)
     kept.update(ids)
-    submit_done(hub)
-    assert sum(own in hub._works for own in ids) < KEEP
+    submit_done(scheduler)
+    assert sum(own in scheduler._works for own in ids) < KEEP
 
 
-def submit_done(hub):
-    own = submit(hub)
-    hub.record(own, DONE)
-    hub._current = None
+def submit_done(scheduler):
+    own = submit(scheduler)
+    scheduler.record(own, DONE)
+    scheduler._current = None
     return own
 
 
-def test_a_locked_database(hub_without_worker, tmp_path, monkeypatch):
+def test_a_locked_database(scheduler_without_worker, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.2)
-    store, hub = Store(tmp_path / "kvviz.sqlite"), hub_without_worker
-    keeper = Keeper(hub, lambda: store)
-    own = submit(hub)
+    store, scheduler = Store(tmp_path / "kvviz.sqlite"), scheduler_without_worker
+    persister = Persister(scheduler, lambda: store)
+    own = submit(scheduler)
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        measure(hub, own, 0, 5)
-        keeper.flush()
-        assert "locked by another process" in hub.trouble
+        measure(scheduler, own, 0, 5)
+        persister.flush()
+        assert "locked by another process" in scheduler.trouble
         assert store.find() == [], "reading goes on"
-        hub.record(own, DONE)
-    keeper.flush()
-    assert hub.trouble == "" and numbers(store.records(own)) == [0, 1, 2, 3, 4] and store.get(own).state == "done"
+        scheduler.record(own, DONE)
+    persister.flush()
+    assert scheduler.trouble == "" and numbers(store.records(own)) == [0, 1, 2, 3, 4] and store.get(own).state == "done"
     store.close()
 
 
-def test_a_database_that_may_only_be_read(hub_without_worker, tmp_path):
-    store, hub = Store(tmp_path / "kvviz.sqlite"), hub_without_worker
+def test_a_database_that_may_only_be_read(scheduler_without_worker, tmp_path):
+    store, scheduler = Store(tmp_path / "kvviz.sqlite"), scheduler_without_worker
     read_only = [True]
     event.listen(store._database.engine, "connect", lambda f, _: f.execute(f"PRAGMA query_only = {int(read_only[0])}"))
     store._database.close()
-    keeper = Keeper(hub, lambda: store)
-    own = submit(hub)
-    measure(hub, own, 0, 2)
-    keeper.flush()
-    assert "read but not written" in hub.trouble and hub.get(own).active
+    persister = Persister(scheduler, lambda: store)
+    own = submit(scheduler)
+    measure(scheduler, own, 0, 2)
+    persister.flush()
+    assert "read but not written" in scheduler.trouble and scheduler.get(own).active
     read_only[0] = False
     store._database.close()
-    keeper.flush()
-    assert hub.trouble == "" and numbers(store.records(own)) == [0, 1]
+    persister.flush()
+    assert scheduler.trouble == "" and numbers(store.records(own)) == [0, 1]
     store.close()

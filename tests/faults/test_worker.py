@@ -16,8 +16,8 @@ from kvviz.base.settings import Limits
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.weight_files import damage, whole_size
-from kvviz.server import scheduler as hub_module
-from kvviz.server.scheduler import Hub
+from kvviz.server import scheduler as scheduler_module
+from kvviz.server.scheduler import Scheduler
 from tests.faults.conftest import asking, finished, until
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
@@ -53,14 +53,17 @@ loop.main(int(sys.argv[1]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS and has /proc")
 def test_a_worker_out_of_memory():
-    hub = Hub(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)])
-    hub.start()
+    scheduler = Scheduler(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)])
+    scheduler.start()
     try:
-        large, small = hub.submit(ComparisonSpec(model="gpt2", prompt="x", weights="random")), hub.submit(SHORT)
-        assert finished(hub, large).state == "failed" and "out of memory" in hub.get(large).message
-        assert finished(hub, small).state == "done", "the next run has the memory"
+        large, small = (
+            scheduler.submit(ComparisonSpec(model="gpt2", prompt="x", weights="random")),
+            scheduler.submit(SHORT),
+        )
+        assert finished(scheduler, large).state == "failed" and "out of memory" in scheduler.get(large).message
+        assert finished(scheduler, small).state == "done", "the next run has the memory"
     finally:
-        hub.close()
+        scheduler.close()
 
 
 @pytest.fixture
@@ -126,13 +129,13 @@ def test_a_runaway_run_ends_by_itself(real):
 
 @pytest.mark.parametrize("how", ["limit", "stop"])
 def test_a_step_that_never_ends(fake, monkeypatch, how):
-    monkeypatch.setattr(hub_module, "GRACE", 0.3)
-    hub = fake(limits=Limits(run_seconds=1 if how == "limit" else 3600))
-    stuck, after = hub.submit(asking("hang")), hub.submit(asking("3 records"))
-    until(lambda: hub.get(stuck).state == "running")
+    monkeypatch.setattr(scheduler_module, "GRACE", 0.3)
+    scheduler = fake(limits=Limits(run_seconds=1 if how == "limit" else 3600))
+    stuck, after = scheduler.submit(asking("hang")), scheduler.submit(asking("3 records"))
+    until(lambda: scheduler.get(stuck).state == "running")
     if how == "stop":
-        hub.stop(stuck)
-    work = finished(hub, stuck)
+        scheduler.stop(stuck)
+    work = finished(scheduler, stuck)
     assert work.state == "stopped" and "the measuring process was ended" in work.message
     assert ("this server's limit" if how == "limit" else "step did not end") in work.message
-    assert finished(hub, after).state == "done"
+    assert finished(scheduler, after).state == "done"

@@ -117,12 +117,12 @@ def test_a_listed_id_is_never_a_folder_of_that_name(public, folder, monkeypatch)
         find_source("good/model", "local")
 
 
-def test_the_queue_of_a_public_server_refuses_as_well(public, folder, hub_without_worker):
+def test_the_queue_of_a_public_server_refuses_as_well(public, folder, scheduler_without_worker):
     public()
     with pytest.raises(KvvizError, match="open to all"):
-        hub_without_worker.submit(ComparisonSpec(model=str(folder), prompt="x"))
+        scheduler_without_worker.submit(ComparisonSpec(model=str(folder), prompt="x"))
     with pytest.raises(KvvizError, match="open to all"):
-        hub_without_worker.submit(SweepSpec(models=("tiny-gpt2", str(folder))))
+        scheduler_without_worker.submit(SweepSpec(models=("tiny-gpt2", str(folder))))
     with pytest.raises(KvvizError, match="open to all"):
         find_sources(SweepSpec(models=(str(folder),)))
 

@@ -15,35 +15,35 @@ MINE, OTHER = "a" * 22, "b" * 22
 
 
 @pytest.fixture
-def works(hub_without_worker):
+def works(scheduler_without_worker):
     """A comparison and a sweep of one browser."""
     work = ComparisonSpec(model="tiny-gpt2", prompt="x")
-    return hub_without_worker.submit(work, MINE), hub_without_worker.submit(
+    return scheduler_without_worker.submit(work, MINE), scheduler_without_worker.submit(
         SweepSpec(models=("tiny-gpt2",)), owner=MINE
     )
 
 
 @pytest.mark.parametrize("who", [OTHER, "", MINE[:-1], MINE + "a", "A" * 22, "' OR 1=1 --", "\0"])
-def test_nobody_else_stops_a_run(hub_without_worker, works, who):
+def test_nobody_else_stops_a_run(scheduler_without_worker, works, who):
     for work_id in works:
-        assert not hub_without_worker.may_stop(work_id, who)
+        assert not scheduler_without_worker.may_stop(work_id, who)
         with pytest.raises(KvvizError, match="belongs to another browser"):
-            hub_without_worker.stop(work_id, who)
-        assert hub_without_worker.get(work_id).active
+            scheduler_without_worker.stop(work_id, who)
+        assert scheduler_without_worker.get(work_id).active
 
 
-def test_its_owner_does(hub_without_worker, works):
+def test_its_owner_does(scheduler_without_worker, works):
     for work_id in works:
-        assert hub_without_worker.may_stop(work_id, MINE)
-        hub_without_worker.stop(work_id, MINE)
-        assert hub_without_worker.get(work_id).state == "stopped"
+        assert scheduler_without_worker.may_stop(work_id, MINE)
+        scheduler_without_worker.stop(work_id, MINE)
+        assert scheduler_without_worker.get(work_id).state == "stopped"
 
 
 @pytest.mark.parametrize(
     ("page", "field", "key", "number"), [("live", "comparison", "stop", 0), ("sweep", "sweep", "s_stop", 1)]
 )
 def test_the_page_of_another_browser_has_no_button_for_it(
-    hub_without_worker, works, monkeypatch, page, field, key, number
+    scheduler_without_worker, works, monkeypatch, page, field, key, number
 ):
     def visit(name):
         monkeypatch.setattr("kvviz.ui.shared.session.st.context", type("Context", (), {"cookies": {COOKIE: name}})())
@@ -58,9 +58,9 @@ def test_the_page_of_another_browser_has_no_button_for_it(
     assert app.button(key=key).disabled
 
 
-def test_what_the_feed_sends_names_no_browser(hub_without_worker, works):
+def test_what_the_feed_sends_names_no_browser(scheduler_without_worker, works):
     from kvviz.server.feed import encode, status_message
 
-    work = hub_without_worker.get(works[0])
-    said = encode(work, 0, 1) + status_message(hub_without_worker, work) + json.dumps(work.description())
+    work = scheduler_without_worker.get(works[0])
+    said = encode(work, 0, 1) + status_message(scheduler_without_worker, work) + json.dumps(work.description())
     assert MINE not in said

@@ -214,7 +214,7 @@ def test_a_public_form_offers_what_is_listed(visit, public):
     app.selectbox(key="model").select("good/model").run()
     assert not app.exception and not app.warning
     app.button(key="run").click().run()
-    assert (app.hub.latest().spec.model, app.hub.latest().spec.weights) == ("good/model", "hub")
+    assert (app.scheduler.latest().spec.model, app.scheduler.latest().spec.weights) == ("good/model", "hub")
 
 
 def pills(app, key):
@@ -229,7 +229,7 @@ def test_a_value_that_no_list_offers_is_not_taken(visit, public, name):
     send(app, "model", name)
     assert not app.exception
     app.button(key="run").click().run()
-    assert app.hub.latest() is None or app.hub.latest().spec.model != name
+    assert app.scheduler.latest() is None or app.scheduler.latest().spec.model != name
 
 
 def send(app, key, name):
@@ -270,7 +270,7 @@ def signing(user):
     return app.run()
 
 
-def test_without_signing_in_there_is_no_page(hub_without_worker):
+def test_without_signing_in_there_is_no_page(scheduler_without_worker):
     app = signing({"is_logged_in": False})
     assert not app.exception
     assert [button.label for button in app.button] == ["Sign in"]
@@ -279,7 +279,7 @@ def test_without_signing_in_there_is_no_page(hub_without_worker):
         assert [button.label for button in app.button] == ["Sign in"] and not app.selectbox and not app.dataframe
 
 
-def test_who_has_signed_in_sees_it_and_can_leave(hub_without_worker):
+def test_who_has_signed_in_sees_it_and_can_leave(scheduler_without_worker):
     app = signing({"is_logged_in": True, "name": EVIL})
     app.switch_page(str(PAGES / "memory.py")).run()
     assert not app.exception

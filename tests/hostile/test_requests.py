@@ -23,7 +23,7 @@ EVIL = "https://evil.example"
 
 
 @pytest.fixture
-def client(hub_without_worker, tmp_path):
+def client(scheduler_without_worker, tmp_path):
     """`client(rules)` talks to kvviz's own routes and to a stand-in for Streamlit's, behind the front door."""
     opened = []
 
@@ -39,7 +39,7 @@ def client(hub_without_worker, tmp_path):
         await websocket.close()
 
     def make(rules=None, address="http://testserver"):
-        feed = Feed(hub_without_worker)
+        feed = Feed(scheduler_without_worker)
         (tmp_path / "assets").mkdir(exist_ok=True)
         app = Starlette(
             routes=[

@@ -365,7 +365,7 @@ def test_the_list_of_models_says_which_have_weights(here, served, capsys):
     assert (row["weights"], row["layers"], row["family"]) == ("local", 4, "gpt2")
 
 
-def test_the_live_page_offers_what_was_pulled(here, served, hub_without_worker):
+def test_the_live_page_offers_what_was_pulled(here, served, scheduler_without_worker):
     from streamlit.testing.v1 import AppTest
 
     had("some/parts", here)
@@ -374,5 +374,5 @@ def test_the_live_page_offers_what_was_pulled(here, served, hub_without_worker):
     page = page.switch_page(str(ROOT / "pages/live.py")).run()
     page.selectbox(key="model").select("some/parts").run()
     page.button(key="run").click().run()
-    (work,) = hub_without_worker.works()
+    (work,) = scheduler_without_worker.jobs()
     assert (work.spec.model, find_source(work.spec.model, work.spec.weights).weights) == ("some/parts", "local")

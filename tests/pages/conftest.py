@@ -24,9 +24,9 @@ def said(app):
 def answered(app, key, records):
     """Press the button of this key, let the worker answer with `records(spec)`, and draw again; the work."""
     app.button(key=f"{key}_measure").click().run()
-    work = app.hub.works()[-1]
+    work = app.scheduler.jobs()[-1]
     for record in records(work.spec):
-        app.hub.record(work.id, record)
+        app.scheduler.record(work.id, record)
     app.run()
     assert not app.exception
     return work

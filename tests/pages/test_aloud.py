@@ -14,7 +14,7 @@ NAMES = sorted(path.stem for path in PAGES.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_ends_with_how_to_say_it(name, hub_without_worker, tmp_path):
+def test_a_page_ends_with_how_to_say_it(name, scheduler_without_worker, tmp_path):
     store = Store(tmp_path / "runs.sqlite")
     keeping.use(store)
     try:

@@ -22,7 +22,7 @@ def walk(app):
 
 def test_a_look_is_taken_on_arrival_and_the_walk_follows_it(visit):
     app = visit()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert (work.spec.kind, work.spec.model, work.spec.layer, work.spec.new_tokens) == ("anatomy", "mini-gpt2", 0, 5)
     assert walk(app)["look"] == work.id
 
@@ -35,7 +35,7 @@ def test_the_walk_has_the_source_that_runs(visit):
 
 def test_a_link_chooses_everything(visit):
     app = visit(model="mini-qwen3", layer="2", head="3", new="4", prompt="Hello")
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert (work.spec.model, work.spec.layer, work.spec.new_tokens, work.spec.prompt) == ("mini-qwen3", 2, 4, "Hello")
     assert work.spec.head == 2  # the first of the group that shares the KV head of head 3
     assert walk(app)["head"] == 3
@@ -43,7 +43,7 @@ def test_a_link_chooses_everything(visit):
 
 @pytest.mark.parametrize("params", [{"layer": "99", "head": "77"}, {"layer": "-1"}, {"layer": "x", "new": "9999"}])
 def test_numbers_that_the_model_does_not_have_become_some_that_it_has(visit, params):
-    (work,) = visit(model="tiny-gpt2", **params).hub.works()
+    (work,) = visit(model="tiny-gpt2", **params).scheduler.jobs()
     assert 0 <= work.spec.layer < 4
     assert 2 <= work.spec.new_tokens <= 12
 
@@ -64,8 +64,8 @@ def test_an_empty_prompt_is_a_sentence(visit):
 
 def test_a_look_that_failed_says_why(visit):
     app = visit()
-    (work,) = app.hub.works()
-    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    (work,) = app.scheduler.jobs()
+    app.scheduler.record(work.id, {"t": "failed", "message": "no such thing"})
     app.run()
     assert [warning.value for warning in app.warning] == ["no such thing"]
 
@@ -92,4 +92,4 @@ def test_the_first_steps_run_when_asked(visit):
     app = visit()
     app.button(key="f_run").click().run()
     assert not app.exception
-    assert [work.spec.kind for work in app.hub.works()] == ["anatomy", "first-steps"]
+    assert [work.spec.kind for work in app.scheduler.jobs()] == ["anatomy", "first-steps"]

@@ -37,7 +37,7 @@ def visit(open_page):
 def measured(visit, records):
     app = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
     work = answered(app, "k", lambda _: records)
-    assert app.hub.works() == [work] and work.spec == SPEC
+    assert app.scheduler.jobs() == [work] and work.spec == SPEC
     return app
 
 
@@ -55,7 +55,7 @@ def figures(app):
 
 def test_nothing_is_measured_before_it_is_asked_for(visit):
     app = visit()
-    assert app.hub.works() == [] and pills(app).value == list(RACED)
+    assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
     assert app.text_area(key="k_prompt").value == PROMPT
     assert "9 ways, each proven, 3 times timed, and held against one text: about" in said(app)
 
@@ -63,7 +63,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
 def test_a_link_fills_the_form_and_the_form_the_link(visit):
     app = visit(model="tiny-qwen3", designs="paged,int4", tokens="96", batch="4", dtype="bfloat16", prompt="Hello all")
     app.button(key="k_measure").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert work.spec == CachesSpec("tiny-qwen3", ("paged", "int4"), "auto", "Hello all", 96, 4, 3, "bfloat16")
     pills(app).set_value(["paged", "sinks"]).run()
     assert app.query_params["designs"] == "paged,sinks" and app.query_params["prompt"] == "Hello all"
@@ -77,9 +77,9 @@ def test_a_link_with_nonsense_becomes_what_there_is(visit):
     assert (app.selectbox(key="k_tokens").value, app.selectbox(key="k_batch").value) == (64, 4)
 
 
-def test_designs_are_offered_where_they_make_sense(visit, hub_without_worker):
+def test_designs_are_offered_where_they_make_sense(visit, scheduler_without_worker):
     assert "In host memory" not in pills(visit()).options
-    hub_without_worker.device["device"] = "cuda:0"
+    scheduler_without_worker.device["device"] = "cuda:0"
     assert "In host memory" in pills(visit()).options
 
 
@@ -93,12 +93,12 @@ def test_designs_are_offered_where_they_make_sense(visit, hub_without_worker):
 )
 def test_what_can_not_be_is_refused_in_a_sentence(visit, params, sentence):
     app = visit(**params)
-    assert sentence in app.warning[0].value and app.hub.works() == []
+    assert sentence in app.warning[0].value and app.scheduler.jobs() == []
     assert not any(button.key == "k_measure" for button in app.button)
 
 
-def test_the_form_offers_what_the_server_allows(visit, hub_without_worker):
-    hub_without_worker._given_limits = replace(Limits(), new_tokens=40, batch=2, repeats=1)
+def test_the_form_offers_what_the_server_allows(visit, scheduler_without_worker):
+    scheduler_without_worker._given_limits = replace(Limits(), new_tokens=40, batch=2, repeats=1)
     app = visit()
     assert app.selectbox(key="k_tokens").options[-1] == "32" and app.selectbox(key="k_batch").options[-1] == "2"
     assert "each proven, once timed" in said(app)
@@ -107,7 +107,7 @@ def test_the_form_offers_what_the_server_allows(visit, hub_without_worker):
 def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     app = visit(model=MODEL)
     app.button(key="k_measure").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     app.button(key="k_stop").click().run()
     assert not app.exception and work.state == "stopped" and "was stopped" in app.warning[0].value
     assert not app.button(key="k_measure").disabled
@@ -180,4 +180,4 @@ def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(meas
     other = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
     assert len(pictures(other)) == 5 and other.button(key="k_measure").label == "Measure again"
     other.button(key="k_measure").click().run()
-    assert [work.active for work in other.hub.works()] == [False, True]
+    assert [work.active for work in other.scheduler.jobs()] == [False, True]

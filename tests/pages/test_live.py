@@ -36,7 +36,7 @@ def test_run_submits_what_the_form_says(page):
     page.number_input(key="repeats").set_value(2)
     page.button(key="run").click().run()
     assert not page.exception
-    work = page.hub.latest()
+    work = page.scheduler.latest()
     assert (work.spec.model, work.spec.prompt, work.spec.new_tokens) == ("tiny-mistral", "A prompt of mine", 64)
     assert (work.spec.modes, work.spec.repeats) == (("uncached", "cached"), 2)
     assert page.query_params["comparison"] in (work.id, [work.id])
@@ -45,7 +45,7 @@ def test_run_submits_what_the_form_says(page):
 
 def test_stop_stops_ones_own(page):
     page.button(key="run").click().run()
-    own = page.hub.latest()
+    own = page.scheduler.latest()
     assert not page.button(key="stop").disabled
     page.button(key="stop").click().run()
     assert own.state == "stopped"
@@ -53,7 +53,7 @@ def test_stop_stops_ones_own(page):
 
 def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(page, monkeypatch):
     page.button(key="run").click().run()
-    own = page.hub.latest()
+    own = page.scheduler.latest()
     assert own.made_by and own.made_by not in json.dumps(own.records)
 
     def visit():
@@ -71,13 +71,13 @@ def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(
 
 
 def test_what_a_server_does_not_allow_is_said_before_run(page):
-    page.hub._given_limits = Limits(new_tokens=16)
+    page.scheduler._given_limits = Limits(new_tokens=16)
     page.slider(key="new_tokens").set_value(64).run()
     assert page.button(key="run").disabled
     assert "64 new tokens; this server allows at most 16" in page.warning[0].value
 
 
-def test_a_link_shows_that_comparison(hub_without_worker):
+def test_a_link_shows_that_comparison(scheduler_without_worker):
     app = AppTest.from_file(str(MAIN), default_timeout=20).run()
     app.query_params["comparison"] = "abc"
     app.switch_page(str(PAGES / "live.py")).run()
@@ -133,7 +133,7 @@ def test_sampling_and_stopping_reach_the_work(page):
     page.selectbox(key="attn").select("eager")
     page.selectbox(key="dtype").select("bfloat16")
     page.button(key="run").click().run()
-    work = page.hub.latest().spec
+    work = page.scheduler.latest().spec
     assert (work.sampling.temperature, work.sampling.top_k, work.sampling.top_p, work.sampling.seed) == (
         0.8,
         40,

@@ -130,14 +130,14 @@ def test_three_accounts_of_the_live_pages_model(visit):
     assert "Run a model on the live page" in said(app)
     from kvviz.experiments.comparison.spec import ComparisonSpec
 
-    own = app.hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    own = app.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     account = {
         "formula": 512,
         "tensors": 512,
         "storages": 512,
         "allocator": {"kept": 512, "peak": 900, "kind": "profiler"},
     }
-    app.hub.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [DONE | {"memory": account}]}})
+    app.scheduler.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [DONE | {"memory": account}]}})
     app.run()
     assert not app.exception
     assert [metric.value for metric in app.metric].count("512 B") == 3

@@ -29,10 +29,10 @@ def made(load):
 
 def answer(app, found):
     """The worker's records, and the page after them."""
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     about = {**ABOUT, "dtype": "float32", "spec": work.spec.to_dict()}
     for record in ({"t": "loading"}, about, found, {"t": "done", "document": {}}):
-        app.hub.record(work.id, record)
+        app.scheduler.record(work.id, record)
     app.run()
     assert not app.exception
     return app
@@ -47,24 +47,24 @@ def html(app):
 
 
 def test_the_first_mistake_is_looked_at_on_arrival(visit):
-    (work,) = visit().hub.works()
+    (work,) = visit().scheduler.jobs()
     assert (work.kind, work.spec.mistake, work.spec.model) == ("mistake", "positions", "mini-gpt2")
 
 
 def test_a_link_chooses_and_the_address_says_what_is_shown(visit):
     app = visit(mistake="twice", model="tiny-gpt2", prompt="A prompt of mine")
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert (work.spec.mistake, work.spec.model, work.spec.prompt) == ("twice", "tiny-gpt2", "A prompt of mine")
     link = {name: value[0] if isinstance(value, list) else value for name, value in app.query_params.items()}
     assert link == {"mistake": "twice", "model": "tiny-gpt2", "prompt": "A prompt of mine"}
 
 
 def test_nonsense_in_a_link_is_as_if_not_said(visit):
-    (work,) = visit(mistake="<script>", model="gpt-17").hub.works()
+    (work,) = visit(mistake="<script>", model="gpt-17").scheduler.jobs()
     assert (work.spec.mistake, work.spec.model) == ("positions", "mini-gpt2")
 
 
-def test_waiting_is_told(visit, hub_without_worker):
+def test_waiting_is_told(visit, scheduler_without_worker):
     app = visit()
     assert any("Waiting" in info.value for info in app.info)
 
@@ -116,11 +116,11 @@ def test_the_stopwatch_says_its_verdict(visit):
 
 def test_a_look_that_failed_says_why_and_is_not_taken_again_by_itself(visit):
     app = visit()
-    (work,) = app.hub.works()
-    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    (work,) = app.scheduler.jobs()
+    app.scheduler.record(work.id, {"t": "failed", "message": "no such thing"})
     for _ in range(2):
         app.run()
         assert [warning.value for warning in app.warning] == ["no such thing"]
-    assert app.hub.works() == [work]
+    assert app.scheduler.jobs() == [work]
     app.button[0].click().run()
-    assert len(app.hub.works()) == 2
+    assert len(app.scheduler.jobs()) == 2

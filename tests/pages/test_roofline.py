@@ -34,13 +34,13 @@ def visit(open_page):
 def measured(visit, records):
     app = visit(model="tiny-llama", tokens="64", batch="2")
     work = answered(app, "r", lambda _: records)
-    assert app.hub.works() == [work]
+    assert app.scheduler.jobs() == [work]
     return app
 
 
 def test_nothing_is_measured_before_it_is_asked_for(visit):
     app = visit()
-    assert app.hub.works() == []
+    assert app.scheduler.jobs() == []
     assert app.selectbox(key="r_model").value == "mini-gpt2"
     assert "prefills and decode steps, each many times: about" in said(app)
 
@@ -48,7 +48,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
 def test_a_link_fills_the_form_and_the_form_the_link(visit):
     app = visit(model="gpt2", weights="random", tokens="256", batch="4", dtype="bfloat16")
     app.button(key="r_measure").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert work.spec == RoofSpec("gpt2", "random", 256, 4, "bfloat16")
     app.selectbox(key="r_batch").select(8).run()
     assert app.query_params["batch"] == "8"
@@ -60,8 +60,8 @@ def test_a_link_with_nonsense_becomes_what_the_model_has(visit):
     assert (app.selectbox(key="r_batch").value, app.selectbox(key="r_dtype").value) == (2, "float32")
 
 
-def test_the_form_offers_what_the_server_allows(visit, hub_without_worker):
-    hub_without_worker._given_limits = replace(Limits(), prompt_tokens=300, batch=4)
+def test_the_form_offers_what_the_server_allows(visit, scheduler_without_worker):
+    scheduler_without_worker._given_limits = replace(Limits(), prompt_tokens=300, batch=4)
     app = visit()
     assert app.selectbox(key="r_tokens").options[-1] == "256"
     assert app.selectbox(key="r_batch").options[-1] == "4"
@@ -71,13 +71,13 @@ def test_a_model_that_cannot_fit_is_refused_in_a_sentence(visit):
     app = visit(model="llama-3.1-405b")
     assert "this choice needs" in app.warning[0].value
     assert not any(button.key == "r_measure" for button in app.button)
-    assert app.hub.works() == []
+    assert app.scheduler.jobs() == []
 
 
 def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     app = visit(model="tiny-llama", tokens="64")
     app.button(key="r_measure").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert app.button(key="r_measure").disabled and not app.button(key="r_stop").disabled
     app.button(key="r_stop").click().run()
     assert not app.exception
@@ -89,8 +89,8 @@ def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
 def test_one_that_failed_says_why(visit):
     app = visit(model="tiny-llama", tokens="64")
     app.button(key="r_measure").click().run()
-    (work,) = app.hub.works()
-    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    (work,) = app.scheduler.jobs()
+    app.scheduler.record(work.id, {"t": "failed", "message": "no such thing"})
     app.run()
     assert [warning.value for warning in app.warning] == ["no such thing"]
 
@@ -154,4 +154,4 @@ def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(meas
     assert "The profiler slows what it watches" in said(other)
     assert other.button(key="r_measure").label == "Measure again"
     other.button(key="r_measure").click().run()
-    assert [work.active for work in other.hub.works()] == [False, True]
+    assert [work.active for work in other.scheduler.jobs()] == [False, True]

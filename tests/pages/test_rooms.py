@@ -40,13 +40,13 @@ def gone(monkeypatch):
 
 
 @pytest.mark.parametrize("page", list(PATHS))
-def test_every_page_has_the_room(hub_without_worker, page):
+def test_every_page_has_the_room(scheduler_without_worker, page):
     app = fresh().switch_page(PATHS[page]).run()
     assert not app.exception
     assert told(app)["join"] is None
 
 
-def test_a_link_asks_to_join_once_and_leaves_the_address(hub_without_worker):
+def test_a_link_asks_to_join_once_and_leaves_the_address(scheduler_without_worker):
     app = fresh(room="K7M-4QX")
     assert not app.exception
     assert told(app)["join"] == {"code": "K7M-4QX", "number": 1}
@@ -58,7 +58,7 @@ def test_a_link_asks_to_join_once_and_leaves_the_address(hub_without_worker):
     assert told(app)["join"] == {"code": "C" * 40, "number": 2}
 
 
-def test_the_page_goes_where_the_leader_went(hub_without_worker, gone):
+def test_the_page_goes_where_the_leader_went(scheduler_without_worker, gone):
     app = fresh()
     gone["to"] = {"page": "memory", "query": {"models": "gpt2", "tokens": "77"}}
     app.run()

@@ -31,7 +31,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for(visit):
     app = visit()
-    assert app.hub.works() == [] and figures(app) == []
+    assert app.scheduler.jobs() == [] and figures(app) == []
     assert [head.value for head in app.subheader][:4] == [
         "Fragmentation",
         "Prefix sharing",
@@ -43,7 +43,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
 def test_a_link_fills_the_forms_and_the_forms_the_link(visit):
     app = visit(requests="40", rate="2.0", slots="512", longest="128", seed="3", asks="3", drop="9", model="tiny-llama")
     app.button(key="vf_measure").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert work.spec == ArrivalsSpec(40, 2.0, 512, 128, 3)
     assert (app.slider(key="v_asks").value, app.slider(key="v_drop").value) == (3, 9)
     assert app.selectbox(key="v_model").value == "tiny-llama"
@@ -102,7 +102,7 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     app = visit(model="tiny-llama", asks="3")
     app.text_area(key="v_system").set_value(SYSTEM).run()
     document = measured(app, "vs", lambda spec: sharing(spec, bench()))
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
     times, tokens = figures(app)
     assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
@@ -123,7 +123,7 @@ def test_a_conversation_kept_edited_and_cut_off(visit, bench):
     app.text_area(key="v_edited").set_value(f"{SYSTEM} Two owls.")
     app.text_area(key="v_second").set_value("And then?").run()
     document = measured(app, "vt", lambda spec: conversation(spec, bench()))
-    assert isinstance(app.hub.works()[0].spec, TalkSpec)
+    assert isinstance(app.scheduler.jobs()[0].spec, TalkSpec)
     words = said(app)
     for row in document["requests"]:
         assert row["sentence"] in words
@@ -144,8 +144,8 @@ def test_an_edit_that_changes_nothing_is_refused(visit):
 def test_a_look_that_failed_says_why(visit):
     app = visit()
     app.button(key="vs_measure").click().run()
-    (work,) = app.hub.works()
-    app.hub.record(work.id, {"t": "failed", "message": "no such thing"})
+    (work,) = app.scheduler.jobs()
+    app.scheduler.record(work.id, {"t": "failed", "message": "no such thing"})
     app.run()
     assert [warning.value for warning in app.warning] == ["no such thing"]
 
@@ -179,7 +179,7 @@ def test_each_row_opens_a_form_that_can_be_run(visit, link):
         assert name not in app.query_params
     assert not app.button(key="run").disabled and not app.warning
     app.button(key="run").click().run()
-    (work,) = app.hub.works()
+    (work,) = app.scheduler.jobs()
     if "modes" in fields:
         assert set(work.spec.modes) == set(fields["modes"].split(","))
     assert work.spec.attn == fields.get("attn", "sdpa") and work.spec.batch == int(fields.get("batch", 1))

@@ -35,7 +35,7 @@ def test_run_submits_the_preset(visit):
     app.selectbox(key="s_model_lab-01").select("tiny-gpt2").run()
     app.button(key="s_run").click().run()
     assert not app.exception
-    (work,) = [work for work in app.hub.works() if work.kind == "sweep"]
+    (work,) = [work for work in app.scheduler.jobs() if work.kind == "sweep"]
     assert work.spec.preset == "lab-01" and work.spec.models == ("tiny-gpt2",)
     assert work.spec.prompt_tokens == (64, 128, 256, 512)
     assert not app.button(key="s_stop").disabled
@@ -63,10 +63,10 @@ def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
 
 def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     app = visit()
-    own = app.hub.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
-    app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
-    app.hub.record(own, cell_pass(0, "cached", 0, [0.3, 0.1]))
-    app.hub.record(own, {"t": "progress", "done": 2, "of": 24, "left_s": 60.0})
+    own = app.scheduler.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
+    app.scheduler.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
+    app.scheduler.record(own, cell_pass(0, "cached", 0, [0.3, 0.1]))
+    app.scheduler.record(own, {"t": "progress", "done": 2, "of": 24, "left_s": 60.0})
     app.query_params["sweep"] = own
     app.run()
     assert not app.exception
@@ -78,12 +78,12 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
 
 def test_a_stopped_sweep_goes_on_where_it_ended(visit):
     app = visit()
-    own = app.hub.submit(SweepSpec(models=("tiny-gpt2",)))
-    app.hub.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
-    app.hub.record(own, {"t": "stopped"})
+    own = app.scheduler.submit(SweepSpec(models=("tiny-gpt2",)))
+    app.scheduler.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
+    app.scheduler.record(own, {"t": "stopped"})
     app.query_params["sweep"] = own
     app.run()
     app.button(key="s_resume").click().run()
     assert not app.exception
-    again = [work for work in app.hub.works() if work.kind == "sweep"][-1]
+    again = [work for work in app.scheduler.jobs() if work.kind == "sweep"][-1]
     assert again.id != own and [record["t"] for record in again.earlier] == ["cell_pass"]

@@ -11,8 +11,8 @@ from kvviz.experiments.sweep.spec import SweepSpec
 
 
 @pytest.fixture
-def visit(open_page, hub_without_worker, store):
-    open_page.hub, open_page.store = hub_without_worker, store
+def visit(open_page, scheduler_without_worker, store):
+    open_page.scheduler, open_page.store = scheduler_without_worker, store
     return open_page
 
 
@@ -36,17 +36,17 @@ def document(uncached, cached, model="tiny-gpt2"):
     }
 
 
-def done(hub, found):
-    own = hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
-    hub.record(own, {"t": "done", "document": found})
+def done(scheduler, found):
+    own = scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    scheduler.record(own, {"t": "done", "document": found})
     return own
 
 
 def test_the_live_page_answers_with_the_run_that_it_shows(visit):
     app = visit("live")
     assert "press Run above" in answers(app, "live")["square"]
-    watched = done(visit.hub, document([0.011, 0.012, 0.02, 0.0345], [0.011, 0.003, 0.003, 0.00321]))
-    done(visit.hub, document([0.1, 0.2, 0.3, 0.777], [0.1, 0.1, 0.1, 0.1]))
+    watched = done(visit.scheduler, document([0.011, 0.012, 0.02, 0.0345], [0.011, 0.003, 0.003, 0.00321]))
+    done(visit.scheduler, document([0.1, 0.2, 0.3, 0.777], [0.1, 0.1, 0.1, 0.1]))
     app.run()
     assert "777 ms" in answers(app, "live")["square"], "without a link it follows the device"
     app = visit("live", comparison=watched)
@@ -55,7 +55,7 @@ def test_the_live_page_answers_with_the_run_that_it_shows(visit):
 
 
 def test_a_name_from_elsewhere_is_text(visit):
-    done(visit.hub, document([0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], model="![x](https://example.org/x.png)"))
+    done(visit.scheduler, document([0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], model="![x](https://example.org/x.png)"))
     found = answers(visit("live"), "live")["square"]
     assert "example.org" in found and "![x](" not in found
 
@@ -67,14 +67,14 @@ def test_the_compare_page_answers_with_the_picked_runs(visit):
 
 def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
     spec = SweepSpec(models=("tiny-gpt2",), prompt_tokens=(8, 16), new_tokens=(2,))
-    own = visit.hub.submit(spec)
+    own = visit.scheduler.submit(spec)
     for cell, seconds in ((0, [0.4, 0.01]), (1, [0.4, 0.03])):
-        visit.hub.record(
+        visit.scheduler.record(
             own, {"t": "cell_pass", "cell": cell, "mode": "uncached", "round": 0, "s": seconds, "same": True}
         )
     app = visit("sweep", sweep=own)
     assert "press Run above" in answers(app, "sweep")["metrics"]
-    visit.hub.record(own, {"t": "done", "document": {}})
+    visit.scheduler.record(own, {"t": "done", "document": {}})
     app.run()
     found = answers(app, "sweep")["metrics"]
     assert "prompt 8 → 16" in found and "climbs ×3 (10 ms → 30 ms)" in found

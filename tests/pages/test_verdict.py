@@ -9,8 +9,8 @@ STEPS, PROMPT = 40, 9
 
 
 @pytest.fixture
-def visit(open_page, hub_without_worker, store):
-    open_page.hub, open_page.store = hub_without_worker, store
+def visit(open_page, scheduler_without_worker, store):
+    open_page.scheduler, open_page.store = scheduler_without_worker, store
     return open_page
 
 
@@ -38,10 +38,10 @@ def formulas(app):
 
 
 def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
-    own = visit.hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    own = visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     app = visit("live", comparison=own)
     assert not formulas(app) and "By estimate from" not in said(app)
-    visit.hub.record(own, {"t": "done", "document": document()})
+    visit.scheduler.record(own, {"t": "done", "document": document()})
     app.run()
     uncached, cached = formulas(app)
     assert r"without the cache}}(T) = (" in uncached and r"\text{token}^2}\,T^2" in uncached
@@ -51,10 +51,10 @@ def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
 
 
 def test_where_the_cache_brings_nothing_the_page_says_what_to_change(visit):
-    own = visit.hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    own = visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     found = document(gain=1.05)
     found["runs"][0]["step_s"] = found["runs"][1]["step_s"]
-    visit.hub.record(own, {"t": "done", "document": found})
+    visit.scheduler.record(own, {"t": "done", "document": found})
     app = visit("live", comparison=own)
     assert any("1.05 times as fast" in info.value and "longer prompt" in info.value for info in app.info)
 

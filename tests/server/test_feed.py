@@ -16,17 +16,17 @@ SPEC = ComparisonSpec(model="tiny-gpt2", prompt="x")
 
 
 @pytest.fixture
-def client(hub_without_worker, tmp_path):
-    feed = Feed(hub_without_worker)
+def client(scheduler_without_worker, tmp_path):
+    feed = Feed(scheduler_without_worker)
     with TestClient(Starlette(routes=routes(feed, str(tmp_path), "/kv/assets"))) as client:
-        client.feed, client.hub = feed, hub_without_worker
+        client.feed, client.scheduler = feed, scheduler_without_worker
         yield client
 
 
-def running(hub, count):
-    comparison_id = hub.submit(SPEC)
+def running(scheduler, count):
+    comparison_id = scheduler.submit(SPEC)
     for i in range(count):
-        hub.record(comparison_id, {"t": "proof", "i": i})
+        scheduler.record(comparison_id, {"t": "proof", "i": i})
     return comparison_id
 
 
@@ -44,39 +44,39 @@ def receive(socket):
 
 
 def test_late_joiners_catch_up_and_then_get_only_what_is_new(client):
-    comparison_id = running(client.hub, 3)
+    comparison_id = running(client.scheduler, 3)
     with client.websocket_connect(f"/kv/feed?comparison={comparison_id}") as socket:
         first = receive(socket)
         assert (first["comparison"], first["from"], len(first["records"])) == (comparison_id, 0, 3)
-        client.hub.record(comparison_id, {"t": "proof", "i": 3})
+        client.scheduler.record(comparison_id, {"t": "proof", "i": 3})
         second = receive(socket)
         assert (second["from"], second["records"]) == (3, [{"t": "proof", "i": 3}])
 
 
 def test_who_comes_back_gets_only_what_is_missing(client):
-    comparison_id = running(client.hub, 5)
+    comparison_id = running(client.scheduler, 5)
     with client.websocket_connect(f"/kv/feed?comparison={comparison_id}&had={comparison_id}&from=3") as socket:
         assert [r["i"] for r in receive(socket)["records"]] == [3, 4]
 
 
 def test_who_follows_the_device_is_taken_to_the_next_comparison(client):
-    first = running(client.hub, 2)
+    first = running(client.scheduler, 2)
     with client.websocket_connect("/kv/feed") as socket:
         assert receive(socket)["comparison"] == first
-        client.hub.record(first, {"t": "stopped"})
+        client.scheduler.record(first, {"t": "stopped"})
         assert receive(socket)["records"][0]["t"] == "stopped"
-        second = running(client.hub, 1)
+        second = running(client.scheduler, 1)
         message = receive(socket)
         assert (message["comparison"], message["from"]) == (second, 0)
 
 
-def test_who_follows_the_device_sees_the_end_before_the_next_begins(hub_without_worker):
+def test_who_follows_the_device_sees_the_end_before_the_next_begins(scheduler_without_worker):
     """Both happen between two ticks: the first one's last records still go out, and go first."""
-    feed, first = Feed(hub_without_worker), running(hub_without_worker, 2)
+    feed, first = Feed(scheduler_without_worker), running(scheduler_without_worker, 2)
     viewer = Viewer(None)
     feed._serve([viewer])
-    hub_without_worker.record(first, {"t": "stopped"})
-    second = running(hub_without_worker, 1)
+    scheduler_without_worker.record(first, {"t": "stopped"})
+    second = running(scheduler_without_worker, 1)
     feed._serve([viewer])
     messages = [json.loads(viewer.outbox.get_nowait()) for _ in range(3)]
     assert [(m["comparison"], m["from"]) for m in messages] == [(first, 0), (first, 2), (second, 0)]
@@ -90,14 +90,14 @@ def test_an_unknown_comparison_is_said_to_be_gone(client):
 
 @pytest.mark.parametrize("query", ["from=-1", "from=abc", "from=99999999999999", "from=٣", "had=%00&from=2"])
 def test_nonsense_in_the_query_counts_as_nothing(client, query):
-    comparison_id = running(client.hub, 2)
+    comparison_id = running(client.scheduler, 2)
     with client.websocket_connect(f"/kv/feed?{query}") as socket:
         assert len(receive(socket)["records"]) == 2
-        assert client.hub.get(comparison_id) is not None
+        assert client.scheduler.get(comparison_id) is not None
 
 
 def test_a_page_of_another_site_is_refused(client):
-    running(client.hub, 1)
+    running(client.scheduler, 1)
     with (
         pytest.raises(WebSocketDisconnect),
         client.websocket_connect("/kv/feed", headers={"origin": "http://evil.example"}),
@@ -108,30 +108,30 @@ def test_a_page_of_another_site_is_refused(client):
 
 
 def test_what_viewers_send_is_dropped(client):
-    comparison_id = running(client.hub, 1)
+    comparison_id = running(client.scheduler, 1)
     with client.websocket_connect("/kv/feed") as socket:
         receive(socket)
         socket.send_text("{" * 10_000)
         socket.send_bytes(b"\xff\x00")
-        client.hub.record(comparison_id, {"t": "proof", "i": 1})
+        client.scheduler.record(comparison_id, {"t": "proof", "i": 1})
         assert receive(socket)["from"] == 1
 
 
 def test_a_viewer_that_leaves_is_forgotten(client):
-    running(client.hub, 1)
+    running(client.scheduler, 1)
     with client.websocket_connect("/kv/feed") as socket:
         receive(socket)
         assert client.get("/healthz").json()["viewers"] == 1
     assert client.get("/healthz").json()["viewers"] == 0
 
 
-def test_a_slow_viewer_is_dropped_and_can_come_back(hub_without_worker):
+def test_a_slow_viewer_is_dropped_and_can_come_back(scheduler_without_worker):
     async def scene():
-        feed, comparison_id = Feed(hub_without_worker), running(hub_without_worker, 1)
+        feed, comparison_id = Feed(scheduler_without_worker), running(scheduler_without_worker, 1)
         slow = Viewer(comparison_id, comparison_id)
         feed.join(slow)
         for i in range(BACKLOG + 1):
-            hub_without_worker.record(comparison_id, {"t": "proof", "i": i})
+            scheduler_without_worker.record(comparison_id, {"t": "proof", "i": i})
             feed._serve([slow])
         assert feed.viewers == 0 and slow.outbox.get_nowait() is None
         feed.close()
@@ -139,9 +139,9 @@ def test_a_slow_viewer_is_dropped_and_can_come_back(hub_without_worker):
     in_a_loop(scene())
 
 
-def test_one_encoding_for_all_viewers(hub_without_worker, monkeypatch):
+def test_one_encoding_for_all_viewers(scheduler_without_worker, monkeypatch):
     async def scene():
-        feed, comparison_id = Feed(hub_without_worker), running(hub_without_worker, 2)
+        feed, comparison_id = Feed(scheduler_without_worker), running(scheduler_without_worker, 2)
         viewers = [Viewer(comparison_id, comparison_id) for _ in range(30)]
         calls = []
         monkeypatch.setattr("kvviz.server.feed.encode", lambda *args: calls.append(args) or encode(*args))
@@ -152,15 +152,15 @@ def test_one_encoding_for_all_viewers(hub_without_worker, monkeypatch):
     in_a_loop(scene())
 
 
-def test_a_record_that_comes_while_viewers_are_served_is_lost_for_none(hub_without_worker, monkeypatch):
+def test_a_record_that_comes_while_viewers_are_served_is_lost_for_none(scheduler_without_worker, monkeypatch):
     """The second viewer has one more to be sent than the first: not the first one's message, and nothing left out."""
-    feed, comparison_id = Feed(hub_without_worker), running(hub_without_worker, 2)
+    feed, comparison_id = Feed(scheduler_without_worker), running(scheduler_without_worker, 2)
     viewers = [Viewer(comparison_id, comparison_id) for _ in range(3)]
 
     def encode_as_another_comes(work, start, end, **more):
         text = encode(work, start, end, **more)
         if len(work.records) < 4:
-            hub_without_worker.record(comparison_id, {"t": "proof", "i": len(work.records)})
+            scheduler_without_worker.record(comparison_id, {"t": "proof", "i": len(work.records)})
         return text
 
     monkeypatch.setattr("kvviz.server.feed.encode", encode_as_another_comes)
@@ -172,7 +172,7 @@ def test_a_record_that_comes_while_viewers_are_served_is_lost_for_none(hub_witho
         assert told == [0, 1, 2, 3]
 
 
-def test_what_a_step_costs_on_the_wire_does_not_grow(hub_without_worker):
-    comparison_id = running(hub_without_worker, 1000)
-    work = hub_without_worker.get(comparison_id)
+def test_what_a_step_costs_on_the_wire_does_not_grow(scheduler_without_worker):
+    comparison_id = running(scheduler_without_worker, 1000)
+    work = scheduler_without_worker.get(comparison_id)
     assert len(encode(work, 999, 1000)) < len(encode(work, 9, 10)) + 10

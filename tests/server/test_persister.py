@@ -1,4 +1,4 @@
-"""What the hub hears is kept half a second later, old runs are found again, a store that fails spoils nothing."""
+"""What the scheduler hears is kept half a second later, old runs are found again, a store that fails spoils nothing."""
 
 import json
 
@@ -9,7 +9,7 @@ from kvviz.experiments.comparison.report import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.ownership import mark_of
-from kvviz.server.persister import Keeper
+from kvviz.server.persister import Persister
 from kvviz.store.db.store import Store
 
 RUN = dict.fromkeys(HEADLINE) | {
@@ -33,73 +33,73 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def keeper(hub_without_worker, store):
-    return Keeper(hub_without_worker, lambda: store)
+def persister(scheduler_without_worker, store):
+    return Persister(scheduler_without_worker, lambda: store)
 
 
-def submit(hub, **fields):
-    return hub.submit(ComparisonSpec(model="tiny-gpt2", prompt="x", **fields))
+def submit(scheduler, **fields):
+    return scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x", **fields))
 
 
-def test_a_run_is_written_as_it_goes(hub_without_worker, keeper, store):
-    own = submit(hub_without_worker)
-    hub_without_worker.record(own, {"t": "loading"})
-    keeper.flush()
+def test_a_run_is_written_as_it_goes(scheduler_without_worker, persister, store):
+    own = submit(scheduler_without_worker)
+    scheduler_without_worker.record(own, {"t": "loading"})
+    persister.flush()
     assert [json.loads(text)["t"] for text in store.records(own)] == ["loading"]
-    hub_without_worker.record(own, {"t": "pass", "mode": "cached", "repeat": 0})
-    hub_without_worker.record(own, {"t": "times", "mode": "cached", "repeat": 0, "from": 0, "s": [0.1, 0.2]})
-    hub_without_worker.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [RUN]}})
-    keeper.flush()
+    scheduler_without_worker.record(own, {"t": "pass", "mode": "cached", "repeat": 0})
+    scheduler_without_worker.record(own, {"t": "times", "mode": "cached", "repeat": 0, "from": 0, "s": [0.1, 0.2]})
+    scheduler_without_worker.record(own, {"t": "done", "document": {"model": "tiny-gpt2", "runs": [RUN]}})
+    persister.flush()
     assert store.get(own).state == "done"
     assert store.run(f"{own}-cached").repeats == ((0.1, 0.2),)
 
 
-def test_whose_a_run_is_is_kept_as_a_mark(hub_without_worker, keeper, store):
+def test_whose_a_run_is_is_kept_as_a_mark(scheduler_without_worker, persister, store):
     name = "a-browsers-secret-name"
-    own = hub_without_worker.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"), name)
-    keeper.flush()
-    assert store.get(own).made_by == mark_of(name) == hub_without_worker.get(own).made_by
+    own = scheduler_without_worker.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"), name)
+    persister.flush()
+    assert store.get(own).made_by == mark_of(name) == scheduler_without_worker.get(own).made_by
     store._database.close()
     assert not any(name.encode() in path.read_bytes() for path in store.path.parent.glob("runs.sqlite*"))
-    hub_without_worker.record(own, {"t": "stopped"})
-    keeper.flush()
-    assert keeper.recall(own).made_by == mark_of(name)
+    scheduler_without_worker.record(own, {"t": "stopped"})
+    persister.flush()
+    assert persister.recall(own).made_by == mark_of(name)
 
 
-def test_what_was_written_is_not_written_again(hub_without_worker, keeper, store):
-    own = submit(hub_without_worker)
-    hub_without_worker.record(own, {"t": "loading"})
+def test_what_was_written_is_not_written_again(scheduler_without_worker, persister, store):
+    own = submit(scheduler_without_worker)
+    scheduler_without_worker.record(own, {"t": "loading"})
     for _ in range(3):
-        keeper.flush()
+        persister.flush()
     assert len(store.records(own)) == 1
 
 
-def test_a_run_of_an_earlier_server_opens_again(hub_without_worker, keeper, store):
+def test_a_run_of_an_earlier_server_opens_again(scheduler_without_worker, persister, store):
     store.begin("old", {"model": "tiny-gpt2"})
     store.append("old", ['{"t": "started", "id": "old"}'])
     store.finish("old", "done", {"model": "tiny-gpt2", "runs": [RUN]})
-    hub_without_worker.recall = keeper.recall
-    work = hub_without_worker.get("old")
+    scheduler_without_worker.recall = persister.recall
+    work = scheduler_without_worker.get("old")
     assert work.state == "done" and json.loads(work.records[0])["t"] == "started"
-    assert hub_without_worker.latest() is None, "who follows the device is not shown a run of another day"
+    assert scheduler_without_worker.latest() is None, "who follows the device is not shown a run of another day"
     store.delete("old")
-    assert hub_without_worker.get("unknown") is None
+    assert scheduler_without_worker.get("unknown") is None
 
 
-def test_what_a_dead_server_left_is_called_interrupted(hub_without_worker, tmp_path):
+def test_what_a_dead_server_left_is_called_interrupted(scheduler_without_worker, tmp_path):
     before = Store(tmp_path / "kept.sqlite")
     before.begin("cut", {"model": "tiny-gpt2"})
     before.append("cut", ['{"t": "started"}'])
     before.close()
     after = Store(tmp_path / "kept.sqlite")
-    keeper = Keeper(hub_without_worker, lambda: after)
-    keeper.start()
-    keeper.close()
+    persister = Persister(scheduler_without_worker, lambda: after)
+    persister.start()
+    persister.close()
     assert after.get("cut").state == "interrupted"
-    assert "middle of this run" in json.loads(keeper.recall("cut").records[-1])["message"]
+    assert "middle of this run" in json.loads(persister.recall("cut").records[-1])["message"]
 
 
-def test_a_store_that_fails_is_said_once_and_tried_again(hub_without_worker, store, caplog):
+def test_a_store_that_fails_is_said_once_and_tried_again(scheduler_without_worker, store, caplog):
     broken = [True]
 
     def opened():
@@ -107,28 +107,28 @@ def test_a_store_that_fails_is_said_once_and_tried_again(hub_without_worker, sto
             raise KvvizError("the disk is full")
         return store
 
-    keeper = Keeper(hub_without_worker, opened)
-    own = submit(hub_without_worker)
-    keeper.flush()
-    keeper.flush()
-    assert keeper.problem == "the disk is full" and caplog.text.count("store_failed") == 1
+    persister = Persister(scheduler_without_worker, opened)
+    own = submit(scheduler_without_worker)
+    persister.flush()
+    persister.flush()
+    assert persister.problem == "the disk is full" and caplog.text.count("store_failed") == 1
     broken[0] = False
-    keeper.flush()
-    assert keeper.problem == "" and store.get(own) is not None
+    persister.flush()
+    assert persister.problem == "" and store.get(own) is not None
 
 
-def test_a_sweep_is_kept_under_its_name(hub_without_worker, keeper, store):
-    own = hub_without_worker.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
-    keeper.flush()
+def test_a_sweep_is_kept_under_its_name(scheduler_without_worker, persister, store):
+    own = scheduler_without_worker.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
+    persister.flush()
     assert store.find() == [] and store.find(kind="sweep")[0].id == own
     assert "tiny-gpt2" in store.get(own).title
-    assert hub_without_worker.latest() is None, "the live page shows comparisons"
+    assert scheduler_without_worker.latest() is None, "the live page shows comparisons"
 
 
-def test_what_the_hub_has_forgotten_is_not_remembered(hub_without_worker, keeper, store, monkeypatch):
+def test_what_the_scheduler_has_forgotten_is_not_remembered(scheduler_without_worker, persister, store, monkeypatch):
     monkeypatch.setattr("kvviz.server.scheduler.KEEP", 3)
     for _ in range(8):
-        hub_without_worker.record(submit(hub_without_worker), {"t": "stopped"})
-        keeper.flush()
+        scheduler_without_worker.record(submit(scheduler_without_worker), {"t": "stopped"})
+        persister.flush()
     assert store.count() == 8
-    assert len(keeper._written) <= 4 and len(keeper._done) <= 4
+    assert len(persister._written) <= 4 and len(persister._done) <= 4

@@ -20,7 +20,7 @@ from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.models.sources import find_source
 from kvviz.server.fair_queue import FairQueue
 from kvviz.server.ownership import mark_of, may_change
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 
 SPEC = ComparisonSpec(model="tiny-gpt2", prompt="x")
 DEVICE = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
@@ -111,43 +111,43 @@ def test_who_floods_the_queue_waits_behind_who_comes_once():
     assert queue.order()[:3] == ["B0", "A1", "A2"], "A is being served: B is next"
 
 
-# --- in the hub ----------------------------------------------------------------------------------------------------
+# --- in the scheduler -----------------------------------------------------------------------------------------------
 
 
-def test_works_take_turns_by_browser(hub_without_worker):
-    hub = hub_without_worker
-    anns = [hub.submit(SPEC, ANN) for _ in range(3)]
-    ben = hub.submit(SPEC, BEN)
-    assert [hub.ahead(own) for own in (anns[0], ben, anns[1], anns[2])] == [0, 1, 2, 3]
-    hub.stop(anns[0], ANN)
-    assert [hub.ahead(own) for own in (anns[1], ben, anns[2])] == [0, 1, 2]
-    assert hub.ahead("unknown") == hub.ahead(anns[0]) == 0
+def test_works_take_turns_by_browser(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    anns = [scheduler.submit(SPEC, ANN) for _ in range(3)]
+    ben = scheduler.submit(SPEC, BEN)
+    assert [scheduler.ahead(own) for own in (anns[0], ben, anns[1], anns[2])] == [0, 1, 2, 3]
+    scheduler.stop(anns[0], ANN)
+    assert [scheduler.ahead(own) for own in (anns[1], ben, anns[2])] == [0, 1, 2]
+    assert scheduler.ahead("unknown") == scheduler.ahead(anns[0]) == 0
 
 
-def test_the_wait_is_the_sum_of_the_estimates_before(hub_without_worker):
-    hub = hub_without_worker
+def test_the_wait_is_the_sum_of_the_estimates_before(scheduler_without_worker):
+    scheduler = scheduler_without_worker
     long = replace(SPEC, new_tokens=512)
-    first, second, third = hub.submit(long, ANN), hub.submit(SPEC, BEN), hub.submit(SPEC, "c" * 22)
-    each = [seconds(find_source("tiny-gpt2"), work, hub.device) for work in (long, SPEC)]
-    assert hub.expected_wait(first) == 0
-    assert hub.expected_wait(second) == pytest.approx(each[0])
-    assert hub.expected_wait(third) == pytest.approx(sum(each))
+    first, second, third = scheduler.submit(long, ANN), scheduler.submit(SPEC, BEN), scheduler.submit(SPEC, "c" * 22)
+    each = [seconds(find_source("tiny-gpt2"), work, scheduler.device) for work in (long, SPEC)]
+    assert scheduler.expected_wait(first) == 0
+    assert scheduler.expected_wait(second) == pytest.approx(each[0])
+    assert scheduler.expected_wait(third) == pytest.approx(sum(each))
     sweep = SweepSpec(models=("tiny-gpt2",))
-    hub.submit(sweep, owner="d" * 22)
-    last = hub.submit(SPEC, "e" * 22)
-    assert hub.expected_wait(last) == pytest.approx(sum(each) + each[1] + estimate(sweep, hub.device))
+    scheduler.submit(sweep, owner="d" * 22)
+    last = scheduler.submit(SPEC, "e" * 22)
+    assert scheduler.expected_wait(last) == pytest.approx(sum(each) + each[1] + estimate(sweep, scheduler.device))
 
 
-def test_an_unknown_estimate_before_makes_the_wait_unknown(hub_without_worker, tmp_path):
-    hub = hub_without_worker
+def test_an_unknown_estimate_before_makes_the_wait_unknown(scheduler_without_worker, tmp_path):
+    scheduler = scheduler_without_worker
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8}')
-    unknown = hub.submit(replace(SPEC, model=str(tmp_path)), ANN)  # its size is known once it is built
-    after = hub.submit(SPEC, BEN)
-    assert hub.expected_wait(unknown) == 0 and hub.expected_wait(after) is None
-    hub.stop(unknown, ANN)
-    assert hub.expected_wait(after) == 0
-    hub.held_by = "someone else has had the device since noon"
-    assert hub.expected_wait(after) is None
+    unknown = scheduler.submit(replace(SPEC, model=str(tmp_path)), ANN)  # its size is known once it is built
+    after = scheduler.submit(SPEC, BEN)
+    assert scheduler.expected_wait(unknown) == 0 and scheduler.expected_wait(after) is None
+    scheduler.stop(unknown, ANN)
+    assert scheduler.expected_wait(after) == 0
+    scheduler.held_by = "someone else has had the device since noon"
+    assert scheduler.expected_wait(after) is None
 
 
 def test_the_estimate_is_set_right_as_the_run_goes():
@@ -204,21 +204,21 @@ TIGHT = Limits(prompt_tokens=10, new_tokens=20, batch=2, repeats=3, waiting=4, w
     ],
 )
 def test_what_goes_beyond_a_limit_is_refused_with_both_figures(fields, said):
-    hub = Hub(limits=TIGHT)
+    scheduler = Scheduler(limits=TIGHT)
     fits = replace(SPEC, new_tokens=20)
-    hub.submit(fits)
+    scheduler.submit(fits)
     with pytest.raises(KvvizError, match=said):
-        hub.submit(replace(fits, **fields))
-    assert len(hub.works()) == 1
+        scheduler.submit(replace(fits, **fields))
+    assert len(scheduler.jobs()) == 1
 
 
 @pytest.mark.parametrize("fields", [{"prompt_tokens": (5, 11)}, {"new_tokens": (8, 21)}, {"batches": (1, 3)}])
 def test_a_sweeps_largest_values_count(fields):
     within = {"models": ("tiny-gpt2",), "prompt_tokens": (5,), "new_tokens": (8,)}
-    hub = Hub(limits=TIGHT)
-    hub.submit(SweepSpec(**within))
+    scheduler = Scheduler(limits=TIGHT)
+    scheduler.submit(SweepSpec(**within))
     with pytest.raises(KvvizError, match="this server allows"):
-        hub.submit(SweepSpec(**within | fields))
+        scheduler.submit(SweepSpec(**within | fields))
 
 
 def test_the_tokens_of_a_text_are_counted_where_the_tokenizer_is():
@@ -228,34 +228,34 @@ def test_the_tokens_of_a_text_are_counted_where_the_tokenizer_is():
 
 
 def test_one_browser_and_all_together_have_a_limit():
-    hub = Hub(limits=TIGHT)
+    scheduler = Scheduler(limits=TIGHT)
     small = replace(SPEC, new_tokens=8)
-    first, _ = hub.submit(small, ANN), hub.submit(small, ANN)
+    first, _ = scheduler.submit(small, ANN), scheduler.submit(small, ANN)
     with pytest.raises(KvvizError, match="2 works of yours"):
-        hub.submit(small, ANN)
-    hub.stop(first, ANN)
-    hub.submit(small, ANN)
-    hub.submit(small, BEN), hub.submit(small, BEN)
+        scheduler.submit(small, ANN)
+    scheduler.stop(first, ANN)
+    scheduler.submit(small, ANN)
+    scheduler.submit(small, BEN), scheduler.submit(small, BEN)
     with pytest.raises(KvvizError, match="4 comparisons are waiting already"):
-        hub.submit(small, "c" * 22)
+        scheduler.submit(small, "c" * 22)
 
 
 # --- whose ---------------------------------------------------------------------------------------------------------
 
 
-def test_only_its_browser_may_stop_a_work(hub_without_worker):
-    hub = hub_without_worker
-    own = hub.submit(SPEC, ANN)
+def test_only_its_browser_may_stop_a_work(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    own = scheduler.submit(SPEC, ANN)
     for other in (BEN, ""):
-        assert not hub.may_stop(own, other)
+        assert not scheduler.may_stop(own, other)
         with pytest.raises(KvvizError, match="another browser"):
-            hub.stop(own, other)
-    assert hub.get(own).active and hub.may_stop(own, ANN)
-    hub.stop(own, ANN)
-    assert hub.get(own).state == "stopped" and not hub.may_stop(own, ANN)
-    nobodys = hub.submit(SPEC)
-    hub.stop(nobodys, BEN)
-    assert hub.get(nobodys).state == "stopped"
+            scheduler.stop(own, other)
+    assert scheduler.get(own).active and scheduler.may_stop(own, ANN)
+    scheduler.stop(own, ANN)
+    assert scheduler.get(own).state == "stopped" and not scheduler.may_stop(own, ANN)
+    nobodys = scheduler.submit(SPEC)
+    scheduler.stop(nobodys, BEN)
+    assert scheduler.get(nobodys).state == "stopped"
 
 
 def test_a_mark_tells_owners_apart_and_names_nobody():

@@ -8,14 +8,14 @@ import streamlit as st
 
 from kvviz.decoding import scratch
 from kvviz.experiments.inside.spec import LookSpec
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.small_models import taken
 
 SOURCE = Path(scratch.__file__).with_name("first_steps.py")
 SHOWN = {"AttentionNoCache": "Without a cache", "AttentionWithCache": "With a cache"}
 
 
-def first_steps(hub: Hub) -> None:
+def first_steps(scheduler: Scheduler) -> None:
     """The two attentions side by side, and what they do when they are run."""
     st.markdown(
         "Before a whole transformer, attention alone: no residuals, no MLP, nothing trained. The cache is a plain dict "
@@ -28,7 +28,7 @@ def first_steps(hub: Hub) -> None:
             st.code(_written(name), language="python")
     if st.button("Run it", key="f_run") or st.session_state.get("f_ran"):
         st.session_state.f_ran = True
-        taken(hub, LookSpec("first-steps"), _show, key="f_look")
+        taken(scheduler, LookSpec("first-steps"), _show, key="f_look")
 
 
 def _written(name: str) -> str:

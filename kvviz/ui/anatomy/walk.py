@@ -10,7 +10,7 @@ from kvviz.decoding.scratch.design import design_of
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.inside.spec import LookSpec
 from kvviz.models.catalog.rows import models
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.component import component
@@ -54,10 +54,10 @@ def _sent_with(head: int, design: Any) -> int:
     return head // size * size
 
 
-def walk(hub: Hub, spec: LookSpec) -> None:
+def walk(scheduler: Scheduler, spec: LookSpec) -> None:
     """The walk, once the look is there; whoever asks for the same look shares it."""
     try:
-        work = asked_for(hub, spec)
+        work = asked_for(scheduler, spec)
     except KvvizError as error:
         st.warning(plain(error))
         return

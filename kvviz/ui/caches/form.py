@@ -12,7 +12,7 @@ from kvviz.decoding.modes import MODES
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS
 from kvviz.experiments.eta import seconds_of
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.live.form import default_model
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.links import one_of, take_over, whole, write
@@ -29,10 +29,10 @@ NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
 
 
-def ask(hub: Hub) -> CachesSpec | None:
+def ask(scheduler: Scheduler) -> CachesSpec | None:
     """What is to be measured; None, and a sentence on the page, where that can't be done."""
     ids = decodable()
-    offered = _offered(hub)
+    offered = _offered(scheduler)
     fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES), "prompt": _prompt}
     take_over("k", {**fields, "tokens": whole, "batch": whole, "designs": some_of(*offered)})
     for name, value in (("model", default_model()), ("prompt", PROMPT), ("designs", list(RACED))):
@@ -42,9 +42,9 @@ def ask(hub: Hub) -> CachesSpec | None:
         model = one.selectbox("Model", ids, filled.index("k_model", ids), format_func=title, key="k_model")
         weights = choose_weights(two, "k_weights")
         tokens = choose_size(
-            three, "New tokens", "k_tokens", NEW_TOKENS, most=min(MOST_RACED, hub.limits.new_tokens), usual=64
+            three, "New tokens", "k_tokens", NEW_TOKENS, most=min(MOST_RACED, scheduler.limits.new_tokens), usual=64
         )
-        batch = choose_size(four, "Sequences", "k_batch", BATCHES, most=hub.limits.batch, usual=2)
+        batch = choose_size(four, "Sequences", "k_batch", BATCHES, most=scheduler.limits.batch, usual=2)
         dtype = five.selectbox("Precision", DTYPES, filled.index("k_dtype", DTYPES), key="k_dtype")
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", filled.value("k_prompt"), key="k_prompt", height=96)
@@ -70,19 +70,19 @@ def ask(hub: Hub) -> CachesSpec | None:
             prompt=prompt,
             new_tokens=tokens,
             batch=batch,
-            repeats=min(3, hub.limits.repeats),
+            repeats=min(3, scheduler.limits.repeats),
             dtype=dtype,
         )
-        accepted(hub, spec.work())
+        accepted(scheduler, spec.work())
         return spec
     except KvvizError as error:
         st.warning(plain(error))
         return None
 
 
-def _offered(hub: Hub) -> list[str]:
+def _offered(scheduler: Scheduler) -> list[str]:
     """The designs that make sense on this device."""
-    apart = hub.device is not None and hub.device.get("device", "cpu") != "cpu"
+    apart = scheduler.device is not None and scheduler.device.get("device", "cpu") != "cpu"
     return [name for name in RACEABLE if apart or not MODES[name].accelerator]
 
 
@@ -104,13 +104,13 @@ def _prompt(text: str) -> str:
     return text
 
 
-def look(hub: Hub, spec: CachesSpec) -> dict[str, Any] | None:
+def look(scheduler: Scheduler, spec: CachesSpec) -> dict[str, Any] | None:
     """The buttons, and the document once there is one."""
-    return measured(hub, spec, key="k", words=_foreseen(hub, spec), progress=progress)
+    return measured(scheduler, spec, key="k", words=_foreseen(scheduler, spec), progress=progress)
 
 
-def _foreseen(hub: Hub, spec: CachesSpec) -> str:
-    seconds = seconds_of(spec, hub.device)
+def _foreseen(scheduler: Scheduler, spec: CachesSpec) -> str:
+    seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
     each = f"{len(spec.modes)} ways, each proven, {often} timed, and held against one text"
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."

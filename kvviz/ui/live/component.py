@@ -7,7 +7,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.charts import palette
 from kvviz.decoding.modes import MODES
-from kvviz.server.scheduler import hub
+from kvviz.server.scheduler import scheduler
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.shared import links
@@ -23,7 +23,7 @@ _component = component("kvviz_live", "live/live.js", "kv-live")
 
 def known_over(comparison: str | None) -> str | None:
     """The id of the comparison that `live_view` will draw, where it is over: asked before the page's first button."""
-    work = hub().get(comparison) if comparison else hub().latest()
+    work = scheduler().get(comparison) if comparison else scheduler().latest()
     return work.id if work is not None and not work.active else None
 
 
@@ -60,7 +60,7 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            links.write("live", {"comparison": hub().adopt(reading.read(content(file)).records, owner())})
+            links.write("live", {"comparison": scheduler().adopt(reading.read(content(file)).records, owner())})
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

@@ -16,7 +16,7 @@ from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
 from kvviz.models.sources import beside_catalog, looks_like_hub_id, stored_weights
 from kvviz.models.text import STORY
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.model_choice import accepted, decodable
 
@@ -44,7 +44,7 @@ def default_model() -> str:
     return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
 
 
-def choose(hub: Hub) -> Choice:
+def choose(scheduler: Scheduler) -> Choice:
     """Draw the form and read it."""
     left, middle, right = st.columns([3, 5, 3], gap="medium")
     with left:
@@ -66,7 +66,7 @@ def choose(hub: Hub) -> Choice:
             **settings,
             sampling=_sampling(),
         )
-        return Choice(work, seconds=plan(work, hub))
+        return Choice(work, seconds=plan(work, scheduler))
     except KvvizError as error:
         return Choice(None, problem=str(error))
 
@@ -203,15 +203,15 @@ def _sampling() -> Sampling:
     return Sampling(temperature, int(top_k) or None, top_p if top_p < 1 else None, int(seed))
 
 
-def plan(work: ComparisonSpec, hub: Hub) -> float | None:
-    """Seconds that the work will take on the hub's device; None where model or device tell too little yet.
+def plan(work: ComparisonSpec, scheduler: Scheduler) -> float | None:
+    """Seconds that the work will take on the scheduler's device; None where model or device tell too little yet.
 
     Raises KvvizError for what the worker would refuse.
     """
-    source = accepted(hub, work)
-    if hub.device is None or source.params is None or source.spec is None:
+    source = accepted(scheduler, work)
+    if scheduler.device is None or source.params is None or source.spec is None:
         return None
-    return seconds(source, work, hub.device)
+    return seconds(source, work, scheduler.device)
 
 
 def in_words(seconds: float) -> str:

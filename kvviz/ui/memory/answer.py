@@ -22,7 +22,7 @@ from kvviz.memory.views import VIEWS
 from kvviz.memory.what_if import Idea, as_gqa, ideas
 from kvviz.models.catalog.rows import accelerators, examples, references
 from kvviz.models.spec import ModelSpec
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import aside
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import CHART, plot
@@ -401,9 +401,9 @@ def log_line(main: Answer, asked: Asked) -> None:
     show(plain(f"{main.title}: {verdict.sentence}"))
 
 
-def how_we_know(hub: Hub) -> None:
+def how_we_know(scheduler: Scheduler) -> None:
     """Published figures recomputed now, and the three accounts of the model that ran last on the live page."""
-    _three_accounts(hub)
+    _three_accounts(scheduler)
     st.subheader("Published figures, recomputed as you look", anchor=False)
     rows = [_reference_row(row) for row in references()]
     agree = sum(row["agrees"] for row in rows)
@@ -437,8 +437,8 @@ def _reference_bytes(row: Any) -> int:
     return _reference_figure(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view)
 
 
-def _three_accounts(hub: Hub) -> None:
-    document = hub.last_document() or {"runs": []}
+def _three_accounts(scheduler: Scheduler) -> None:
+    document = scheduler.last_document() or {"runs": []}
     run = next((run for run in document["runs"] if run["mode"] == "cached" and run.get("memory")), None)
     if run is None:
         st.caption("Run a model on the live page, and its cache's three accounts stand here.")

@@ -12,7 +12,7 @@ from kvviz.cost.roofline import countable
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.models.sources import find_source
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.live.form import default_model
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.links import one_of, take_over, whole, write
@@ -24,7 +24,7 @@ TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def ask(hub: Hub) -> RoofSpec | None:
+def ask(scheduler: Scheduler) -> RoofSpec | None:
     """What is to be measured; None, and a sentence on the page, where that can't be done."""
     ids = decodable()
     fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES)}
@@ -34,13 +34,15 @@ def ask(hub: Hub) -> RoofSpec | None:
         st.session_state.setdefault("r_model", default_model())
         model = one.selectbox("Model", ids, filled.index("r_model", ids), format_func=title, key="r_model")
         weights = choose_weights(two, "r_weights")
-        tokens = choose_size(three, "Longest context", "r_tokens", TOKENS, most=_most_tokens(hub, model), usual=512)
-        batch = choose_size(four, "Largest batch", "r_batch", BATCHES, most=hub.limits.batch, usual=16)
+        tokens = choose_size(
+            three, "Longest context", "r_tokens", TOKENS, most=_most_tokens(scheduler, model), usual=512
+        )
+        batch = choose_size(four, "Largest batch", "r_batch", BATCHES, most=scheduler.limits.batch, usual=16)
         dtype = five.selectbox("Precision", DTYPES, filled.index("r_dtype", DTYPES), key="r_dtype")
     write("r", {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype})
     try:
         spec = RoofSpec(model, weights, tokens, batch, dtype)
-        source = accepted(hub, spec.work())
+        source = accepted(scheduler, spec.work())
         if source.config is not None:
             countable(source.config, source.title)
         return spec
@@ -49,23 +51,23 @@ def ask(hub: Hub) -> RoofSpec | None:
         return None
 
 
-def _most_tokens(hub: Hub, model: str) -> int:
+def _most_tokens(scheduler: Scheduler, model: str) -> int:
     """Tokens that the model has positions for, and the server allows."""
     try:
         spec = find_source(model).spec
     except KvvizError:
         spec = None
-    context = spec.context if spec is not None and spec.context else hub.limits.prompt_tokens
-    return min(hub.limits.prompt_tokens, context - REACH)
+    context = spec.context if spec is not None and spec.context else scheduler.limits.prompt_tokens
+    return min(scheduler.limits.prompt_tokens, context - REACH)
 
 
-def look(hub: Hub, spec: RoofSpec) -> dict[str, Any] | None:
+def look(scheduler: Scheduler, spec: RoofSpec) -> dict[str, Any] | None:
     """The buttons, and the document once there is one; whoever asks for the same shares it."""
-    return measured(hub, spec, key="r", words=_foreseen(hub, spec), progress=progress)
+    return measured(scheduler, spec, key="r", words=_foreseen(scheduler, spec), progress=progress)
 
 
-def _foreseen(hub: Hub, spec: RoofSpec) -> str:
-    seconds = seconds_of(spec, hub.device)
+def _foreseen(scheduler: Scheduler, spec: RoofSpec) -> str:
+    seconds = seconds_of(spec, scheduler.device)
     if seconds is None:
         return "How long it takes is known once the model is there."
     return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."

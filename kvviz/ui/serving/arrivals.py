@@ -9,7 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.serving.shared import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.plain import plain
@@ -19,7 +19,7 @@ from kvviz.ui.shared.waiting import measured
 Found = Mapping[str, Any]
 
 
-def section(hub: Hub) -> None:
+def section(scheduler: Scheduler) -> None:
     """The form, the measurement, what it shows."""
     st.subheader("Fragmentation", anchor="fragmentation")
     st.markdown(
@@ -33,7 +33,7 @@ def section(hub: Hub) -> None:
         st.warning(plain(error))
         return
     words = "No model: the allocators of this project's caches, with keys and values of one number each."
-    found = measured(hub, spec, key="vf", words=words, progress=progress, press="Run the trace")
+    found = measured(scheduler, spec, key="vf", words=words, progress=progress, press="Run the trace")
     if found is not None:
         _draw(found)
 

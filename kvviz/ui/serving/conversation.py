@@ -12,7 +12,7 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure
 from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.serving.shared import checked, progress, shareable, where
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.plain import plain
@@ -35,7 +35,7 @@ _STYLE = """<style>
 </style>"""
 
 
-def section(hub: Hub) -> None:
+def section(scheduler: Scheduler) -> None:
     """The form, the measurement, what it shows."""
     st.subheader("A conversation", anchor="conversation")
     st.markdown(
@@ -43,17 +43,17 @@ def section(hub: Hub) -> None:
         "change something, and only what stands **before** the change can be kept."
     )
     try:
-        spec = _ask(hub)
-        words = checked(hub, spec)
+        spec = _ask(scheduler)
+        words = checked(scheduler, spec)
     except KvvizError as error:
         st.warning(plain(error))
         return
-    found = measured(hub, spec, key="vt", words=words, progress=progress)
+    found = measured(scheduler, spec, key="vt", words=words, progress=progress)
     if found is not None:
         _draw(found)
 
 
-def _ask(hub: Hub) -> TalkSpec:
+def _ask(scheduler: Scheduler) -> TalkSpec:
     for name, text in {"first": FIRST, "second": SECOND, "edited": EDITED}.items():
         st.session_state.setdefault(f"v_{name}", text)
     with st.container(border=True):
@@ -63,7 +63,9 @@ def _ask(hub: Hub) -> TalkSpec:
         second = three.text_area("Second turn", filled.value("v_second"), key="v_second", height=68)
         drop = three.slider("Tokens cut off at the front", 1, 64, filled.value("v_drop"), key="v_drop")
         st.caption(f"The model is the one above, {shareable()[st.session_state.v_model]}.")
-    return TalkSpec(st.session_state.v_model, first, second, edited, drop=drop, repeats=min(5, hub.limits.repeats))
+    return TalkSpec(
+        st.session_state.v_model, first, second, edited, drop=drop, repeats=min(5, scheduler.limits.repeats)
+    )
 
 
 def _draw(found: Found) -> None:

@@ -11,7 +11,7 @@ from kvviz.decoding.modes import check_modes
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.serving.spec import MOST_ASKS, RANGES, SharingSpec, TalkSpec
 from kvviz.models.catalog.rows import models
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.live.form import default_model
 from kvviz.ui.shared.links import Read, one_of, take_over, whole, write
 from kvviz.ui.shared.model_choice import accepted, weights_in_words
@@ -72,10 +72,10 @@ def usual_model() -> str:
     return default_model() if default_model() in shareable() else next(iter(shareable()))
 
 
-def checked(hub: Hub, spec: SharingSpec | TalkSpec) -> str:
+def checked(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:
     """How long it will take, in words. Raises KvvizError for what the worker would refuse."""
-    accepted(hub, spec.work())
-    seconds = seconds_of(spec, hub.device)
+    accepted(scheduler, spec.work())
+    seconds = seconds_of(spec, scheduler.device)
     said = f"{spec.prefills} prompts are served, each with an answer of {spec.new_tokens} tokens"
     return f"{said}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{said}."
 

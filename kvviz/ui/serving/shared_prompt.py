@@ -11,7 +11,7 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure, tokens_figure
 from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SYSTEM, SharingSpec
 from kvviz.experiments.serving.words import little_saved
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.serving.shared import checked, progress, shareable, where
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.plain import plain
@@ -21,7 +21,7 @@ from kvviz.ui.shared.waiting import measured
 Found = Mapping[str, Any]
 
 
-def section(hub: Hub) -> None:
+def section(scheduler: Scheduler) -> None:
     """The form, the measurement, what it shows."""
     st.subheader("Prefix sharing", anchor="prefix-sharing")
     st.markdown(
@@ -36,16 +36,16 @@ def section(hub: Hub) -> None:
         ids = list(titles)
         at = filled.index("v_model", ids)
         model = right.selectbox("Model", ids, at, format_func=titles.__getitem__, key="v_model")
-        most = max(2, min(MOST_ASKS, hub.limits.batch))
+        most = max(2, min(MOST_ASKS, scheduler.limits.batch))
         st.session_state.v_asks = min(most, st.session_state.v_asks)
         asks = right.slider("Requests that share it", 2, MOST_ASKS, filled.value("v_asks"), key="v_asks")
     try:
-        spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, hub.limits.repeats))
-        words = checked(hub, spec)
+        spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, scheduler.limits.repeats))
+        words = checked(scheduler, spec)
     except KvvizError as error:
         st.warning(plain(error))
         return
-    found = measured(hub, spec, key="vs", words=words, progress=progress)
+    found = measured(scheduler, spec, key="vs", words=words, progress=progress)
     if found is not None:
         _draw(found)
 

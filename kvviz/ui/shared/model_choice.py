@@ -10,7 +10,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import Source, beside_catalog, find_source
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import filled
 
 WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
@@ -40,14 +40,14 @@ def choose_size(place: Any, label: str, key: str, sizes: tuple[int, ...], *, mos
     return place.selectbox(label, allowed, filled.index(key, allowed), format_func=lambda size: f"{size:,}", key=key)
 
 
-def accepted(hub: Hub, work: ComparisonSpec) -> Source:
+def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     """The model of a work. Raises KvvizError, before anything is queued, for what the worker would refuse."""
     source = find_source(work.model, work.weights)
-    check_sizes(work, hub.limits)
-    check_modes(work.modes, source.config, hub.device and hub.device.get("device"))
-    if hub.device is not None and source.params is not None and source.spec is not None:
-        size, device = hub.device["total_bytes"], hub.device["device_name"]
-        needs(source, work).check(size, device, hub.limits.memory_share)
+    check_sizes(work, scheduler.limits)
+    check_modes(work.modes, source.config, scheduler.device and scheduler.device.get("device"))
+    if scheduler.device is not None and source.params is not None and source.spec is not None:
+        size, device = scheduler.device["total_bytes"], scheduler.device["device_name"]
+        needs(source, work).check(size, device, scheduler.limits.memory_share)
     return source
 
 

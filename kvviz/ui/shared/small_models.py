@@ -11,8 +11,8 @@ from kvviz.decoding.scratch.design import check_design
 from kvviz.experiments.inside.spec import LookSpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import find_source
-from kvviz.server.job import Work
-from kvviz.server.scheduler import Hub
+from kvviz.server.job import Job
+from kvviz.server.scheduler import Scheduler
 from kvviz.ui.live.form import default_model
 from kvviz.ui.shared import filled
 from kvviz.ui.shared.model_choice import weights_in_words
@@ -47,16 +47,16 @@ def choose_model(key: str) -> str:
 
 
 def taken(
-    hub: Hub, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None], *, key: str = "look"
+    scheduler: Scheduler, spec: LookSpec, show: Callable[[dict[str, Any], dict[str, Any]], None], *, key: str = "look"
 ) -> None:
     """Have a look taken, wait for it without holding anyone up, and show it: `show(about, found)`."""
     try:
-        work = asked_for(hub, spec, key)
+        work = asked_for(scheduler, spec, key)
     except KvvizError as error:
         st.warning(plain(error))
         return
     if work.active:
-        wait(hub, work.id, lambda _: st.info("Looking …", icon=":material/search:"), every=0.3)
+        wait(scheduler, work.id, lambda _: st.info("Looking …", icon=":material/search:"), every=0.3)
     elif work.state == "done":
         about, found = (json.loads(text) for text in work.records[1:3])
         show(about, found)
@@ -64,7 +64,7 @@ def taken(
         failed(work, key)
 
 
-def failed(work: Work, key: str = "look") -> bool:
+def failed(work: Job, key: str = "look") -> bool:
     """Whether the look could not be taken; then it is said why, and it can be tried again."""
     if work.active or work.state == "done":
         return False
@@ -75,14 +75,14 @@ def failed(work: Work, key: str = "look") -> bool:
     return True
 
 
-def asked_for(hub: Hub, spec: LookSpec, key: str = "look") -> Work:
+def asked_for(scheduler: Scheduler, spec: LookSpec, key: str = "look") -> Job:
     """The look that this session has asked for; one that failed is not asked for again by itself."""
     before, look_id = st.session_state.get(key) or (None, "")
-    work = hub.get(look_id) if before == spec else None
+    work = scheduler.get(look_id) if before == spec else None
     if work is None:
-        look_id = hub.submit(spec, owner())
+        look_id = scheduler.submit(spec, owner())
         st.session_state[key] = (spec, look_id)
-        work = hub.get(look_id)
+        work = scheduler.get(look_id)
     assert work is not None
     return work
 

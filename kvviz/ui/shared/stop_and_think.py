@@ -11,7 +11,7 @@ from kvviz.experiments.questions import on_page
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.memory.calculator import Answer, Asked, answer
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.shared.plain import plain
 
@@ -27,12 +27,12 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
             st.markdown(question.answer(at_hand or AtHand()))
 
 
-def of_live(hub: Hub, watched: str | None) -> AtHand:
+def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:
     """The comparison that the page shows, once it is over."""
     if watched is None:
-        found = hub.last_document()
+        found = scheduler.last_document()
     else:
-        work = hub.get(watched)
+        work = scheduler.get(watched)
         found = work.document if work is not None else None
     at_hand = AtHand.of_document(found)
     return replace(at_hand, title=plain(at_hand.title))
@@ -47,9 +47,9 @@ def of_runs(runs: Sequence[Run]) -> AtHand:
     return AtHand(plain(first.title or first.model), first.prompt_tokens, alike)
 
 
-def of_sweep(hub: Hub, watched: str | None) -> AtHand:
+def of_sweep(scheduler: Scheduler, watched: str | None) -> AtHand:
     """The rows of the sweep that the page shows, once it is over."""
-    work = hub.get(watched) if watched else None
+    work = scheduler.get(watched) if watched else None
     if work is None or work.kind != "sweep" or work.active:
         return AtHand()
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]

@@ -8,17 +8,17 @@ import streamlit as st
 
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.comparison.verdict import equation, judge
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.shared.plain import plain
 
 FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "prediction_bias")
 
 
-def of_live(hub: Hub, watched: str | None) -> None:
+def of_live(scheduler: Scheduler, watched: str | None) -> None:
     """The verdict on the comparison that the page shows, once it is over."""
-    work = hub.get(watched) if watched else None
-    found = work.document if work is not None else (None if watched else hub.last_document())
+    work = scheduler.get(watched) if watched else None
+    found = work.document if work is not None else (None if watched else scheduler.last_document())
     if found:
         _judge_and_show(found.get("prompt_tokens"), found["runs"])
 

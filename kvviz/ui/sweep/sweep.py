@@ -17,9 +17,9 @@ from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, cells, check_sweep
 from kvviz.experiments.sweep.trends import caveats, contrasts, findings
 from kvviz.models.catalog.rows import Preset, models
-from kvviz.server.job import Work
+from kvviz.server.job import Job
 from kvviz.server.persister import library
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
 from kvviz.ui.compare.compare import picture
 from kvviz.ui.shared import links
@@ -30,7 +30,7 @@ from kvviz.ui.shared.session import owner
 OWN = "A grid of your own"
 
 
-def ask(hub: Hub) -> SweepSpec | None:
+def ask(scheduler: Scheduler) -> SweepSpec | None:
     """The form; None, and a sentence on the page, where it asks for what can't be done."""
     names = [*PRESETS, OWN]
     chosen = st.pills(
@@ -43,7 +43,7 @@ def ask(hub: Hub) -> SweepSpec | None:
     try:
         if chosen in PRESETS:
             st.markdown(f"**{PRESETS[chosen].title}.** {PRESETS[chosen].question}")
-            spec = _preset(chosen, hub)
+            spec = _preset(chosen, scheduler)
         else:
             spec = _grid()
         check_sweep(spec)
@@ -53,8 +53,8 @@ def ask(hub: Hub) -> SweepSpec | None:
         return None
 
 
-def _preset(name: str, hub: Hub) -> SweepSpec:
-    usual = preset_spec(name, hub.device)
+def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
+    usual = preset_spec(name, scheduler.device)
     left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
     ids = [row.id for row in models().values() if not row.has_encoder]
     model = left.selectbox("Model", ids, index=ids.index(usual.models[0]), key=f"s_model_{name}", format_func=_title)
@@ -63,7 +63,7 @@ def _preset(name: str, hub: Hub) -> SweepSpec:
         "At most, minutes", 0.0, 600.0, value=None, key=f"s_budget_{name}", placeholder="no limit"
     )
     return preset_spec(
-        name, hub.device, models=(model,), repeats=int(repeats), budget_s=budget * 60 if budget else None
+        name, scheduler.device, models=(model,), repeats=int(repeats), budget_s=budget * 60 if budget else None
     )
 
 
@@ -105,58 +105,58 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def foreseen(spec: SweepSpec, hub: Hub) -> None:
+def foreseen(spec: SweepSpec, scheduler: Scheduler) -> None:
     """What it will take, before it starts; and what a budget leaves out."""
-    cut = within(spec, spec.budget_s, hub.device)
+    cut = within(spec, spec.budget_s, scheduler.device)
     time = lasting(cut.seconds) if cut.seconds is not None else "a time that is not known before the model is there"
     whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time} by estimate."
     st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)
 
 
-def start(spec: SweepSpec | None, hub: Hub, watched: str | None) -> None:
+def start(spec: SweepSpec | None, scheduler: Scheduler, watched: str | None) -> None:
     """Start, and stop one's own."""
-    may_stop = hub.may_stop(watched or "", owner())
+    may_stop = scheduler.may_stop(watched or "", owner())
     run, stop, _ = st.columns([1, 1, 6])
     if run.button("Run", type="primary", disabled=spec is None, width="stretch", key="s_run") and spec is not None:
-        _submit(hub, spec, ())
+        _submit(scheduler, spec, ())
     if stop.button("Stop", disabled=not may_stop, width="stretch", key="s_stop") and may_stop:
-        hub.stop(watched or "", owner())
+        scheduler.stop(watched or "", owner())
         st.rerun()
 
 
-def _submit(hub: Hub, spec: SweepSpec, earlier: Sequence[dict[str, Any]]) -> None:
+def _submit(scheduler: Scheduler, spec: SweepSpec, earlier: Sequence[dict[str, Any]]) -> None:
     try:
-        links.write("sweep", {"sweep": hub.submit(spec, owner(), earlier=earlier)})
+        links.write("sweep", {"sweep": scheduler.submit(spec, owner(), earlier=earlier)})
     except KvvizError as error:
         st.error(plain(error))
         return
     st.rerun()
 
 
-def shown(hub: Hub, watched: str | None) -> None:
+def shown(scheduler: Scheduler, watched: str | None) -> None:
     """The sweep that is watched, its results filling in; redrawn once a second while it runs."""
     if not watched:
         _kept()
         return
-    work = hub.get(watched)
+    work = scheduler.get(watched)
     if work is None or work.kind != "sweep":
         st.warning("There is no such sweep here; it may have been deleted.")
         return
-    st.fragment(lambda: _in_turn(hub, watched), run_every=1.0 if work.active else None)()
+    st.fragment(lambda: _in_turn(scheduler, watched), run_every=1.0 if work.active else None)()
 
 
-def _in_turn(hub: Hub, sweep_id: str) -> None:
+def _in_turn(scheduler: Scheduler, sweep_id: str) -> None:
     with turn():
-        _results(hub, sweep_id)
+        _results(scheduler, sweep_id)
 
 
-def _results(hub: Hub, sweep_id: str) -> None:
-    work = hub.get(sweep_id)
+def _results(scheduler: Scheduler, sweep_id: str) -> None:
+    work = scheduler.get(sweep_id)
     if work is None:
         return
     spec = SweepSpec.from_dict(work.description())
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
-    _progress(hub, work, spec, records)
+    _progress(scheduler, work, spec, records)
     found = rows(records, spec)
     if found:
         _table(spec, found)
@@ -170,10 +170,10 @@ def _results(hub: Hub, sweep_id: str) -> None:
         st.rerun()  # the whole page: the buttons and the timer change
 
 
-def _progress(hub: Hub, work: Work, spec: SweepSpec, records: Sequence[dict[str, Any]]) -> None:
+def _progress(scheduler: Scheduler, work: Job, spec: SweepSpec, records: Sequence[dict[str, Any]]) -> None:
     last = next((record for record in reversed(records) if record["t"] == "progress"), None)
     if work.state == "queued":
-        st.progress(0.0, in_line(hub.ahead(work.id), hub.expected_wait(work.id), hub.held_by))
+        st.progress(0.0, in_line(scheduler.ahead(work.id), scheduler.expected_wait(work.id), scheduler.held_by))
     elif work.active:
         share = last["done"] / last["of"] if last and last["of"] else 0.0
         left = f", {lasting(last['left_s'])} left" if last and last.get("left_s") is not None else ""
@@ -183,7 +183,7 @@ def _progress(hub: Hub, work: Work, spec: SweepSpec, records: Sequence[dict[str,
     else:
         st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
         if st.button("Go on where it ended", key="s_resume"):
-            _submit(hub, spec, [record for record in records if record["t"] in ("cell_proof", "cell_pass")])
+            _submit(scheduler, spec, [record for record in records if record["t"] in ("cell_proof", "cell_pass")])
 
 
 def _table(spec: SweepSpec, found: Sequence[dict[str, Any]]) -> None:

@@ -260,23 +260,23 @@ def test_what_can_not_be_raced_is_refused_by_the_measuring_process(load, model, 
         next(race(replace(SPEC, model=model, **fields), load(model)))
 
 
-# --- through the hub and the command line ------------------------------------------------------------------
+# --- through the scheduler and the command line ------------------------------------------------------------------
 
 
-def test_the_same_race_serves_all_and_what_can_not_be_is_refused_before_it_is_queued(hub_without_worker):
-    hub = hub_without_worker
-    first = hub.submit(SPEC, "one browser")
-    assert hub.submit(SPEC, "another") == first
-    assert hub.submit(replace(SPEC, designs=("paged",)), "another") != first
+def test_the_same_race_serves_all_and_what_can_not_be_is_refused_before_it_is_queued(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    first = scheduler.submit(SPEC, "one browser")
+    assert scheduler.submit(SPEC, "another") == first
+    assert scheduler.submit(replace(SPEC, designs=("paged",)), "another") != first
     with pytest.raises(KvvizError, match="window of 16 tokens of its own, and sinks is for layers"):
-        hub.submit(replace(SPEC, model="tiny-mistral", designs=("sinks",)))
+        scheduler.submit(replace(SPEC, model="tiny-mistral", designs=("sinks",)))
 
 
-def test_its_time_is_foreseen_from_the_rates(hub_without_worker):
-    few, many = (seconds_of(replace(SPEC, model="gpt2", repeats=n), hub_without_worker.device) for n in (1, 5))
+def test_its_time_is_foreseen_from_the_rates(scheduler_without_worker):
+    few, many = (seconds_of(replace(SPEC, model="gpt2", repeats=n), scheduler_without_worker.device) for n in (1, 5))
     assert 0 < few < many < 5 * few
-    work = hub_without_worker.submit(replace(SPEC, model="gpt2"))
-    assert hub_without_worker.get(work).course.left(time.monotonic()) > few
+    work = scheduler_without_worker.submit(replace(SPEC, model="gpt2"))
+    assert scheduler_without_worker.get(work).course.left(time.monotonic()) > few
 
 
 def test_the_command_prints_the_document(monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.inside.spec import LookSpec
 from kvviz.experiments.roofline.spec import RoofSpec
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 
 ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
 FIRST = LookSpec("first-steps")
@@ -46,49 +46,49 @@ def test_a_field_that_does_not_exist_is_named():
         LookSpec.from_dict({**ANATOMY.to_dict(), "colour": 1})
 
 
-def test_the_same_look_is_taken_once(hub_without_worker):
-    hub = hub_without_worker
-    first = hub.submit(ANATOMY, "one browser")
-    assert hub.submit(ANATOMY, "another") == first
-    hub.record(first, {"t": "done", "document": {}})
-    assert hub.submit(ANATOMY, "a third") == first
-    assert hub.submit(MISTAKE, "one browser") != first
+def test_the_same_look_is_taken_once(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    first = scheduler.submit(ANATOMY, "one browser")
+    assert scheduler.submit(ANATOMY, "another") == first
+    scheduler.record(first, {"t": "done", "document": {}})
+    assert scheduler.submit(ANATOMY, "a third") == first
+    assert scheduler.submit(MISTAKE, "one browser") != first
 
 
-def test_how_long_a_look_takes_is_not_known_before_the_first(hub_without_worker):
-    hub = hub_without_worker
-    first = hub.submit(ANATOMY, "one")
-    second = hub.submit(MISTAKE, "another")
-    assert hub.expected_wait(second) is None
-    hub.record(first, {"t": "look"})
-    hub.record(first, {"t": "done", "document": {}})
-    third = hub.submit(replace(ANATOMY, layer=1), "a third")
-    fourth = hub.submit(LONG, "a fourth")
-    hub.stop(second, "another")
-    assert 0 <= hub.expected_wait(fourth) == hub.get(third).course.whole
+def test_how_long_a_look_takes_is_not_known_before_the_first(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    first = scheduler.submit(ANATOMY, "one")
+    second = scheduler.submit(MISTAKE, "another")
+    assert scheduler.expected_wait(second) is None
+    scheduler.record(first, {"t": "look"})
+    scheduler.record(first, {"t": "done", "document": {}})
+    third = scheduler.submit(replace(ANATOMY, layer=1), "a third")
+    fourth = scheduler.submit(LONG, "a fourth")
+    scheduler.stop(second, "another")
+    assert 0 <= scheduler.expected_wait(fourth) == scheduler.get(third).course.whole
 
 
-def test_a_look_that_failed_is_taken_again(hub_without_worker):
-    first = hub_without_worker.submit(ANATOMY)
-    hub_without_worker.record(first, {"t": "failed", "message": "x"})
-    assert hub_without_worker.submit(ANATOMY) != first
+def test_a_look_that_failed_is_taken_again(scheduler_without_worker):
+    first = scheduler_without_worker.submit(ANATOMY)
+    scheduler_without_worker.record(first, {"t": "failed", "message": "x"})
+    assert scheduler_without_worker.submit(ANATOMY) != first
 
 
-def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(hub_without_worker):
+def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(scheduler_without_worker):
     with pytest.raises(KvvizError, match="from scratch"):
-        hub_without_worker.submit(LookSpec("anatomy", "tiny-mistral", "hello"))
-    assert hub_without_worker.works() == []
+        scheduler_without_worker.submit(LookSpec("anatomy", "tiny-mistral", "hello"))
+    assert scheduler_without_worker.jobs() == []
 
 
 def test_the_worker_takes_looks_and_says_what_it_cannot():
-    hub = Hub()
-    hub.start()
+    scheduler = Scheduler()
+    scheduler.start()
     try:
-        asked = [hub.submit(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG, ROOF)]
+        asked = [scheduler.submit(spec) for spec in (ANATOMY, MISTAKE, FIRST, LONG, ROOF)]
         end = time.monotonic() + 240
-        while any(hub.get(one).active for one in asked) and time.monotonic() < end:
+        while any(scheduler.get(one).active for one in asked) and time.monotonic() < end:
             time.sleep(0.05)
-        anatomy, mistake, first, long, roof = (hub.get(one) for one in asked)
+        anatomy, mistake, first, long, roof = (scheduler.get(one) for one in asked)
         assert [work.state for work in (anatomy, mistake, first, long, roof)] == ["done"] * 3 + ["failed", "done"]
         found = json.loads(first.records[2])
         assert found["difference"] < 1e-5
@@ -101,4 +101,4 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
         assert roof.document["roof"]["flops"] > 1e8 and roof.document["sentences"]
         assert "60 tokens; a look inside takes at most 48" in long.message
     finally:
-        hub.close()
+        scheduler.close()

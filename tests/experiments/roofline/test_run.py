@@ -18,7 +18,7 @@ from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import _decoding, _measured, roofline
 from kvviz.experiments.roofline.spec import RoofSpec, places
 from kvviz.experiments.roofline.words import text
-from kvviz.server.scheduler import Hub
+from kvviz.server.scheduler import Scheduler
 from tests.cost.test_roofline import CEILINGS
 
 SPEC = RoofSpec("tiny-llama", tokens=64, batch=3)
@@ -182,26 +182,26 @@ def test_the_command_refuses_in_a_sentence():
         app(["roofline", "tiny-llama", "--tokens", "3"], standalone_mode=False)
 
 
-# --- through the hub ---------------------------------------------------------------------------------------
+# --- through the scheduler ---------------------------------------------------------------------------------------
 
 
-def test_the_same_measurement_serves_all_until_somebody_asks_again(hub_without_worker):
-    hub = hub_without_worker
-    first = hub.submit(SPEC, "one browser")
-    assert hub.submit(SPEC, "another", again=True) == first  # it is under way
-    hub.record(first, {"t": "done", "document": {"points": []}})
-    assert hub.submit(SPEC, "another") == first
-    assert hub.get(first).document == {"points": []}
-    assert hub.submit(SPEC, "another", again=True) != first
+def test_the_same_measurement_serves_all_until_somebody_asks_again(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    first = scheduler.submit(SPEC, "one browser")
+    assert scheduler.submit(SPEC, "another", again=True) == first  # it is under way
+    scheduler.record(first, {"t": "done", "document": {"points": []}})
+    assert scheduler.submit(SPEC, "another") == first
+    assert scheduler.get(first).document == {"points": []}
+    assert scheduler.submit(SPEC, "another", again=True) != first
 
 
-def test_its_time_is_foreseen_and_not_learnt_from_other_looks(hub_without_worker):
-    hub = hub_without_worker
-    one, two = (hub.submit(RoofSpec("gpt2", tokens=tokens)) for tokens in (64, 512))
-    assert 0 < hub.get(one).course.left(0.0) < hub.get(two).course.left(0.0)
-    hub.record(one, {"t": "look"})
-    hub.record(one, {"t": "done", "document": {}})
-    assert hub._experience["anatomy"].usual is None
+def test_its_time_is_foreseen_and_not_learnt_from_other_looks(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    one, two = (scheduler.submit(RoofSpec("gpt2", tokens=tokens)) for tokens in (64, 512))
+    assert 0 < scheduler.get(one).course.left(0.0) < scheduler.get(two).course.left(0.0)
+    scheduler.record(one, {"t": "look"})
+    scheduler.record(one, {"t": "done", "document": {}})
+    assert scheduler._experience["anatomy"].usual is None
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_its_time_is_foreseen_and_not_learnt_from_other_looks(hub_without_worker
     ],
 )
 def test_what_a_server_does_not_allow_is_refused_before_it_is_queued(spec, said):
-    hub = Hub(limits=Limits(prompt_tokens=100, batch=4))
+    scheduler = Scheduler(limits=Limits(prompt_tokens=100, batch=4))
     with pytest.raises(KvvizError, match=said):
-        hub.submit(spec)
-    assert hub.works() == []
+        scheduler.submit(spec)
+    assert scheduler.jobs() == []

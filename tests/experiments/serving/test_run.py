@@ -302,7 +302,7 @@ def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
         app(["serving", *given], standalone_mode=False)
 
 
-# --- through the hub and the worker ---------------------------------------------------------------------------
+# --- through the scheduler and the worker ---------------------------------------------------------------------------
 
 
 def test_the_worker_carries_each_of_them_out(engine):
@@ -316,19 +316,19 @@ def test_the_worker_carries_each_of_them_out(engine):
     assert sent == [["look", *["way"] * 4, "done"], ["look", "done"], ["look", "done"]]
 
 
-def test_how_long_it_takes_is_foreseen_and_learnt(hub_without_worker):
-    hub = hub_without_worker
-    served = hub.submit(SHARING, "one")
-    one_prompt = hub.get(served).course.whole / SHARING.prefills
-    assert one_prompt > 0 and hub.get(hub.submit(TALK, "one")).course.whole > 0
-    first = hub.submit(ARRIVALS, "another")
-    assert hub.get(first).course.whole is None
-    hub.record(first, {"t": "look"})
-    hub.record(first, {"t": "done", "document": {}})
-    assert hub.get(hub.submit(replace(ARRIVALS, seed=1), "another")).course.whole is not None
+def test_how_long_it_takes_is_foreseen_and_learnt(scheduler_without_worker):
+    scheduler = scheduler_without_worker
+    served = scheduler.submit(SHARING, "one")
+    one_prompt = scheduler.get(served).course.whole / SHARING.prefills
+    assert one_prompt > 0 and scheduler.get(scheduler.submit(TALK, "one")).course.whole > 0
+    first = scheduler.submit(ARRIVALS, "another")
+    assert scheduler.get(first).course.whole is None
+    scheduler.record(first, {"t": "look"})
+    scheduler.record(first, {"t": "done", "document": {}})
+    assert scheduler.get(scheduler.submit(replace(ARRIVALS, seed=1), "another")).course.whole is not None
 
 
-def test_a_model_that_keeps_states_is_refused_before_anything_is_queued(hub_without_worker):
+def test_a_model_that_keeps_states_is_refused_before_anything_is_queued(scheduler_without_worker):
     with pytest.raises(KvvizError):
-        hub_without_worker.submit(replace(SHARING, model="mamba-130m"))
-    assert hub_without_worker.works() == []
+        scheduler_without_worker.submit(replace(SHARING, model="mamba-130m"))
+    assert scheduler_without_worker.jobs() == []

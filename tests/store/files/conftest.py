@@ -1,4 +1,4 @@
-"""Two real comparisons, of one sequence and of a batch, as a hub would have kept them."""
+"""Two real comparisons, of one sequence and of a batch, as a scheduler would have kept them."""
 
 import json
 
