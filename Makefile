@@ -1,24 +1,33 @@
-# make run: the dashboard. make test: all tests. make audit: known weaknesses of its dependencies. make train: the small
-# story models. Each sets up what it needs.
+# make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
+# make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
+# models. Each sets up what it needs.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
-.PHONY: run test check audit python train
+.PHONY: run test test-quick test-long check audit python train
 
 run: $(VENV)/.app
 	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser --ignore=tests/faults
+	$(PYTEST) --ignore=tests/browser --ignore=tests/faults
 	$(VENV)/bin/python -m pytest tests/browser tests/faults
+
+test-quick: $(VENV)/.dev
+	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow"
+
+test-long: $(VENV)/.dev
+	KVVIZ_DRAWS=long $(PYTEST) --ignore=tests/browser --ignore=tests/faults
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 audit: $(VENV)/.dev
 	$(VENV)/bin/pip-audit --requirement requirements.txt

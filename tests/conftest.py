@@ -13,6 +13,14 @@ from kvviz.models.catalog.rows import model_row
 TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
 
 
+def pytest_configure(config):
+    """Hide NVIDIA cards: every law has to hold on a CPU. `-m gpu` asks for the tests that need one."""
+    if "gpu" not in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            ""  # before torch is imported, here and in every process that a test starts
+        )
+
+
 def can(mode, model):
     """Whether a mode can decode a catalog model."""
     try:
