@@ -18,7 +18,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
 from kvviz.models.catalog.rows import HERE
-from kvviz.models.config_fields import WIDTHS
+from kvviz.models.field_names import WIDTHS
 
 # Fields that decide what a cache holds, and the vocabulary and context that a page shows.
 WANTED = re.compile(

@@ -16,7 +16,8 @@ from kvviz.cost.mlps import dense, read_mlp, read_nemotron
 from kvviz.cost.token_mixers import read_attention, read_linear
 from kvviz.models import layer_kinds as patterns
 from kvviz.models.config_fields import Fields, families
-from kvviz.models.layers import LayerSpec, of_layer, read_heads, read_layers
+from kvviz.models.heads import read_heads
+from kvviz.models.layers import LayerSpec, of_layer, read_layers
 from kvviz.models.spec import ModelSpec, decoder_fields
 
 

@@ -10,7 +10,9 @@ from kvviz.base.errors import ConfigError
 from kvviz.cost.blocks import Attention, Block, Convolution, Matrix, Scan
 from kvviz.cost.mlps import first
 from kvviz.models.config_fields import Fields
-from kvviz.models.layers import LayerSpec, read_heads, read_states
+from kvviz.models.heads import read_heads
+from kvviz.models.layers import LayerSpec
+from kvviz.models.states import read_states
 
 # Families whose queries come with a gate as wide as themselves.
 _GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "afmoe", "beam")

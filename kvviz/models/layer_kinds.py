@@ -1,27 +1,21 @@
-"""Which kind each layer of a decoder is, by the names that transformers' caches know. Standard library only.
+"""Which type each layer of a decoder has: full, sliding, linear, ..., by transformers' names. Standard library only.
 
 A config lists its `layer_types`, or states a rule (every sixth layer attends to everything), or leaves the rule to
-its family; without any, a window or a chunk size makes all layers alike. The rules of the families stand in
-https://github.com/huggingface/transformers/tree/main/src/transformers/models, one configuration_*.py each.
+its family: a row of RULES. Without any of these a window or a chunk size makes all layers alike. The families' rules
+stand in https://github.com/huggingface/transformers/tree/main/src/transformers/models, one configuration_*.py each.
 """
 
 from collections.abc import Callable
 
 from kvviz.base.errors import ConfigError
-from kvviz.models.config_fields import Fields
+from kvviz.models.config_fields import Fields, checked
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-LINEAR, CONV, INDEXED, HYBRID, HYBRID_SLIDING = (
-    "linear_attention",
-    "conv",
-    "indexed_attention",
-    "hybrid",
-    "hybrid_sliding",
-)
+LINEAR, CONV, INDEXED = "linear_attention", "conv", "indexed_attention"
+HYBRID, HYBRID_SLIDING = "hybrid", "hybrid_sliding"
 MLP, MOE = "mlp", "moe"
 
-# Older names of the same.
-_OLDER = {
+_OLD_NAMES = {
     "attention": FULL,
     "mamba": LINEAR,
     "deepseek_sparse_attention": INDEXED,
@@ -32,11 +26,11 @@ Rule = Callable[[Fields, int], list[str]]
 
 
 def layer_types(fields: Fields, count: int) -> list[str]:
-    """The type of each of `count` layers. Raises ConfigError where the config's own list does not fit."""
+    """The type of each of `count` layers. Raises ConfigError for a list in the config that does not fit."""
     listed = fields.names("layer_types") or fields.names("layers_block_type")
     if listed is not None:
         _check_length(listed, count)
-        return _ADJUST.get(fields.model_type, list)([_OLDER.get(name, name) for name in listed])
+        return _LIST_CHANGES.get(fields.model_type, list)([_OLD_NAMES.get(name, name) for name in listed])
     rule = RULES.get(fields.model_type)
     return rule(fields, count) if rule else [_only_type(fields)] * count
 
@@ -54,22 +48,12 @@ def _only_type(fields: Fields) -> str:
     return CHUNKED if fields.has("attention_chunk_size") else FULL
 
 
-def _last_of(default: int, name: str = "", one: str = FULL, other: str = SLIDING) -> Rule:
-    """Of every n layers the last is `one`."""
+def _one_in(default: int, name: str = "", *, place: int = -1, one: str = FULL, other: str = SLIDING) -> Rule:
+    """One layer of every n is `one`: the last of them, or the first with `place` 0. The field `name` can state n."""
 
     def rule(fields: Fields, count: int) -> list[str]:
         n = (fields.optional(name) if name else None) or default
-        return [one if (i + 1) % n == 0 else other for i in range(count)]
-
-    return rule
-
-
-def _first_of(default: int, name: str = "", other: str = SLIDING) -> Rule:
-    """Of every n layers the first is full."""
-
-    def rule(fields: Fields, count: int) -> list[str]:
-        n = (fields.optional(name) if name else None) or default
-        return [FULL if i % n == 0 else other for i in range(count)]
+        return [one if i % n == place % n else other for i in range(count)]
 
     return rule
 
@@ -79,16 +63,16 @@ def _all(name: str) -> Rule:
 
 
 def _full_at_last(rule: Rule) -> Rule:
-    return lambda fields, count: [*rule(fields, count)[:-1], FULL]
+    return lambda fields, count: _end_full(rule(fields, count))
 
 
 def _with_window(rule: Rule) -> Rule:
-    """The rule where the config has a window; without one every layer is full."""
+    """The rule for a config that has a window; without one every layer is full."""
     return lambda fields, count: rule(fields, count) if fields.has("sliding_window") else [FULL] * count
 
 
-def _upper(fields: Fields, count: int) -> list[str]:
-    """Windows from layer `max_window_layers` on, if they are used at all."""
+def _from_max_window_layers(fields: Fields, count: int) -> list[str]:
+    """Layers slide from `max_window_layers` on, if the config uses its window."""
     if not (uses_window(fields) and fields.has("sliding_window")):
         return [FULL] * count
     first = fields.size("max_window_layers", least=0)
@@ -96,7 +80,7 @@ def _upper(fields: Fields, count: int) -> list[str]:
 
 
 def uses_window(fields: Fields) -> bool:
-    """Whether a family that has `use_sliding_window` says yes; others have no such switch."""
+    """Whether the config's window is used: only `use_sliding_window: false` says no."""
     return fields.raw("use_sliding_window") is None or fields.flag("use_sliding_window")
 
 
@@ -105,32 +89,28 @@ def _qwen2_moe(fields: Fields, count: int) -> list[str]:
     return [SLIDING if (i + 1) % 2 and i < last else FULL for i in range(count)]
 
 
-def _switched(fields: Fields, count: int) -> list[str]:
+def _all_or_none(fields: Fields, count: int) -> list[str]:
     return [SLIDING if uses_window(fields) and fields.has("sliding_window") else FULL] * count
 
 
-def _without_rope(fields: Fields, count: int) -> list[int]:
-    """Per layer 1 for rotary positions, 0 for none."""
+def _rotated(fields: Fields, count: int) -> list[int]:
+    """For each layer 1 if its positions are rotary, else 0; the field's name says the opposite of its values."""
     given = fields.indices("no_rope_layers")
     if given:
-        return _padded(given, count, "no_rope_layers")
+        if len(given) < count:
+            raise ConfigError(f"no_rope_layers has {len(given)} entries for {count} layers; one for each layer")
+        return given[:count]
     every = fields.size("no_rope_layer_interval")
     return [int((i + 1) % every != 0) for i in range(count)]
 
 
-def _padded(values: list[int], count: int, name: str) -> list[int]:
-    if len(values) < count:
-        raise ConfigError(f"{name} has {len(values)} entries for {count} layers; one for each layer")
-    return values[:count]
-
-
 def _llama4(fields: Fields, count: int) -> list[str]:
-    return [CHUNKED if rope else FULL for rope in _without_rope(fields, count)]
+    return [CHUNKED if rope else FULL for rope in _rotated(fields, count)]
 
 
 def _smollm3(fields: Fields, count: int) -> list[str]:
     windowed = uses_window(fields) and fields.has("sliding_window")
-    return [SLIDING if windowed and not rope else FULL for rope in _without_rope(fields, count)]
+    return [SLIDING if windowed and not rope else FULL for rope in _rotated(fields, count)]
 
 
 def _periodic(fields: Fields, count: int) -> list[str]:
@@ -161,15 +141,15 @@ def _recurrent_gemma(fields: Fields, count: int) -> list[str]:
     return [LINEAR if name == "recurrent" else SLIDING for name in (block * count)[:count]]
 
 
-_NEMOTRON = {"M": LINEAR, "*": FULL, "-": MLP, "E": MOE}
+_NEMOTRON_LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": MOE}
 
 
 def _nemotron_h(fields: Fields, count: int) -> list[str]:
     pattern = fields.raw("hybrid_override_pattern")
-    if not isinstance(pattern, str) or set(pattern) - set(_NEMOTRON):
+    if not isinstance(pattern, str) or set(pattern) - set(_NEMOTRON_LETTERS):
         raise ConfigError("hybrid_override_pattern has to say of each layer M, *, - or E")
     _check_length(list(pattern), count)
-    return [_NEMOTRON[letter] for letter in pattern]
+    return [_NEMOTRON_LETTERS[letter] for letter in pattern]
 
 
 def _lfm2(fields: Fields, count: int) -> list[str]:
@@ -185,10 +165,10 @@ def _kimi(fields: Fields, count: int) -> list[str]:
     inner = fields.raw("linear_attn_config")
     if isinstance(inner, dict) and "full_attn_layers" in inner and "kda_layers" in inner:
         part = Fields(inner, "")
-        full, linear = part.indices("full_attn_layers", 1), part.indices("kda_layers", 1)
-        if sorted([*(full or []), *(linear or [])]) != list(range(1, count + 1)):
+        full, linear = (part.indices(name, 1) or [] for name in ("full_attn_layers", "kda_layers"))
+        if sorted([*full, *linear]) != list(range(1, count + 1)):
             raise ConfigError(f"linear_attn_config has to name each of the {count} layers once, counted from 1")
-        return [FULL if i + 1 in (full or []) else LINEAR for i in range(count)]
+        return [FULL if i + 1 in full else LINEAR for i in range(count)]
     return [FULL if i and i % 4 == 0 else LINEAR for i in range(count)]
 
 
@@ -210,48 +190,64 @@ def _dots3(fields: Fields, count: int) -> list[str]:
     return [SLIDING if windowed and not (i < 2 or i % 4 == 1) else INDEXED for i in range(count)]
 
 
+def _gpt_neo(fields: Fields, count: int) -> list[str]:
+    """`attention_types` repeats lists of names: [[["global", "local"], 2]] is global, local, global, local."""
+    runs = fields.raw("attention_types") or [[["global", "local"], count]]
+    types: list[str] = []
+    try:
+        for names, times in runs if isinstance(runs, list | tuple) else ():
+            for _ in range(min(checked("attention_types", times), count)):
+                types += [SLIDING if name == "local" else FULL for name in names]
+    except (TypeError, ValueError):
+        types = []
+    if len(types) < count:
+        raise ConfigError("attention_types has to list [names, times] for all layers")
+    return types[:count]
+
+
 def _inkling(fields: Fields, count: int) -> list[str]:
     local = fields.indices("local_layer_ids")
     inside = set(local) if local is not None else {i for i in range(count) if (i + 1) % 6}
     return [HYBRID_SLIDING if i in inside else HYBRID for i in range(count)]
 
 
-_gemma4 = _full_at_last(_last_of(6))
-_interval = _last_of(4, "full_attention_interval", other=LINEAR)
+_gemma4 = _full_at_last(_one_in(6))
+_qwen3_next = _one_in(4, "full_attention_interval", other=LINEAR)
 
 RULES: dict[str, Rule] = {
-    "afmoe": _last_of(4, "global_attn_every_n_layers"),
+    "afmoe": _one_in(4, "global_attn_every_n_layers"),
     "axk2": _all(INDEXED),
-    "bailing_hybrid": _last_of(1, "layer_group_size", other=LINEAR),
+    "bailing_hybrid": _one_in(1, "layer_group_size", other=LINEAR),
     "bamba": _bamba,
-    "beam": _full_at_last(_last_of(6)),
-    "cohere2": _last_of(4, "sliding_window_pattern"),
+    "beam": _gemma4,
+    "cohere2": _one_in(4, "sliding_window_pattern"),
     "cohere_compass_text": _all(FULL),
-    "cwm": _first_of(4),
+    "cwm": _one_in(4, place=0),
     "deepseek_v32": _all(INDEXED),
-    "dots1": _upper,
+    "dots1": _from_max_window_layers,
     "dots3_note_text": _dots3,
-    "exaone4": _with_window(_last_of(4, "sliding_window_pattern")),
-    "exaone_moe": _with_window(_last_of(4, "sliding_window_pattern")),
+    "exaone4": _with_window(_one_in(4, "sliding_window_pattern")),
+    "exaone_moe": _with_window(_one_in(4, "sliding_window_pattern")),
     "falcon_h1": _all(HYBRID),
     "falcon_mamba": _all(LINEAR),
     "flint": _flint,
-    "gemma2": _last_of(2),
-    "gemma3_text": _last_of(6, "sliding_window_pattern"),
-    "gemma3n_text": _last_of(5),
+    "gemma2": _one_in(2),
+    "gemma3_text": _one_in(6, "sliding_window_pattern"),
+    "gemma3n_text": _one_in(5),
     "gemma4_text": _gemma4,
     "gemma4_unified_text": _gemma4,
     "glm_moe_dsa": _all(INDEXED),
-    "gpt_oss": _last_of(2),
-    "granite_swa": _first_of(4),
-    "granitemoe_swa": _first_of(4),
+    "gpt_neo": _gpt_neo,
+    "gpt_oss": _one_in(2),
+    "granite_swa": _one_in(4, place=0),
+    "granitemoe_swa": _one_in(4, place=0),
     "granitemoehybrid": _all(LINEAR),
     "hy_v4": _all(INDEXED),
-    "inkling2_text": _last_of(6, one=HYBRID, other=HYBRID_SLIDING),
+    "inkling2_text": _one_in(6, one=HYBRID, other=HYBRID_SLIDING),
     "inkling_text": _inkling,
     "jamba": _periodic,
     "kimi_linear": _kimi,
-    "kolibri1": _last_of(5),
+    "kolibri1": _one_in(5),
     "laguna": _all(FULL),
     "lfm2": _lfm2,
     "lfm3": _lfm3,
@@ -260,24 +256,24 @@ RULES: dict[str, Rule] = {
     "mamba2": _all(LINEAR),
     "mellum": _all(FULL),
     "mimo_v2_flash": _mimo,
-    "minimax": _first_of(2, other=LINEAR),
+    "minimax": _one_in(2, place=0, other=LINEAR),
     "minimax_m3_vl_text": _all(FULL),
-    "modernbert-decoder": _first_of(3, "global_attn_every_n_layers"),
+    "modernbert-decoder": _one_in(3, "global_attn_every_n_layers", place=0),
     "nemotron_h": _nemotron_h,
-    "olmo3": _last_of(4),
+    "olmo3": _one_in(4),
     "olmo_hybrid": _olmo_hybrid,
-    "qwen2": _upper,
+    "qwen2": _from_max_window_layers,
     "qwen2_moe": _qwen2_moe,
-    "qwen3": _upper,
-    "qwen3_5_moe_text": _interval,
-    "qwen3_5_text": _interval,
-    "qwen3_moe": _switched,
-    "qwen3_next": _interval,
-    "qwen4_exp_text": _last_of(4, "full_attention_interval", one=INDEXED, other=LINEAR),
+    "qwen3": _from_max_window_layers,
+    "qwen3_5_moe_text": _qwen3_next,
+    "qwen3_5_text": _qwen3_next,
+    "qwen3_moe": _all_or_none,
+    "qwen3_next": _qwen3_next,
+    "qwen4_exp_text": _one_in(4, "full_attention_interval", one=INDEXED, other=LINEAR),
     "recurrent_gemma": _recurrent_gemma,
     "rwkv": _all(LINEAR),
     "smollm3": _smollm3,
-    "vaultgemma": _last_of(2),
+    "vaultgemma": _one_in(2),
     "xlstm": _all(LINEAR),
     "zamba": _zamba,
     "zamba2": _zamba2,
@@ -285,13 +281,13 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _replaced(old: str, new: str) -> Callable[[list[str]], list[str]]:
-    return lambda types: [new if name == old else name for name in types]
+def _end_full(types: list[str]) -> list[str]:
+    return [*types[:-1], FULL]
 
 
 # What a family makes of a list that a config gives.
-_ADJUST: dict[str, Callable[[list[str]], list[str]]] = {
-    "gemma4_text": lambda types: [*types[:-1], FULL],
-    "gemma4_unified_text": lambda types: [*types[:-1], FULL],
-    "qwen4_exp_text": _replaced(FULL, INDEXED),
+_LIST_CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
+    "gemma4_text": _end_full,
+    "gemma4_unified_text": _end_full,
+    "qwen4_exp_text": lambda types: [INDEXED if name == FULL else name for name in types],
 }

@@ -6,11 +6,13 @@ with a `ConfigError` that names the field.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kvviz.base.errors import ConfigError
-from kvviz.models.config_fields import Fields, families
-from kvviz.models.layers import KINDS, LayerSpec, State, crosses, query_heads, read_layers
+from kvviz.models.config_fields import Family, Fields, families
+from kvviz.models.family_facts import facts_of
+from kvviz.models.heads import query_heads
+from kvviz.models.layers import KINDS, LayerSpec, crosses, read_layers
+from kvviz.models.states import State
 
 __all__ = ["KINDS", "LayerSpec", "ModelSpec", "State"]
 
@@ -45,7 +47,7 @@ class ModelSpec:
         return len(self.layers) // 2 if self.crossing else len(self.layers)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, name: str = "", source: str = "") -> "ModelSpec":
+    def from_config(cls, config: Mapping[str, object], *, name: str = "", source: str = "") -> "ModelSpec":
         """Read a Hugging Face config (the dict of a config.json).
 
         Raises ConfigError with one sentence naming the field where the config can't be read.
@@ -67,30 +69,28 @@ class ModelSpec:
         )
 
 
-# Composites whose decoder reads the encoder's output as a prefix of its own sequence, without cross-attention.
-_PREFIXED = ("musicgen_melody",)
 DEEPEST = 4  # parts in parts; published composites have two
 
 
-def decoder_fields(config: Mapping[str, Any], depth: int = 0, *, crossing: bool = False) -> Fields:
+def decoder_fields(config: Mapping[str, object], depth: int = 0, *, crossing: bool = False) -> Fields:
     """The fields of a config's decoder: its own, or those of its text part."""
     if not isinstance(config, Mapping):
         raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
     model_type = config.get("model_type", "")
     if not isinstance(model_type, str):
         raise ConfigError("model_type has to be a name, such as llama")
-    known = families().get(model_type, {}).get("parts", {})
+    known = families().get(model_type, Family()).get("parts", {})
     for name in PARTS:
         part = config.get(name)
         if part is None and (name not in known or "num_hidden_layers" in config):
             continue
-        beside = name.startswith("decoder") and model_type not in _PREFIXED
+        beside = name.startswith("decoder") and not facts_of(model_type).encoder_is_prefix
         beside = beside and Fields(config, model_type).flag("is_encoder_decoder")
         return _part(name, part, known.get(name) or model_type, depth, crossing=crossing or beside)
     return Fields(config, model_type, inner=depth > 0, crossing=crossing)
 
 
-def _part(name: str, part: Any, usual_type: str, depth: int, *, crossing: bool) -> Fields:
+def _part(name: str, part: object, usual_type: str, depth: int, *, crossing: bool) -> Fields:
     if part is not None and not isinstance(part, Mapping):
         raise ConfigError(f"{name} has to be an object, the config of the text decoder")
     if depth == DEEPEST:

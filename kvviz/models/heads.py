@@ -1,0 +1,64 @@
+"""How many heads a decoder's attention has, and how wide keys and values are. Standard library only.
+
+Other names of a field stand in `field_names.py`, what a family does without saying so in `family_facts.py`.
+"""
+
+from collections.abc import Mapping
+
+from kvviz.base.errors import ConfigError
+from kvviz.models.config_fields import Fields, checked
+from kvviz.models.family_facts import facts_of
+from kvviz.models.field_names import HEAD_DIM, QUERY_HEADS
+
+
+def query_heads(fields: Fields) -> int | None:
+    """Query heads of the decoder; None for a decoder without attention."""
+    return fields.first(*QUERY_HEADS)
+
+
+def read_heads(fields: Fields) -> int:
+    """Query heads of a decoder that has attention."""
+    return query_heads(fields) or fields.size("num_attention_heads")
+
+
+def read_kv_heads(fields: Fields) -> int:
+    """Heads that keys and values have: 1 for multi-query attention, fewer than the query heads for grouped-query."""
+    if fields.raw("multi_query") is True and not fields.flag("new_decoder_architecture"):
+        return 1
+    nested = fields.raw("attn_config")
+    if isinstance(nested, Mapping) and nested.get("kv_n_heads") is not None:
+        return checked("attn_config.kv_n_heads", nested["kv_n_heads"])
+    flag = facts_of(fields.model_type).repeats_kv_heads_if
+    if fields.has("decoder_attention_heads") or (flag and not fields.flag(flag)):
+        return read_heads(fields)
+    return fields.optional("num_key_value_heads") or read_heads(fields)
+
+
+def read_head_dims(fields: Fields) -> tuple[int, int]:
+    """Width of a key and of a value in one head."""
+    key = read_key_dim(fields)
+    _check_rotary(fields, key)
+    return key, fields.optional("v_head_dim") or key
+
+
+def read_key_dim(fields: Fields) -> int:
+    """Width of a key in one head: as stated, else the hidden size over the heads."""
+    stated = fields.first(*HEAD_DIM)
+    if stated is not None:
+        return stated
+    hidden, heads = fields.size("hidden_size"), read_heads(fields)
+    hidden *= facts_of(fields.model_type).attention_inputs
+    if hidden % heads:
+        raise ConfigError(f"{heads} attention heads do not divide a hidden size of {hidden}; give head_dim")
+    sources = (fields.name_in_file(name) for name in ("hidden_size", "num_attention_heads"))
+    fields.note("head_dim", hidden // heads, " / ".join(sources))
+    return hidden // heads
+
+
+def _check_rotary(fields: Fields, dim: int) -> None:
+    """Refuse an odd number of rotated elements: they are rotated in pairs, so the key would come out wider."""
+    name = "partial_rotary_factor"
+    nested = fields.raw("rope_parameters")
+    factor = nested.get(name) if isinstance(nested, Mapping) and name in nested else fields.raw(name)
+    if isinstance(factor, float | int) and 0 < factor < 1 and int(dim * factor) % 2:
+        raise ConfigError(f"{name} {factor} of a head dim of {dim} is {int(dim * factor)} elements; it has to be even")
