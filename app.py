@@ -17,7 +17,7 @@ from kvviz.base import logs
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.base.shutdown import finish_first, leave_quietly
-from kvviz.device.clock import pin, share_of_cores
+from kvviz.device.cores import pin, share_of_cores
 from kvviz.models.sources import restrict
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules, is_loopback

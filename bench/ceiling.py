@@ -27,11 +27,12 @@ from kvviz.cli.measure_here import alone, settle
 from kvviz.cost.ceilings import Ceilings
 from kvviz.cost.flops import cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
 from kvviz.cost.shape import Shape, read_shape
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
-from kvviz.device.device import environment, pick_device
-from kvviz.device.measure_ceilings import gauge
+from kvviz.device.environment import environment
+from kvviz.device.measure_ceilings import measure_ceilings
+from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.equivalence import loop
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -44,9 +45,9 @@ def step_cost(shape: Shape, context: int, dtype: str, *, caches: bool) -> tuple[
     return weight_bytes_read(shape, forward, dtype) + held, total_flops(shape, forward)
 
 
-def measure(engine: Engine, work: ComparisonSpec) -> list[dict[str, Any]]:
+def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
     """The rows of one model, its modes taking turns, without their shares."""
-    loaded = engine.get(work)
+    loaded = models.get(work)
     prompt, sync, shape = encode_prompt(work, loaded), synchroniser(loaded.device), read_shape(loaded.source.config)
     times: dict[str, list[list[float]]] = {mode: [] for mode in work.modes}
     for number, mode in interleaved(work.modes, work.warmup + work.repeats):
@@ -86,9 +87,9 @@ def with_shares(row: dict[str, Any], read_bandwidth: float, matrix_rate: float) 
 
 def document(options: argparse.Namespace) -> dict[str, Any]:
     """Everything measured: the ceilings, and a row a model and mode."""
-    engine, device, rows = Engine(), pick_device(), []
+    models, device, rows = LoadedModels(), pick_device(), []
     seconds = 1.5 if options.quick else 4.0
-    before = gauge(device, seconds=seconds)
+    before = measure_ceilings(device, seconds=seconds)
     for model in options.models.split(","):
         work = ComparisonSpec(
             model=model,
@@ -98,9 +99,9 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             dtype=options.dtype,
             repeats=options.repeats,
         )
-        rows += measure(engine, work)
-    after = gauge(device, seconds=seconds)
-    loaded = engine.get(work)
+        rows += measure(models, work)
+    after = measure_ceilings(device, seconds=seconds)
+    loaded = models.get(work)
     read, rate = highest(before, after, options.dtype)
     return {
         "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),

@@ -19,10 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
-from kvviz.device.clock import no_collection, pin, share_of_cores
-from kvviz.device.device import environment, set_threads
+from kvviz.device.clock import no_collection
+from kvviz.device.cores import pin, share_of_cores
+from kvviz.device.environment import environment, set_threads
 from kvviz.experiments.comparison.equivalence import ModeTrace
 from kvviz.experiments.comparison.run import encode_prompt, timed_pass
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -57,11 +58,11 @@ def seconds_of(work: Callable[[], None]) -> float:
         return time.perf_counter() - start
 
 
-def measure(engine: Engine, model: str) -> dict[str, float]:
+def measure(models: LoadedModels, model: str) -> dict[str, float]:
     """Medians over interleaved passes, their ratio, and the ratio of the two halves of the bare passes: the noise."""
     new_tokens, passes = MODELS[model]
     work = ComparisonSpec(model=model, modes=("cached",), prompt="Once upon a time", new_tokens=new_tokens)
-    loaded = engine.get(work)
+    loaded = models.get(work)
     prompt = encode_prompt(work, loaded)
     kinds = {
         "bare": lambda: bare_pass(loaded, prompt, new_tokens),
@@ -93,9 +94,9 @@ def main() -> None:
     measuring, _ = share_of_cores()
     pin(measuring)
     set_threads(len(measuring) or 1)
-    engine = Engine()
-    per_model = {name: measure(engine, name) for name in names}
-    loaded = engine.get(ComparisonSpec(model=names[0], prompt="x"))
+    models = LoadedModels()
+    per_model = {name: measure(models, name) for name in names}
+    loaded = models.get(ComparisonSpec(model=names[0], prompt="x"))
     document = {
         "ratio": max(row["ratio"] for row in per_model.values()),
         "per_model": per_model,

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from kvviz.cli.measure_here import alone, settle
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
-from kvviz.device.device import environment
+from kvviz.device.environment import environment
 from kvviz.experiments.comparison.equivalence import loop
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -74,9 +74,9 @@ def spent(call: Decode, sync: Callable[[], None]) -> tuple[float, list[int], lis
         return time.perf_counter() - start, tokens, steps
 
 
-def measure(engine: Engine, work: ComparisonSpec) -> list[dict[str, Any]]:
+def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
     """A row for each of transformers' two and kvviz's modes, on one model."""
-    loaded = engine.get(work)
+    loaded = models.get(work)
     prompt, sync = encode_prompt(work, loaded), synchroniser(loaded.device)
     calls = {"generate": generated(work, loaded, prompt, static=False)}
     calls["generate-static"] = generated(work, loaded, prompt, static=True)
@@ -113,7 +113,7 @@ def measure(engine: Engine, work: ComparisonSpec) -> list[dict[str, Any]]:
 
 def document(options: argparse.Namespace) -> dict[str, Any]:
     """All rows, and where they were measured."""
-    engine, rows = Engine(), []
+    models, rows = LoadedModels(), []
     for model in options.models.split(","):
         work = ComparisonSpec(
             model=model,
@@ -124,8 +124,8 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             dtype=options.dtype,
             repeats=options.rounds,
         )
-        rows += measure(engine, work)
-    loaded = engine.get(work)
+        rows += measure(models, work)
+    loaded = models.get(work)
     return {"rows": rows, "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype))}
 
 

@@ -26,7 +26,7 @@ from bench.checking import share
 from bench.classroom import Classroom, Seen
 from bench.lasting import lasting
 from bench.served import Server
-from kvviz.device.clock import pin, share_of_cores
+from kvviz.device.cores import pin, share_of_cores
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 PROMPT = "Once upon a time there was a little"

@@ -42,11 +42,11 @@ def kept_apart(tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine():
     """One engine for the session: each tiny model is built once."""
-    from kvviz.decoding.loaded_models import Engine
-    from kvviz.device.device import set_threads
+    from kvviz.decoding.loaded_models import LoadedModels
+    from kvviz.device.environment import set_threads
 
     set_threads(1)
-    return Engine()
+    return LoadedModels()
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def bench(engine):
     from kvviz.base.settings import Limits
     from kvviz.experiments.kind import Bench
 
-    return lambda **fields: Bench(**{"id": "x", "engine": engine, "limits": Limits(), **fields})
+    return lambda **fields: Bench(**{"id": "x", "models": engine, "limits": Limits(), **fields})
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What runs are made of: the small frozen values that pass between the rooms, and the checks that such values share.
 
-Standard library only; tensors appear here as `Any` and never travel further than the measuring process.
+Standard library only. No tensor is in them: a decode's `Step` (`kvviz.decoding.loop`) never leaves its process.
 """
 
 import math
@@ -62,29 +62,6 @@ class LayerState:
     nbytes: int
     allocated: int
     state_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a decode loop yields: the tokens chosen at this step and the logits they were chosen from.
-
-    `index` 0 is the prefill. `token_ids` is a (B,) tensor, `logits` (B, vocabulary); `cache` is the object
-    that the run keeps for its next step, None where it keeps nothing.
-    """
-
-    index: int
-    phase: str
-    token_ids: Any
-    logits: Any
-    cache: Any
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A step and the seconds it took, the device synchronised on both sides."""
-
-    step: Step
-    seconds: float
 
 
 @dataclass(frozen=True)

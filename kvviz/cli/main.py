@@ -423,7 +423,7 @@ def _perform(work: ComparisonSpec, patient: bool = True) -> Any:
 
     from kvviz.base.errors import Stopped
     from kvviz.base.shutdown import told_to_stop
-    from kvviz.decoding.loaded_models import Engine
+    from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.modes import mode_named
     from kvviz.experiments.comparison.run import perform
 
@@ -433,7 +433,7 @@ def _perform(work: ComparisonSpec, patient: bool = True) -> Any:
     records: list[dict[str, Any]] = []
     bar, run_id = None, new_id()
     with alone("kvviz run", patient):
-        loaded = Engine().get(work)
+        loaded = LoadedModels().get(work)
         with told_to_stop() as told:
             try:
                 for record in perform(work, loaded, comparison_id=run_id, should_stop=lambda: bool(told)):

@@ -37,7 +37,7 @@ def settle(threads: int | None = None) -> None:
     if threads is None:
         take_cores()
     else:
-        from kvviz.device.device import set_threads
+        from kvviz.device.environment import set_threads
 
         set_threads(threads)
 
@@ -49,12 +49,12 @@ def settle(threads: int | None = None) -> None:
 
 def take_cores() -> None:
     """The cores and threads alone."""
-    from kvviz.device.clock import pin, share_of_cores
+    from kvviz.device.cores import pin, share_of_cores
 
     measuring, _ = share_of_cores()
     pin(measuring)
 
-    from kvviz.device.device import set_threads
+    from kvviz.device.environment import set_threads
 
     set_threads(len(measuring) or max(1, (os.cpu_count() or 2) - 1))
 
@@ -93,7 +93,9 @@ def here(spec: SweepSpec, patient: bool = True) -> dict[str, Any]:
     """What the sweep's device can do: its measured rates, its free bytes."""
     settle()
 
-    from kvviz.device.device import device_memory, measure_rates, pick_device
+    from kvviz.device.measure_rates import measure_rates
+    from kvviz.device.memory import device_memory
+    from kvviz.device.pick import pick_device
 
     device = pick_device(spec.device)
     with alone("kvviz sweep", patient):
@@ -104,8 +106,8 @@ def ceilings_here(name: str, *, refresh: bool, patient: bool = True) -> Ceilings
     """The ceilings of this device with a worker's cores: the kept ones, or measured now and kept. Needs torch only."""
     take_cores()
 
-    from kvviz.device.device import pick_device
     from kvviz.device.measure_ceilings import known_ceilings
+    from kvviz.device.pick import pick_device
 
     return known_ceilings(pick_device(name), alone("kvviz ceilings", patient), refresh=refresh)
 
@@ -125,10 +127,10 @@ def bench_here(what: str, kept: str, patient: bool = True, **fields: Any) -> Ite
     """
     settle()
 
-    from kvviz.decoding.loaded_models import Engine
+    from kvviz.decoding.loaded_models import LoadedModels
 
     with stoppable(what, kept, patient) as should_stop:
-        yield Bench(id=new_id(), engine=Engine(), limits=Limits(), should_stop=should_stop, **fields)
+        yield Bench(id=new_id(), models=LoadedModels(), limits=Limits(), should_stop=should_stop, **fields)
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

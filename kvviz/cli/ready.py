@@ -153,7 +153,9 @@ class Readiness:
     def _look_at_device(self) -> Iterator[Check]:
         settle()
 
-        from kvviz.device.device import device_memory, device_name, measure_rates, pick_device
+        from kvviz.device.measure_rates import measure_rates
+        from kvviz.device.memory import device_memory
+        from kvviz.device.pick import device_name, pick_device
 
         device = pick_device()
         free, total = device_memory(device)
@@ -163,27 +165,27 @@ class Readiness:
         yield Check("device", True, f"{self._device['device_name']} ({device}), {human(free)} of {human(total)} free")
 
     def _try_models(self) -> Iterator[Check]:
-        from kvviz.decoding.loaded_models import Engine
+        from kvviz.decoding.loaded_models import LoadedModels
 
-        engine = Engine()
+        models = LoadedModels()
         names = with_weights() if self._names is None else list(self._names)
         for name in names:
             try:
-                yield self._tried_out(engine, name)
+                yield self._tried_out(models, name)
             except KvvizError as error:
                 yield Check(f"model {name}", False, str(error), "choose another, or mend it as said")
             except Exception as error:  # whatever a model does here it would do in the lesson
                 first = (str(error).strip().splitlines() or [""])[0][:200]
                 yield Check(f"model {name}", False, f"can't be run ({type(error).__name__}: {first})", "choose another")
 
-    def _tried_out(self, engine: Any, name: str) -> Check:
+    def _tried_out(self, models: Any, name: str) -> Check:
         """Load it, decode with and without the cache, hold them against each other, note what it took."""
         work, source = lesson(name), find_source(name)
         room = int(self._device["free_bytes"] * self._settings.limits.memory_share)
         if source.params is not None and source.spec is not None:
             needs(source, work).check(room, self._device["device_name"])  # before anything is loaded
         begun = time.monotonic()
-        loaded = engine.get(work)
+        loaded = models.get(work)
         load_s = time.monotonic() - begun
         source = replace(loaded.source, params=loaded.params)
         needs(source, work).check(room, self._device["device_name"])

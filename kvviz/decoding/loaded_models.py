@@ -10,11 +10,12 @@ from kvviz.decoding.loading import Loaded, Progress, count_params, fetched, load
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, needs
 from kvviz.decoding.work import Work
-from kvviz.device.device import device_memory, pick_device
+from kvviz.device.memory import device_memory
+from kvviz.device.pick import pick_device
 from kvviz.models.sources import find_source
 
 
-class Engine:
+class LoadedModels:
     """Loads each model once, however many ask for it, and lets the least recently used go when memory is short."""
 
     def __init__(self, free: Callable[[str], int] = lambda device: device_memory(device)[0]) -> None:

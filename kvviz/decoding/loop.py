@@ -1,16 +1,33 @@
 """The decode loop: a generator of steps. It holds no clock, draws nothing and leaves nothing on the model."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import Sampling, Step
-from kvviz.decoding.modes import mode_named
+from kvviz.base.records import Sampling
+from kvviz.decoding.modes import Forward, mode_named
 from kvviz.device.nvtx import ranged
 
-Choose = Callable[[Any, int], Any]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Choose = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a decode loop yields: the `token_ids` (B,) chosen at this step, and the `logits` (B, vocabulary).
+
+    `index` 0 is the prefill. `cache` is the object that the run keeps for its next step; None if it keeps nothing.
+    """
+
+    index: int
+    token_ids: torch.Tensor
+    logits: torch.Tensor
+    cache: object
 
 
 def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
@@ -19,9 +36,9 @@ def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
 
 
 def chooser(sampling: Sampling) -> Choose:
-    """The function that picks tokens from logits. The draw of step n depends on the seed and n alone,
+    """The function that picks tokens from logits.
 
-    so that every mode, given the same logits, picks the same token.
+    The draw of step n depends on the seed and n alone: given the same logits, every mode picks the same token.
     """
     if sampling.temperature == 0:
         return greedy
@@ -51,31 +68,29 @@ def _filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 def decode(
-    model: Any,
+    model: "PreTrainedModel",
     prompt_ids: torch.Tensor,
     *,
     mode: str,
     new_tokens: int,
     choose: Choose = greedy,
-    room: int | None = None,
+    capacity: int | None = None,
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
 
-    `room`: tokens of each sequence that a mode which reserves memory makes room for; by default all of this decode.
-
-    Who wants to end earlier, at an end token say, stops asking: looking at a token would make the device wait. The mode
-    is opened at once, not at the first step, whose time is the prefill's.
+    `capacity`: tokens of each sequence that a mode reserves memory for; by default those of this decode. A caller that
+    wants to end earlier, at an end token say, stops asking: a look at each token here would make the device wait. The
+    mode is opened at once and not at the first step, so that the prefill's time is the prefill's alone.
     """
-    forward = mode_named(mode).opened(model, room or prompt_ids.shape[1] + new_tokens)
+    forward = mode_named(mode).open(model, capacity or prompt_ids.shape[1] + new_tokens)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
     return ranged(_steps(forward, prompt_ids, mode, new_tokens, choose), mode)
 
 
-def _steps(forward: Any, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
+def _steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
     ids = new = prompt_ids
     for index in range(new_tokens):
-        phase = "decode" if index else "prefill"
         try:
             with torch.inference_mode():
                 logits, cache = forward(ids, new)
@@ -85,7 +100,7 @@ def _steps(forward: Any, prompt_ids: torch.Tensor, mode: str, new_tokens: int, c
         except Exception as error:
             error.add_note(f"decode step {index} of mode {mode}" if index else f"the prefill of mode {mode}")
             raise
-        yield Step(index, phase, token_ids, logits, cache)
+        yield Step(index, token_ids, logits, cache)
 
 
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:

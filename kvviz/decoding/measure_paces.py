@@ -23,8 +23,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import synchroniser, timed
-from kvviz.device.device import device_memory
-from kvviz.device.measure_ceilings import last_level_cache
+from kvviz.device.memory import device_memory, last_level_cache
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
 
@@ -114,7 +113,7 @@ class Counter(TorchDispatchMode):
 @torch.inference_mode()
 def count_operations(model: Any) -> int:
     """Operations that a decode step of one token asks PyTorch for."""
-    forward = mode_named("cached").open(model)
+    forward = mode_named("cached").open(model, 2)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     forward(ids[:, :1], ids[:, :1])
     with Counter() as counter:

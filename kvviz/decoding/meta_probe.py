@@ -19,7 +19,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.base.precision import precision
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import hf_config
-from kvviz.decoding.read_cache import snapshot
+from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.config_fields import checked
 
@@ -216,7 +216,7 @@ class _Decoder:
         """The cache's layers as they are now; those that read another layer's keys and values are `shared`."""
         modes = getattr(self.config, "kv_sharing_modes", None) or ()
         shared = {index for index, mode in enumerate(modes) if mode == "reuse"}
-        rows = snapshot(_by_layer(self.cache, self.config), seen=self._seen)
+        rows = layer_states(_by_layer(self.cache, self.config), seen=self._seen)
         return tuple(replace(row, kind="shared") if row.kind == "none" and row.index in shared else row for row in rows)
 
     def window(self, state: LayerState) -> int | None:

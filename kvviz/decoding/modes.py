@@ -1,7 +1,5 @@
 """How a decode is done: one row per mode, each opening a forward for the loop.
 
-A forward takes `ids` (B, T), the whole sequence so far, and `new` (B, t), the tokens that it has not been
-given yet; it returns the logits of the last position (B, vocabulary) and the cache that the run keeps.
 Every mode computes the head for the last position only, as any decoder would.
 """
 
@@ -9,20 +7,39 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS, Design
 from kvviz.caches.formula import check_all_full
-from kvviz.caches.formula import check_design as check_takes
-from kvviz.decoding.scratch.design import check_design
+from kvviz.caches.formula import check_design as check_cache_design
+from kvviz.decoding.scratch.design import check_design as check_scratch_design
 
-Forward = Callable[[Any, Any], tuple[Any, Any]]
-Config = Mapping[str, Any]
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache, PreTrainedModel
+
+Config = Mapping[str, object]
+
+
+class Forward(Protocol):
+    """One forward of a run. It may have a `prepare(batch)`, which the loop calls before the clock starts."""
+
+    def __call__(self, ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        """Return the logits (B, vocabulary) of the last position, and the cache that the run keeps (or None).
+
+        `ids` (B, T) is the whole sequence so far; `new` (B, t) the tokens in it that no forward has been given yet.
+        """
+
+
+class Opener(Protocol):
+    """Opens a mode on a model: a fresh forward, for sequences of up to `capacity` tokens."""
+
+    def __call__(self, model: "PreTrainedModel", capacity: int) -> Forward: ...
 
 
 def _any_model(config: Config) -> None:
-    """The check of a mode that decodes whatever transformers can load."""
+    """Accept every model: the check of a mode that decodes whatever transformers can load."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +47,9 @@ class Mode:
     """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
 
     A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
-    `check` raises KvvizError for the config of a model that the mode can't decode. `work`: what the cost model takes a
-    step for (`kvviz.cost.predict`); "" where it has no prediction. A `sized` mode's `open` is given the tokens of each
-    sequence to make room for as well. An `accelerator` mode is for a device apart from the host.
+    `check` raises KvvizError for the config of a model that the mode can't decode. `work` names the step that the cost
+    model predicts for it (`kvviz.cost.predict`), "" for a mode without a prediction. An `accelerator` mode needs a
+    device with memory of its own.
     """
 
     name: str
@@ -41,89 +58,81 @@ class Mode:
     exact: bool
     caches: bool
     fills: bool
-    open: Callable[..., Forward]
+    open: Opener
     check: Callable[[Config], None] = _any_model
     work: str = ""
-    sized: bool = False
     accelerator: bool = False
 
-    def opened(self, model: Any, room: int) -> Forward:
-        """The mode's forward on a model, for sequences of up to `room` tokens."""
-        return self.open(model, room) if self.sized else self.open(model)
 
-
-def _only_last(model: Any) -> dict[str, int]:
-    """The argument that spares the head all positions but the last, where the model has it."""
+def _last_position_only(model: "PreTrainedModel") -> dict[str, int]:
+    """The argument that spares the head all positions but the last, if the model takes it."""
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
 
-def _uncached(model: Any) -> Forward:
-    only_last = _only_last(model)
+def _uncached(model: "PreTrainedModel", capacity: int) -> Forward:
+    options = _last_position_only(model)
 
-    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
-        out = model(input_ids=ids, use_cache=False, **only_last)
+    def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        out = model(input_ids=ids, use_cache=False, **options)
         return out.logits[:, -1], out.get("past_key_values")
 
     return forward
 
 
-def _unpassed(model: Any) -> Forward:
-    only_last = _only_last(model)
+def _unpassed(model: "PreTrainedModel", capacity: int) -> Forward:
+    options = _last_position_only(model)
 
-    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
-        logits = model(input_ids=ids, use_cache=True, **only_last).logits[:, -1]
+    def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        logits = model(input_ids=ids, use_cache=True, **options).logits[:, -1]
         return logits, None  # the cache that the model filled is dropped here, with the rest of its output
 
     return forward
 
 
-def _cached(model: Any) -> Forward:
+def _reading_new_tokens(
+    model: "PreTrainedModel", cache: "Cache", note: "Callable[[torch.Tensor], None] | None" = None
+) -> Forward:
+    """A forward that reads the new tokens alone, with a cache; `note` is told their ids first."""
+    options = _last_position_only(model)
+
+    def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        if note is not None:
+            note(new)
+        out = model(input_ids=new, past_key_values=cache, use_cache=True, **options)
+        return out.logits[:, -1], cache
+
+    return forward
+
+
+def _cached(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import DynamicCache
 
-    only_last = _only_last(model)
-    cache = DynamicCache(config=model.config)
-
-    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
-        out = model(input_ids=new, past_key_values=cache, use_cache=True, **only_last)
-        return out.logits[:, -1], cache
-
-    return forward
+    return _reading_new_tokens(model, DynamicCache(config=model.config))
 
 
-def _static(model: Any, room: int) -> Forward:
+def _static(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import StaticCache
 
-    return _passing(model, StaticCache(config=model.config, max_cache_len=room))
+    return _reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
 
 
-def _quantized(model: Any) -> Forward:
+def _quantized(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import QuantizedCache
 
-    return _passing(model, QuantizedCache("fp8", model.config))  # the one backend that needs no further package
+    backend = "fp8"  # the one backend that needs no further package
+    return _reading_new_tokens(model, QuantizedCache(backend, model.config))
 
 
-def _passing(model: Any, cache: Any, note: Callable[[Any], None] = lambda new: None) -> Forward:
-    """Read the new tokens alone, with a cache; `note` is told of them first."""
-    only_last = _only_last(model)
-
-    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
-        note(new)
-        out = model(input_ids=new, past_key_values=cache, use_cache=True, **only_last)
-        return out.logits[:, -1], cache
-
-    return forward
-
-
-def _designed(design: Design, model: Any, room: int) -> Forward:
+def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> Forward:
     from kvviz.caches.hf_layer import DesignCache
 
     if design.accelerator:
-        _check_apart(design.name, str(model.device))
-    cache = DesignCache(design, model.config, room=room)
-    return _passing(model, cache, cache.note) if design.reads else _passing(model, cache)
+        _check_accelerator(design.name, str(model.device))
+    cache = DesignCache(design, model.config, room=capacity)
+    return _reading_new_tokens(model, cache, cache.note if design.reads else None)
 
 
-def _check_apart(mode: str, device: str) -> None:
+def _check_accelerator(mode: str, device: str) -> None:
     if device == "cpu":
         raise KvvizError(
             f"{mode} moves keys and values out of a device's memory into the host's, and here the model runs in the "
@@ -131,22 +140,22 @@ def _check_apart(mode: str, device: str) -> None:
         )
 
 
-def _scratch(model: Any) -> Forward:
+def _scratch(model: "PreTrainedModel", capacity: int) -> Forward:
     from kvviz.decoding.scratch.load import from_transformers
 
-    twin = from_transformers(model)  # another way to compute, on the same weights
+    twin = from_transformers(model)  # another computation, on the same weights
     caches = twin.new_caches()
 
-    def forward(ids: Any, new: Any) -> tuple[Any, Any]:
+    def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
         return twin.head(twin.read(new, caches)[:, -1]), caches
 
     return forward
 
 
-def _compiled(model: Any, room: int) -> Forward:
-    from kvviz.decoding.compiled.forward import Forward as Fast
+def _compiled(model: "PreTrainedModel", capacity: int) -> Forward:
+    from kvviz.decoding.compiled.forward import CompiledForward
 
-    return Fast(model, room)
+    return CompiledForward(model, capacity)
 
 
 _ROWS = (
@@ -188,7 +197,7 @@ _ROWS = (
         caches=True,
         fills=True,
         open=_scratch,
-        check=check_design,
+        check=partial(check_scratch_design, "scratch"),
         work="joined",
     ),
     Mode(
@@ -199,8 +208,7 @@ _ROWS = (
         caches=True,
         fills=True,
         open=_compiled,
-        check=check_design,
-        sized=True,
+        check=partial(check_scratch_design, "compiled"),
     ),
     Mode(
         name="static",
@@ -210,7 +218,6 @@ _ROWS = (
         caches=True,
         fills=True,
         open=_static,
-        sized=True,
     ),
     Mode(
         name="quantized",
@@ -230,9 +237,8 @@ _ROWS = (
             exact=design.exact,
             caches=True,
             fills=True,
-            open=partial(_designed, design),
-            check=partial(check_takes, design.name),
-            sized=True,
+            open=partial(_with_design, design),
+            check=partial(check_cache_design, design.name),
             accelerator=design.accelerator,
             work="joined" if design.name == "concat" else "",
         )
@@ -243,20 +249,20 @@ MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
 
 def mode_named(name: str) -> Mode:
-    """The row of a mode. Raises KvvizError listing the names where there is none."""
+    """The row of a mode. Raises KvvizError, which lists the modes, for an unknown name."""
     if name not in MODES:
         raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
     return MODES[name]
 
 
 def check_modes(names: Iterable[str], config: Config | None, device: str | None = None) -> None:
-    """Refuse, before anything is loaded, a mode that can't decode the model of a config, or not on this device.
+    """Raise KvvizError, before anything is loaded, for a mode that can't decode a config's model on this device.
 
-    None: it is not known yet.
+    A config or a device that is not known yet is None.
     """
     for name in names:
         mode = mode_named(name)
         if mode.accelerator and device is not None:
-            _check_apart(name, device)
+            _check_accelerator(name, device)
         if config is not None:
             mode.check(config)

@@ -16,7 +16,7 @@ from kvviz.base.records import LayerState
 from kvviz.caches.base import KVCache
 
 
-def snapshot(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
+def layer_states(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
     """One row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
 
     `kinds` names the layers where the model's spec knows more than the cache's classes do (a latent layer is
@@ -176,8 +176,8 @@ def _kind(layer: Any, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> s
     return "sliding" if getattr(layer, "is_sliding", False) else "full"
 
 
-class Outliving(TorchDispatchMode):
-    """Inside `with`, notes every tensor that an operation makes; `survivors` tells which of all noted still live.
+class LiveTensors(TorchDispatchMode):
+    """Inside `with`, notes every tensor that an operation makes; `live_bytes` tells which of all noted still live.
 
     This is how a run that claims to hold nothing is checked: it notes all tensors of a run, whatever made them, and
     asks the storages' own reference counts. Costs microseconds an operation, so it is used untimed. `known` tensors,
@@ -207,7 +207,7 @@ class Outliving(TorchDispatchMode):
         if key not in self._known and key not in self._made:  # a noted one keeps its address until it is dropped
             self._made[key] = (StorageWeakRef(storage), storage.nbytes())
 
-    def survivors(self, *apart: torch.Tensor) -> int:
+    def live_bytes(self, *apart: torch.Tensor) -> int:
         """Bytes of the noted storages that are still alive, those of the tensors `apart` (logits) not counted."""
         others = {tensor.untyped_storage()._cdata for tensor in apart}
         self._made = {key: made for key, made in self._made.items() if not made[0].expired()}

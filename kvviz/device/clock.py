@@ -2,17 +2,26 @@
 
 import contextlib
 import gc
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from kvviz.base.records import Timed
+T = TypeVar("T")
+Sync = Callable[[], None]
 
 
-def timed(steps: Iterable[Any], sync: Callable[[], None], clock: Callable[[], float] = time.perf_counter) -> Iterator:
-    """Time each `next()` of `steps`, the device synchronised on both sides. Yields Timed (seconds).
+@dataclass(frozen=True)
+class Timed(Generic[T]):
+    """A step and the seconds it took, the device synchronised on both sides."""
+
+    step: T
+    seconds: float
+
+
+def timed(steps: Iterable[T], sync: Sync, clock: Callable[[], float] = time.perf_counter) -> Iterator[Timed[T]]:
+    """Time each `next()` of `steps`, the device synchronised on both sides.
 
     Whatever the consumer does with a step happens while no clock runs.
     """
@@ -28,8 +37,8 @@ def timed(steps: Iterable[Any], sync: Callable[[], None], clock: Callable[[], fl
         yield Timed(step, clock() - start)
 
 
-def synchroniser(device: str) -> Callable[[], None]:
-    """The function that waits for a device's queued work: CUDA and MPS queue, a CPU does not."""
+def synchroniser(device: str) -> Sync:
+    """The function that waits for a device's queued work; a CPU queues nothing."""
     import torch
 
     if device.startswith("cuda"):
@@ -58,26 +67,39 @@ def interleaved(modes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]
         yield from ((repeat, mode) for mode in (modes if repeat % 2 == 0 else reversed(modes)))
 
 
+def fastest_calls(calls: Mapping[str, Callable[[], object]], sync: Sync, seconds: float) -> dict[str, float]:
+    """Seconds of the fastest call of each, taking turns until the time is up; a first round warms up."""
+    best = dict.fromkeys(calls, float("inf"))
+    end, number = time.perf_counter() + seconds, 0
+    while number < 2 or time.perf_counter() < end:
+        for name, call in calls.items():
+            took = _seconds(call, sync)
+            best[name] = min(best[name], took) if number else best[name]
+        number += 1
+    return best
+
+
+def fastest_call(call: Callable[[], object], sync: Sync, seconds: float) -> float:
+    """Seconds of the fastest call that fits into the time, after one to warm up."""
+    return fastest_calls({"": call}, sync, seconds)[""]
+
+
+def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float:
+    """Seconds of the median call, after one to warm up."""
+    return statistics.median([_seconds(call, sync) for _ in range(calls + 1)][1:])
+
+
+def _seconds(call: Callable[[], object], sync: Sync) -> float:
+    sync()
+    start = time.perf_counter()
+    call()
+    sync()
+    return time.perf_counter() - start
+
+
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """First quartile, median and third quartile, by linear interpolation between the values."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, middle, high
-
-
-def share_of_cores() -> tuple[list[int], list[int]]:
-    """(the measuring process's cores, the server's core): all but the last, and the last.
-
-    Both get the one core where there is only one; two empty lists where the system can't pin.
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        return [], []
-    cores = sorted(os.sched_getaffinity(0))
-    return cores[:-1] or cores, cores[-1:]
-
-
-def pin(cores: Sequence[int]) -> None:
-    """Keep this process on the given cores; does nothing for an empty list."""
-    if cores:
-        os.sched_setaffinity(0, cores)

@@ -4,24 +4,20 @@ The device has to be the caller's alone (`kvviz.device.lock`). Each figure is th
 another process takes away meanwhile makes single calls slower, never faster.
 """
 
-import logging
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, keep, kept_for
-from kvviz.cost.flops import Rates
-from kvviz.device.clock import synchroniser
-from kvviz.device.device import device_memory, device_name, rates_here
-
-log = logging.getLogger("kvviz.device.measure_ceilings")
+from kvviz.device.clock import Sync, fastest_call, fastest_calls, synchroniser
+from kvviz.device.cores import usable_cores
+from kvviz.device.memory import device_memory, last_level_cache
+from kvviz.device.pick import device_name
 
 WIDE = 8192  # columns of the buffer, seen as a matrix
 LEAST = 2**26  # bytes of the buffer below which no processor's cache is left behind
@@ -37,12 +33,11 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 def machine(device: str) -> Machine:
     """What ceilings depend on, read from the running process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(
         device=device,
         device_name=device_name(device),
         threads=torch.get_num_threads(),
-        cores=cores,
+        cores=usable_cores(),
         torch=torch.__version__,
         python=platform.python_version(),
         platform=platform.platform(),
@@ -58,22 +53,12 @@ def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: 
     found = None if refresh else kept_for(machine(device))
     if found is None:
         with turn:
-            found = gauge(device)
+            found = measure_ceilings(device)
         keep(found)
     return found
 
 
-def known_rates(device: str) -> Rates:
-    """The rates that estimates stand on: those of the kept ceilings of this environment, else measured now."""
-    try:
-        found = kept_for(machine(device))
-    except KvvizError as error:
-        log.warning("measuring the device's rates anew: %s", error)
-        found = None
-    return (found and found.rates()) or rates_here(device)
-
-
-def gauge(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None) -> Ceilings:
+def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None) -> Ceilings:
     """Measure all ceilings in about so many seconds. Raises KvvizError where there is no memory to read from."""
     sync, size = synchroniser(device), buffer_bytes or reading_bytes(device)
     with torch.inference_mode():
@@ -83,7 +68,7 @@ def gauge(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None)
         del buffer
         matrix = tuple(_matrix_rates(device, sync, 0.4 * seconds))
         small = torch.zeros(8, device=device)
-        launch = race({"": lambda: small.add_(1)}, sync, 0.03 * seconds)[""]
+        launch = fastest_call(lambda: small.add_(1), sync, 0.03 * seconds)
     fastest = max(reads, key=reads.__getitem__)
     return Ceilings(
         environment=machine(device),
@@ -107,37 +92,13 @@ def reading_bytes(device: str) -> int:
     return size
 
 
-def last_level_cache() -> int:
-    """Bytes of the processor's largest cache; 0 where the system does not tell."""
-    try:
-        sizes = [file.read_text().strip() for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-        return max((int(size[:-1]) * {"K": 2**10, "M": 2**20}[size[-1]] for size in sizes), default=0)
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0
-
-
-def race(calls: dict[str, Callable[[], Any]], sync: Callable[[], None], seconds: float) -> dict[str, float]:
-    """Seconds of the fastest call of each, taking turns until the time is up; each has one round to warm up."""
-    best = dict.fromkeys(calls, float("inf"))
-    end, number = time.perf_counter() + seconds, 0
-    while number < 2 or time.perf_counter() < end:
-        for name, call in calls.items():
-            sync()
-            start = time.perf_counter()
-            call()
-            sync()
-            best[name] = min(best[name], time.perf_counter() - start) if number else best[name]
-        number += 1
-    return best
-
-
-def read_rates(buffer: torch.Tensor, sync: Callable[[], None], seconds: float) -> dict[str, float]:
+def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
     """B/s of each of the kernels that read a float32 buffer once and write next to nothing."""
     calls = {name: lambda kernel=kernel: kernel(buffer) for name, kernel in READS.items()}
-    return {name: buffer.nbytes / took for name, took in race(calls, sync, seconds).items()}
+    return {name: buffer.nbytes / took for name, took in fastest_calls(calls, sync, seconds).items()}
 
 
-def _row_products(buffer: torch.Tensor, sync: Callable[[], None], seconds: float) -> dict[str, float]:
+def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
     """B/s by dtype of one row times the buffer, seen as a matrix of that dtype."""
     calls = {}
     for dtype in DTYPES:
@@ -148,10 +109,10 @@ def _row_products(buffer: torch.Tensor, sync: Callable[[], None], seconds: float
             calls[dtype]()
         except (RuntimeError, TypeError):  # a dtype that this device does not know
             calls.pop(dtype, None)
-    return {dtype: buffer.nbytes / took for dtype, took in race(calls, sync, seconds).items()}
+    return {dtype: buffer.nbytes / took for dtype, took in fastest_calls(calls, sync, seconds).items()}
 
 
-def _matrix_rates(device: str, sync: Callable[[], None], seconds: float) -> Iterator[MatrixRate]:
+def _matrix_rates(device: str, sync: Sync, seconds: float) -> Iterator[MatrixRate]:
     sizes = (256, 512, 1024, 2048, 4096, 8192)[: 6 if device.startswith("cuda") else 4]
     shapes = [*((n, n, n) for n in sizes), ESTIMATE]
     for dtype in DTYPES:
@@ -169,8 +130,8 @@ def _matrix_rates(device: str, sync: Callable[[], None], seconds: float) -> Iter
             yield MatrixRate(dtype, *shape, rate)
 
 
-def _product(device: str, dtype: str, shape: tuple[int, int, int], sync: Callable[[], None], seconds: float) -> float:
+def _product(device: str, dtype: str, shape: tuple[int, int, int], sync: Sync, seconds: float) -> float:
     rows, inner, columns = shape
     left = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
     weight = torch.randn(columns, inner, device=device).to(getattr(torch, dtype))
-    return race({"": lambda: torch.nn.functional.linear(left, weight)}, sync, seconds)[""]
+    return fastest_call(lambda: torch.nn.functional.linear(left, weight), sync, seconds)

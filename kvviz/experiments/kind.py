@@ -12,7 +12,7 @@ from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
 
 if TYPE_CHECKING:
-    from kvviz.decoding.loaded_models import Engine
+    from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import Loaded
     from kvviz.decoding.work import Work
 
@@ -46,7 +46,7 @@ class Bench:
     """What a run is given by whoever owns the device: the worker, or a command."""
 
     id: str
-    engine: "Engine"
+    models: "LoadedModels"
     limits: Limits
     device: Device = field(default_factory=dict)
     should_stop: Callable[[], bool] = lambda: False
@@ -55,7 +55,7 @@ class Bench:
 
     def load(self, work: "Work") -> "Loaded":
         """The model of a piece of work. Raises KvvizError where it can't be loaded or the work does not fit."""
-        return self.engine.get(work, self.tell)
+        return self.models.get(work, self.tell)
 
 
 class Run(Protocol):

@@ -89,12 +89,12 @@ def compare(
         stop_at_eos=stop_at_eos,
         stop_text=stop_text,
     )
-    from kvviz.decoding.loaded_models import Engine
+    from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import adopt
     from kvviz.experiments.comparison.run import perform
 
     with measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr)):
-        loaded = adopt(model, tokenizer) if own else Engine().get(work)
+        loaded = adopt(model, tokenizer) if own else LoadedModels().get(work)
         records = list(perform(work, loaded, comparison_id="compare"))
     document = records.pop()["document"]
     records += [{"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}]

@@ -12,9 +12,9 @@ from typing import Any
 
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import adopt
-from kvviz.decoding.read_cache import snapshot
+from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
-from kvviz.device.device import environment
+from kvviz.device.environment import environment
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.report import figures
 from kvviz.store.files import recording
@@ -98,7 +98,7 @@ class _Hooks:
         fed = tuple(map(tuple, ids.tolist())) if ids is not None else ()
         cache = getattr(output, "past_key_values", None)
         cache = kwargs.get("past_key_values") if cache is None else cache
-        layers = snapshot(cache) if hasattr(cache, "layers") else ()
+        layers = layer_states(cache) if hasattr(cache, "layers") else ()
         first = not layers or layers[0].seen <= (len(fed[0]) if fed else 0)
         index = len(self._trace.steps)
         self._trace.steps.append(WatchedStep(index, "prefill" if first else "decode", fed, seconds, layers))

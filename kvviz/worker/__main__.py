@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from kvviz.device.clock import pin
+from kvviz.device.cores import pin
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches a whole group: the server tells its worker to stop

@@ -22,18 +22,13 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
-from kvviz.decoding.loaded_models import Engine
-from kvviz.device.device import (
-    device_memory,
-    device_name,
-    is_out_of_memory,
-    pick_device,
-    ran_out,
-    set_threads,
-    unforeseen,
-)
+from kvviz.decoding.loaded_models import LoadedModels
+from kvviz.device.environment import set_threads
+from kvviz.device.errors import is_out_of_memory, out_of_memory, unexpected
 from kvviz.device.lock import measuring
-from kvviz.device.measure_ceilings import known_rates
+from kvviz.device.measure_rates import known_rates
+from kvviz.device.memory import device_memory
+from kvviz.device.pick import device_name, pick_device
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -77,11 +72,11 @@ log = logging.getLogger("kvviz.worker")
 
 
 class Worker:
-    """One engine, one pipe. A second thread only listens, so that a stop is seen between two steps."""
+    """The loaded models and one pipe. A second thread only listens, so that a stop is seen between two steps."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._engine = Engine()
+        self._models = LoadedModels()
         self._jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()  # a signal may put into it
         self._stopped: set[str] = set()
         self._leaving = False
@@ -120,7 +115,7 @@ class Worker:
         begun = time.monotonic()
         end, no_memory = self._carry_out(job)
         if no_memory:
-            self._engine.forget()
+            self._models.forget()
         if end is not None:
             self._send(job.id, end)
         event(log, "work_left", logging.DEBUG, id=job.id, seconds=round(time.monotonic() - begun, 3))
@@ -133,7 +128,7 @@ class Worker:
         try:
             with measuring(WHO, tell=self._tell_who, between=job.check):
                 job.begin()
-                self._engine.share = job.limits.memory_share
+                self._models.share = job.limits.memory_share
                 self._send(job.id, {"t": "loading"})
                 job.check()
                 for record in self._records(job):
@@ -151,7 +146,7 @@ class Worker:
         spec = read_spec(job.kind, job.spec)
         bench = Bench(
             id=job.id,
-            engine=self._engine,
+            models=self._models,
             limits=job.limits,
             device=self._device,
             should_stop=job.should_stop,
@@ -172,14 +167,14 @@ class Worker:
 
 
 def explained(error: Exception) -> str:
-    """An unforeseen error as a sentence; what it was and where goes to the log.
+    """An unexpected error as a sentence; what it was and where goes to the log.
 
     Where the memory ran out, it says so.
     """
     if not is_out_of_memory(error):
         log.error("work_failed", exc_info=error)
-        return unforeseen(error)
-    said = ran_out(error, pick_device(), "this comparison")
+        return unexpected(error)
+    said = out_of_memory(error, pick_device(), "this comparison")
     return f"{said}: take a smaller model, a shorter run, a smaller batch or fewer modes"
 
 

@@ -9,7 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.formula import kept_bytes
 from kvviz.caches.hf_layer import DesignCache
-from kvviz.decoding.read_cache import Outliving, snapshot
+from kvviz.decoding.read_cache import LiveTensors, layer_states
 from tests.caches.conftest import FAMILIES, prompt_of
 
 PROMPT, NEW = 75, 14
@@ -84,7 +84,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
         with pytest.raises(KvvizError, match="take cached"):
             DesignCache(row, model.config)
         return
-    made = Outliving([*model.parameters(), *model.buffers()])
+    made = LiveTensors([*model.parameters(), *model.buffers()])
     cache = DesignCache(row, model.config, room=PROMPT + NEW)
     assert cache.own and all(own.shape is None for own in cache.own), "nothing is allocated before the first append"
     with torch.inference_mode(), made:
@@ -98,16 +98,16 @@ def test_the_contract(family, expected, name, design, batch, pieces):
     else:
         assert torch.isfinite(logits).all()
 
-    rows, fed = snapshot(cache), PROMPT + NEW - 1
+    rows, fed = layer_states(cache), PROMPT + NEW - 1
     assert {state.seen for state in rows} == {fed}
     assert sum(state.nbytes for state in rows) == kept_bytes(design, spec, fed, batch, "float32")
     for own in cache.own:
         assert own.allocated == storages_below(own)
         assert 0 < own.nbytes <= own.allocated
         assert own.picture()["kind"]
-    assert made.survivors(logits, tokens) == sum(state.allocated for state in rows)
+    assert made.live_bytes(logits, tokens) == sum(state.allocated for state in rows)
     cache.free()
-    assert made.survivors(logits, tokens) == 0
+    assert made.live_bytes(logits, tokens) == 0
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -6,7 +6,7 @@ from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.formula import kept_bytes
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.modes import MODES, check_modes
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.spec import ModelSpec
@@ -78,7 +78,7 @@ def test_an_early_end_has_reserved_for_the_whole_run():
 
 def test_offloading_needs_a_device_to_offload_from():
     with pytest.raises(KvvizError, match="runs in the host's memory already: take cached, or a machine with a GPU"):
-        Engine().get(ComparisonSpec(model="tiny-qwen3", prompt="x", modes=("offloaded",), device="cpu"))
+        LoadedModels().get(ComparisonSpec(model="tiny-qwen3", prompt="x", modes=("offloaded",), device="cpu"))
     check_modes(["offloaded"], None, "cuda:0")
 
 

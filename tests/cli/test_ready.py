@@ -61,12 +61,11 @@ def test_a_machine_without_the_dashboards_packages(tmp_path, free_port):
 def quick(monkeypatch, engine):
     """No rates are measured: `quick(...)` is a Readiness whose device is a test's."""
     from kvviz.cli import measure_here as headless
-    from kvviz.device import device
 
-    monkeypatch.setattr(device, "measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
+    monkeypatch.setattr("kvviz.device.measure_rates.measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
     monkeypatch.setattr(module, "settle", lambda: None)
     monkeypatch.setattr(headless, "settle", lambda: None)
-    monkeypatch.setattr("kvviz.decoding.loaded_models.Engine", lambda: engine)
+    monkeypatch.setattr("kvviz.decoding.loaded_models.LoadedModels", lambda: engine)
 
     def make(names=(), students=30, host="127.0.0.1", port=9, limits=None, public=False, compared=(0.5, True)):
         given = Settings(public=public, limits=limits or Limits())

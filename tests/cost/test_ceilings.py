@@ -20,9 +20,10 @@ from kvviz.cost import ceilings
 from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, ceilings_text, keep, kept, kept_for, path, read
 from kvviz.cost.flops import Rates
 from kvviz.cost.shape import read_shape
-from kvviz.device import measure_ceilings as gauging
-from kvviz.device.clock import synchroniser
-from kvviz.device.device import set_threads
+from kvviz.device import measure_ceilings as module
+from kvviz.device import measure_rates
+from kvviz.device.clock import fastest_calls, synchroniser
+from kvviz.device.environment import set_threads
 from kvviz.device.lock import measuring
 from kvviz.models.catalog.rows import model_row
 from kvviz.worker import loop
@@ -77,7 +78,7 @@ def test_the_bandwidth_is_what_other_libraries_find(one_thread):
     calls = (values.max, lambda: numpy.dot(values, values), lambda: memchr(buffer.data_ptr(), 1, buffer.nbytes))
     ours = theirs = 0.0
     for _ in range(25):  # others use this machine too: each side is as fast as its fastest try
-        ours = max(ours, *gauging.read_rates(buffer, SYNC, 0).values())
+        ours = max(ours, *module.read_rates(buffer, SYNC, 0).values())
         theirs = max(theirs, read_otherwise(buffer, calls))
         if abs(ours / theirs - 1) <= 0.2:
             return
@@ -85,16 +86,16 @@ def test_the_bandwidth_is_what_other_libraries_find(one_thread):
 
 
 def test_the_laws_of_a_set(one_thread, monkeypatch):
-    monkeypatch.setattr(gauging, "LONGEST", 0.05)
+    monkeypatch.setattr(module, "LONGEST", 0.05)
     read_best = row_best = 0.0
     best: dict[tuple[int, int, int], float] = {}
     for _ in range(20):  # a call that another process interrupts is slower: the laws are those of the fastest
-        found = gauging.gauge("cpu", seconds=0.3, buffer_bytes=2**27)
+        found = module.measure_ceilings("cpu", seconds=0.3, buffer_bytes=2**27)
         rates = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
         assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
-        assert set(found.reads) == set(gauging.READS) and "float32" in found.row_product
+        assert set(found.reads) == set(module.READS) and "float32" in found.row_product
         assert found.launch > 0 and found.rates() == Rates(found.row_product["float32"], rates[ESTIMATE], found.launch)
-        assert found.environment == gauging.machine("cpu") and found.environment.threads == 1
+        assert found.environment == module.machine("cpu") and found.environment.threads == 1
         assert read(json.dumps({"kvviz": "ceilings", "version": 1, "measured": [asdict(found)]}).encode()) == [found]
         read_best, row_best = max(read_best, found.read_bandwidth), max(row_best, *found.row_product.values())
         best |= {shape: max(rate, best.get(shape, 0.0)) for shape, rate in rates.items()}
@@ -112,7 +113,7 @@ def test_a_race_takes_the_fastest_call_and_leaves_out_the_first():
         calls.append(next(naps, 0.02))
         time.sleep(calls[-1])
 
-    took = gauging.race({"nap": nap}, lambda: None, 0.05)["nap"]
+    took = fastest_calls({"nap": nap}, lambda: None, 0.05)["nap"]
     assert 0.005 <= took < 0.02 and len(calls) >= 3
 
 
@@ -123,31 +124,31 @@ def test_a_dtype_that_the_device_does_not_know_is_left_out(monkeypatch):
         return weight
 
     monkeypatch.setattr(torch.nn.functional, "linear", refuses)
-    found = gauging.gauge("cpu", seconds=0.05, buffer_bytes=SIZE)
+    found = module.measure_ceilings("cpu", seconds=0.05, buffer_bytes=SIZE)
     assert list(found.row_product) == ["float32", "bfloat16"]
     assert {row.dtype for row in found.matrix} == {"float32", "bfloat16"}
 
 
 def test_a_product_that_would_take_too_long_is_left_out(monkeypatch):
     asked = []
-    monkeypatch.setattr(gauging, "_product", lambda device, dtype, shape, *rest: asked.append((dtype, shape)) or 0.2)
-    found = list(gauging._matrix_rates("cpu", SYNC, 1.0))
+    monkeypatch.setattr(module, "_product", lambda device, dtype, shape, *rest: asked.append((dtype, shape)) or 0.2)
+    found = list(module._matrix_rates("cpu", SYNC, 1.0))
     assert [shape[0] for dtype, shape in asked if dtype == "float16"] == [256]  # eight times 0.2 s is too long
     assert ("float32", ESTIMATE) in asked and len(found) == len(asked)
 
 
 def test_no_memory_to_read_is_said(monkeypatch):
-    monkeypatch.setattr(gauging, "device_memory", lambda device: (2**27, 2**30))
+    monkeypatch.setattr(module, "device_memory", lambda device: (2**27, 2**30))
     with pytest.raises(KvvizError, match="too little memory is free on cpu"):
-        gauging.gauge("cpu")
+        module.measure_ceilings("cpu")
 
 
 def test_the_buffer_is_many_caches_long(monkeypatch):
-    monkeypatch.setattr(gauging, "device_memory", lambda device: (2**40, 2**40))
-    monkeypatch.setattr(gauging, "last_level_cache", lambda: 2**30)
-    assert gauging.reading_bytes("cpu") == 2**33
-    monkeypatch.setattr(gauging, "last_level_cache", lambda: 0)
-    assert gauging.reading_bytes("cpu") == 2**28
+    monkeypatch.setattr(module, "device_memory", lambda device: (2**40, 2**40))
+    monkeypatch.setattr(module, "last_level_cache", lambda: 2**30)
+    assert module.reading_bytes("cpu") == 2**33
+    monkeypatch.setattr(module, "last_level_cache", lambda: 0)
+    assert module.reading_bytes("cpu") == 2**28
 
 
 def test_each_environment_keeps_its_own():
@@ -198,8 +199,8 @@ def test_another_file_is_refused_and_replaced(text):
 
 
 def test_what_a_start_takes(monkeypatch):
-    monkeypatch.setattr(gauging, "machine", lambda device: HERE)
-    monkeypatch.setattr(gauging, "rates_here", lambda device: Rates(1.0, 2.0, 3.0))
+    monkeypatch.setattr(measure_rates, "machine", lambda device: HERE)
+    monkeypatch.setattr(measure_rates, "_measured_once", lambda device, threads: Rates(1.0, 2.0, 3.0))
     assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0}
     keep(SET)
     assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6}
@@ -211,8 +212,8 @@ def test_what_a_start_takes(monkeypatch):
 
 def test_measured_once_then_on_demand(monkeypatch):
     found = iter([SET, replace(SET, launch=5e-6)])
-    monkeypatch.setattr(gauging, "machine", lambda device: HERE)
-    monkeypatch.setattr(gauging, "gauge", lambda device: next(found))
+    monkeypatch.setattr(module, "machine", lambda device: HERE)
+    monkeypatch.setattr(module, "measure_ceilings", lambda device: next(found))
     monkeypatch.setattr(headless, "take_cores", lambda: None)
     assert [headless.ceilings_here("cpu", refresh=again).launch for again in (False, False, True)] == [2e-6, 2e-6, 5e-6]
     assert kept_for(HERE).launch == 5e-6
@@ -227,7 +228,7 @@ def test_the_text_names_every_figure():
 
 def test_the_command_prints_what_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(headless, "take_cores", lambda: None)
-    monkeypatch.setattr(gauging, "gauge", lambda device: replace(SET, environment=gauging.machine(device)))
+    monkeypatch.setattr(module, "measure_ceilings", lambda device: replace(SET, environment=module.machine(device)))
     app(["ceilings", "--json", "--device", "cpu"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == kept()[0].to_dict()
     app(["ceilings", "--device", "cpu"], standalone_mode=False)
@@ -241,7 +242,7 @@ def test_the_command_prints_what_is_kept(monkeypatch, capsys):
 
 def test_it_waits_its_turn(monkeypatch):
     monkeypatch.setattr(headless, "take_cores", lambda: None)
-    monkeypatch.setattr(gauging, "gauge", lambda device: pytest.fail("measured while another has the device"))
+    monkeypatch.setattr(module, "measure_ceilings", lambda device: pytest.fail("measured while another has the device"))
     with measuring("another measurement"), pytest.raises(KvvizError, match="another measurement"):
         headless.ceilings_here("cpu", refresh=True, patient=False)
 
@@ -251,8 +252,8 @@ def test_torch_is_all_that_it_needs():
 import sys
 sys.modules.update(dict.fromkeys(("transformers", "streamlit", "sqlalchemy", "plotly", "platformdirs")))
 from functools import partial
-from kvviz.device import measure_ceilings as gauging
-gauging.gauge = partial(gauging.gauge, seconds=0.05, buffer_bytes=2**26)
+from kvviz.device import measure_ceilings as module
+module.measure_ceilings = partial(module.measure_ceilings, seconds=0.05, buffer_bytes=2**26)
 sys.argv = ["kvviz", "ceilings", "--device", "cpu", "--json"]
 from kvviz.cli.main import main
 main()

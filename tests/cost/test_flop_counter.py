@@ -88,7 +88,7 @@ def test_our_modes_compute_what_is_counted(load, name):
     ids = torch.randint(0, 100, (2, 21))
     counted = {}
     for mode in ("uncached", "cached"):
-        forward = mode_named(mode).open(loaded.model)
+        forward = mode_named(mode).open(loaded.model, 21)
         with torch.inference_mode():
             forward(ids[:, :-1], ids[:, :-1])
             with FlopCounterMode(display=False) as counter:

@@ -7,8 +7,8 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
-from kvviz.decoding import loading as models_module
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding import loading as module
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import load
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source, looks_like_hub_id
@@ -19,61 +19,63 @@ def work(model, **fields):
 
 
 def test_a_model_is_loaded_once():
-    engine = Engine()
-    assert engine.get(work("tiny-gpt2")) is engine.get(work("tiny-gpt2"))
-    assert engine.get(work("tiny-gpt2")) is not engine.get(work("tiny-gpt2", attn="eager"))
-    assert engine.get(work("tiny-gpt2")) is not engine.get(work("tiny-gpt2", sampling=Sampling(seed=1)))
+    models = LoadedModels()
+    assert models.get(work("tiny-gpt2")) is models.get(work("tiny-gpt2"))
+    assert models.get(work("tiny-gpt2")) is not models.get(work("tiny-gpt2", attn="eager"))
+    assert models.get(work("tiny-gpt2")) is not models.get(work("tiny-gpt2", sampling=Sampling(seed=1)))
 
 
 def test_the_least_recently_used_goes_when_memory_is_short():
     free = 3_000_000
     sizes = {"tiny-gpt2": 1_127_936, "tiny-llama": 657_664, "tiny-qwen3": 855_296, "tiny-gemma3": 1_022_976}
-    engine = Engine(free=lambda device: free - sum(sizes[loaded.source.model] for loaded in engine._loaded.values()))
+    models = LoadedModels(
+        free=lambda device: free - sum(sizes[loaded.source.model] for loaded in models._loaded.values())
+    )
 
-    first = engine.get(work("tiny-gpt2"))
-    engine.get(work("tiny-llama"))
-    assert engine.get(work("tiny-gpt2")) is first
-    engine.get(work("tiny-gemma3"))
-    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-llama", "tiny-gpt2", "tiny-gemma3"]
-    engine.get(work("tiny-qwen3"))
-    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-gemma3", "tiny-qwen3"]
+    first = models.get(work("tiny-gpt2"))
+    models.get(work("tiny-llama"))
+    assert models.get(work("tiny-gpt2")) is first
+    models.get(work("tiny-gemma3"))
+    assert [loaded.source.model for loaded in models._loaded.values()] == ["tiny-llama", "tiny-gpt2", "tiny-gemma3"]
+    models.get(work("tiny-qwen3"))
+    assert [loaded.source.model for loaded in models._loaded.values()] == ["tiny-gemma3", "tiny-qwen3"]
 
 
 def test_a_mode_that_a_model_can_not_do_is_refused_before_it_is_loaded(monkeypatch):
-    engine = Engine()
-    kept = engine.get(work("tiny-mistral"))
+    models = LoadedModels()
+    kept = models.get(work("tiny-mistral"))
     monkeypatch.setattr("kvviz.decoding.loaded_models.load", lambda *args, **settings: pytest.fail("it was loaded"))
     for model in ("tiny-gemma3", "tiny-mistral"):
         with pytest.raises(KvvizError, match="sliding window of 16 tokens"):
-            engine.get(work(model, modes=("cached", "scratch")))
-    assert engine.get(work("tiny-mistral")) is kept, "what was loaded stays"
+            models.get(work(model, modes=("cached", "scratch")))
+    assert models.get(work("tiny-mistral")) is kept, "what was loaded stays"
 
 
 def test_what_does_not_fit_is_refused_and_what_is_loaded_stays():
     left = {"free": 10**9}
-    engine = Engine(free=lambda device: left["free"])
-    kept = engine.get(work("tiny-gpt2"))
+    models = LoadedModels(free=lambda device: left["free"])
+    kept = models.get(work("tiny-gpt2"))
     left["free"] = 100_000
     with pytest.raises(KvvizError, match="free"):
-        engine.get(work("tiny-gpt2", batch=64))
+        models.get(work("tiny-gpt2", batch=64))
     left["free"] = 10**9
-    assert engine.get(work("tiny-gpt2")) is kept, "a loaded model whose run does not fit stays loaded"
+    assert models.get(work("tiny-gpt2")) is kept, "a loaded model whose run does not fit stays loaded"
 
 
 def test_others_go_before_a_run_is_refused():
-    engine = Engine(free=lambda device: 0 if engine._loaded else 10**9)
-    engine.get(work("tiny-gpt2"))
-    engine.get(work("tiny-llama"))
-    assert [loaded.source.model for loaded in engine._loaded.values()] == ["tiny-llama"]
+    models = LoadedModels(free=lambda device: 0 if models._loaded else 10**9)
+    models.get(work("tiny-gpt2"))
+    models.get(work("tiny-llama"))
+    assert [loaded.source.model for loaded in models._loaded.values()] == ["tiny-llama"]
 
 
 OOM = """
 import resource, sys
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 work = ComparisonSpec(model="tiny-gpt2", prompt_tokens={prompt}, new_tokens={new}, batch=64, modes=("{mode}",))
-loaded = Engine().get(work)
+loaded = LoadedModels().get(work)
 small = ComparisonSpec(model="tiny-gpt2", prompt_tokens=16, new_tokens=2, batch=64, modes=("{mode}",), repeats=1)
 list(perform(small, loaded, comparison_id="warm"))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -113,7 +115,7 @@ def test_a_download_is_reported_and_then_loaded_from_its_folder(monkeypatch, tmp
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    monkeypatch.setattr(models_module, "fetched", lambda source: find_source("tiny-llama"))
+    monkeypatch.setattr(module, "fetched", lambda source: find_source("tiny-llama"))
     told = []
     source = find_source("someone/tiny", "hub")
     loaded = load(source, dtype="float32", device="cpu", attn="sdpa", progress=told.append)

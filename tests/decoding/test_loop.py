@@ -8,7 +8,7 @@ from kvviz.base.records import Sampling
 from kvviz.caches.designs import DESIGNS
 from kvviz.decoding.loop import check_context, chooser, decode
 from kvviz.decoding.modes import MODES, mode_named
-from kvviz.decoding.read_cache import snapshot
+from kvviz.decoding.read_cache import layer_states
 from tests.conftest import TINY, can
 
 PROMPT, NEW = 40, 32  # longer than two windows of 16
@@ -62,7 +62,7 @@ def test_the_cache_grows_by_one_until_a_window_is_full(load, model):
     config = loaded.model.config
     for step in decode(loaded.model, prompt_ids(length=5), mode="cached", new_tokens=30):
         seen = 5 + step.index
-        for spec, row in zip(loaded.spec.layers, snapshot(step.cache), strict=True):
+        for spec, row in zip(loaded.spec.layers, layer_states(step.cache), strict=True):
             held = min(seen, spec.window - 1) if spec.window else seen
             assert row.key_shape == row.value_shape == (1, spec.kv_heads, held, spec.key_dim)
             assert (row.seen, row.held, row.kind) == (seen, held, spec.kind)

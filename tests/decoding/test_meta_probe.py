@@ -7,7 +7,7 @@ from transformers.utils import logging
 from kvviz.base.errors import ConfigError
 from kvviz.decoding.loading import hf_config
 from kvviz.decoding.meta_probe import _built, _by_layer, position_limit, probe
-from kvviz.decoding.read_cache import snapshot
+from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
@@ -62,7 +62,7 @@ def generated(model_type, tokens, dtype, batch=2):
     out = GenerationMixin.generate(model, **given, **more)
     names = ("past_key_values", "cache_params", "state", "past_buckets_states")
     cache = next(out[name] for name in names if out.get(name) is not None)
-    return snapshot(_by_layer(cache, model.config.get_text_config(decoder=True)), seen=tokens)
+    return layer_states(_by_layer(cache, model.config.get_text_config(decoder=True)), seen=tokens)
 
 
 @pytest.mark.parametrize(("tokens", "dtype"), [(9, "bfloat16"), (70, "float32")])  # past a window, and a short prefill

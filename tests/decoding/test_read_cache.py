@@ -14,20 +14,20 @@ from transformers import (
 
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import MODES, Mode
-from kvviz.decoding.read_cache import Outliving, cache_class, snapshot
+from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
 from kvviz.decoding.scratch.cache import LayerCache
 
 
 def walk(loaded, mode, new_tokens=4, prompt=40):
     ids = torch.randint(0, 256, (1, prompt), generator=torch.Generator().manual_seed(1))
     loop = decode(loaded.model, ids, mode=mode, new_tokens=new_tokens)
-    made = Outliving(loaded.tensors)
+    made = LiveTensors(loaded.tensors)
     while True:
         with made:
             step = next(loop, None)
         if step is None:
             return
-        rows, kept = snapshot(step.cache), made.survivors(step.logits)
+        rows, kept = layer_states(step.cache), made.live_bytes(step.logits)
         del step  # who keeps a step keeps its logits
         yield rows, kept
 
@@ -67,7 +67,7 @@ def test_a_mode_that_hoards_is_caught(load, monkeypatch):
     """The observation can fail: a mode that says it holds nothing but keeps one layer's keys is seen."""
     hoard = []
 
-    def opened(model):
+    def opened(model, capacity):
         def forward(ids, new):
             out = model(input_ids=ids, use_cache=True)
             hoard.append(out.past_key_values.layers[0].keys)
@@ -90,7 +90,7 @@ def test_right_after_a_long_prefill_a_window_is_a_view(load):
 def test_prefill_view_before_the_next_step(load):
     loaded = load("tiny-mistral")
     loop = decode(loaded.model, torch.zeros(1, 64, dtype=torch.long), mode="cached", new_tokens=1)
-    row = snapshot(next(loop).cache)[0]
+    row = layer_states(next(loop).cache)[0]
     assert (row.nbytes, row.allocated) == (15 * 256, 64 * 256)
 
 
@@ -99,13 +99,13 @@ def test_a_shared_storage_is_counted_once():
     both = torch.zeros(2, 1, 2, 5, 8)
     cache.update(both[0], both[1], 0)
     cache.layers[0].keys, cache.layers[0].values = both[0], both[1]
-    (row,) = snapshot(cache)
+    (row,) = layer_states(cache)
     assert row.nbytes == row.allocated == both.numel() * 4
 
 
 def test_no_cache_has_no_rows():
-    assert snapshot(None) == ()
-    assert [row.kind for row in snapshot(DynamicCache(config=LlamaConfig(num_hidden_layers=2)))] == ["none"] * 2
+    assert layer_states(None) == ()
+    assert [row.kind for row in layer_states(DynamicCache(config=LlamaConfig(num_hidden_layers=2)))] == ["none"] * 2
 
 
 def filled(cache, *, tokens=5, heads=2, dim=8):
@@ -116,7 +116,7 @@ def filled(cache, *, tokens=5, heads=2, dim=8):
 
 def test_a_static_layer_holds_what_was_written():
     """It has seen 5, holds 5, and has allocated 64."""
-    (row,) = snapshot(filled(StaticCache(config=LlamaConfig(num_hidden_layers=1), max_cache_len=64)))
+    (row,) = layer_states(filled(StaticCache(config=LlamaConfig(num_hidden_layers=1), max_cache_len=64)))
     token = 2 * 2 * 8 * 4  # K and V x heads x dim x bytes
     assert (row.seen, row.held, row.nbytes, row.allocated, row.state_bytes) == (5, 5, 5 * token, 64 * token, 0)
     assert row.key_shape == (1, 2, 5, 8)
@@ -124,13 +124,13 @@ def test_a_static_layer_holds_what_was_written():
 
 def test_a_static_window_holds_a_window():
     config = MistralConfig(num_hidden_layers=1, sliding_window=4)
-    (row,) = snapshot(filled(StaticCache(config=config, max_cache_len=64)))
+    (row,) = layer_states(filled(StaticCache(config=config, max_cache_len=64)))
     assert (row.kind, row.seen, row.held, row.nbytes, row.allocated) == ("sliding", 5, 4, 4 * 128, 4 * 128)
 
 
 def test_quantized_keys_are_keys():
     cache = filled(QuantizedCache("fp8", LlamaConfig(num_hidden_layers=1)))
-    (row,) = snapshot(filled(cache, tokens=1))
+    (row,) = layer_states(filled(cache, tokens=1))
     assert (row.kind, row.seen, row.held, row.state_bytes) == ("full", 6, 6, 0)
     assert row.nbytes == 6 * 2 * 2 * 8  # one byte an element
 
@@ -139,7 +139,7 @@ def test_states_are_beside_keys_and_values():
     cache = DynamicCache(config=Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]))
     cache.update_conv_state(torch.zeros(1, 6, 3), 0)
     cache.update(*torch.randn(2, 1, 2, 5, 8), 1)
-    state, attention = snapshot(cache, seen=5)
+    state, attention = layer_states(cache, seen=5)
     assert (state.kind, state.seen, state.held, state.nbytes, state.state_bytes) == ("linear", 5, 0, 72, 72)
     assert (attention.kind, attention.seen, attention.held, attention.state_bytes) == ("full", 5, 5, 0)
     assert state.key_shape == state.value_shape == ()
@@ -147,23 +147,23 @@ def test_states_are_beside_keys_and_values():
 
 def test_cross_attention_comes_last():
     both = EncoderDecoderCache(filled(DynamicCache()), filled(DynamicCache(), tokens=9))
-    own, cross = snapshot(both)
+    own, cross = layer_states(both)
     assert (own.index, own.kind, own.held) == (0, "full", 5)
     assert (cross.index, cross.kind, cross.seen, cross.held, cross.state_bytes) == (0, "cross", 9, 9, 0)
-    assert len(snapshot(EncoderDecoderCache(filled(DynamicCache()), DynamicCache()))) == 1
+    assert len(layer_states(EncoderDecoderCache(filled(DynamicCache()), DynamicCache()))) == 1
 
 
 def test_keys_that_are_values_count_once():
     cache = filled(DynamicCache())
     cache.layers[0].values = cache.layers[0].keys
-    (row,) = snapshot(cache)
+    (row,) = layer_states(cache)
     assert (row.nbytes, row.value_shape) == (5 * 2 * 8 * 4, ())
 
 
 def test_a_list_has_one_item_a_layer():
-    rows = snapshot([[torch.zeros(1, 4), torch.zeros(1, 3)], torch.zeros(2, 5)], seen=7)
+    rows = layer_states([[torch.zeros(1, 4), torch.zeros(1, 3)], torch.zeros(2, 5)], seen=7)
     assert [(row.kind, row.seen, row.state_bytes) for row in rows] == [("linear", 7, 28), ("linear", 7, 40)]
 
 
 def test_a_kind_can_be_given():
-    assert [row.kind for row in snapshot(filled(DynamicCache()), ("latent",))] == ["latent"]
+    assert [row.kind for row in layer_states(filled(DynamicCache()), ("latent",))] == ["latent"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.device.clock import share_of_cores
+from kvviz.device.cores import share_of_cores
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.scheduler import Scheduler
 

@@ -180,12 +180,12 @@ def test_weights_in_a_pickle_are_refused_by_name(folder):
 
 
 def test_a_pickle_that_calls_itself_safetensors_is_not_run(folder):
-    from kvviz.decoding.loaded_models import Engine
+    from kvviz.decoding.loaded_models import LoadedModels
 
     bomb = f"cos\nsystem\n(S'touch {folder}/pwned'\ntR.".encode()
     (folder / "model.safetensors").write_bytes(bomb)
     with pytest.raises(KvvizError, match="does not begin like a safetensors file"):
-        Engine().get(ComparisonSpec(model=str(folder), weights="local", prompt="x"))
+        LoadedModels().get(ComparisonSpec(model=str(folder), weights="local", prompt="x"))
     assert not (folder / "pwned").exists()
 
 

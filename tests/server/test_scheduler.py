@@ -10,7 +10,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
-from kvviz.device.clock import share_of_cores
+from kvviz.device.cores import share_of_cores
 from kvviz.experiments.comparison.report import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.scheduler import KEEP, Scheduler

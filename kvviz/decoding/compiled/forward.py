@@ -21,7 +21,7 @@ LARGEST = 16  # sequences up to which the compiled step is faster than torch's m
 Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
 
 
-class Forward:
+class CompiledForward:
     """The mode's forward (`kvviz.decoding.modes`): ids and new tokens in, logits and the run's caches out."""
 
     def __init__(self, model: Any, room: int) -> None:

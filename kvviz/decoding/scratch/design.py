@@ -6,7 +6,6 @@ family; what a row does not cover is refused with a sentence.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.models.config_fields import shown
@@ -16,7 +15,7 @@ from kvviz.models.spec import ModelSpec, decoder_fields
 
 @dataclass(frozen=True)
 class Rope:
-    """How far RoPE turns: `theta` sets the angles, `kind` how they are changed for contexts longer than trained."""
+    """How far RoPE rotates: `theta` sets the angles, `kind` scales them for contexts longer than trained."""
 
     theta: float
     kind: str = "default"
@@ -53,22 +52,23 @@ class Design:
     rope: Rope | None = None
 
     def sizes(self, batch: int, new: int, total: int) -> dict[str, int]:
-        """What the letters of the shapes in `attention.py` are for this model at one step."""
+        """The letters of the shapes in `attention.py`, in numbers, for this model at one step."""
         numbers = {"H": self.heads, "Hkv": self.kv_heads, "D": self.head_dim, "W": self.width}
         return {"B": batch, "T": new, "T_total": total, **numbers}
 
 
 @dataclass(frozen=True)
 class Of:
-    """The value of a config's field, or what the family's config class fills in."""
+    """The value of a config's field, or the default of the family's config class."""
 
     field: str
-    default: Any
+    default: str | float | None
 
 
-_BIASED = {"norm_bias": True, "qkv_bias": True, "output_bias": True, "mlp_bias": True}
-_PLAIN = {"norm_bias": False, "qkv_bias": False, "output_bias": False, "mlp_bias": False}
-_GPT2 = {
+Row = Mapping[str, Of | str | bool | None]  # how a family sets each field of a Design
+_BIASED: Row = {"norm_bias": True, "qkv_bias": True, "output_bias": True, "mlp_bias": True}
+_PLAIN: Row = {"norm_bias": False, "qkv_bias": False, "output_bias": False, "mlp_bias": False}
+_GPT2: Row = {
     **_BIASED,
     "positions": "learned",
     "norm": "layer",
@@ -78,7 +78,7 @@ _GPT2 = {
     "qk_norm": False,
     "tied": Of("tie_word_embeddings", True),
 }
-_LLAMA = {
+_LLAMA: Row = {
     **_PLAIN,
     "positions": "rotary",
     "norm": "rms",
@@ -89,8 +89,8 @@ _LLAMA = {
     "qk_norm": False,
     "tied": Of("tie_word_embeddings", False),
 }
-_ATTENTION_BIAS = {"qkv_bias": Of("attention_bias", False), "output_bias": Of("attention_bias", False)}
-FAMILIES: dict[str, dict[str, Any]] = {
+_ATTENTION_BIAS: Row = {"qkv_bias": Of("attention_bias", False), "output_bias": Of("attention_bias", False)}
+FAMILIES: dict[str, Row] = {
     "gpt2": {**_GPT2, "activation": Of("activation_function", "gelu_new")},
     "gpt_bigcode": {**_GPT2, "activation": Of("activation_function", "gelu_pytorch_tanh")},
     "llama": {**_LLAMA, **_ATTENTION_BIAS, "mlp_bias": Of("mlp_bias", False)},
@@ -110,8 +110,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 
-# Fields that change how a model computes, in ways that the modules here don't know, and the value that they do know.
-_ONLY: dict[str, dict[str, Any]] = {
+# Fields that change how a model computes, each with the one value that the modules here implement.
+_ONLY: dict[str, dict[str, bool | None]] = {
     "gpt2": {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     "gpt_bigcode": {"scale_attn_weights": True, "multi_query": True, "add_cross_attention": False},
     "mpt": {"attn_config.clip_qkv": None, "attn_config.softmax_scale": None},
@@ -124,7 +124,7 @@ _ACTIVATIONS = {
     "swish": "silu",
 }
 _ROPES = ("default", "linear", "llama3")
-_KEPT = {  # what a layer of another kind does, as it is said in a sentence
+_OTHER_KINDS = {  # what a layer of another kind does, in words
     "sliding": "attends within a sliding window",
     "chunked": "attends within chunks",
     "latent": "keeps a latent row instead of keys and values",
@@ -138,17 +138,25 @@ _KEPT = {  # what a layer of another kind does, as it is said in a sentence
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
-def design_of(config: Mapping[str, Any]) -> Design:
-    """Read a Hugging Face config. Raises KvvizError naming what the modules here can't do."""
+class Unbuildable(KvvizError):
+    """A model that the modules here can't be, and `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the transformer from scratch can't be this model: {why}; take another model")
+        self.why = why
+
+
+def design_of(config: Mapping[str, object]) -> Design:
+    """Read a Hugging Face config. Raises Unbuildable, which names what the modules here can't do, or ConfigError."""
     spec, fields = ModelSpec.from_config(config), decoder_fields(config)
     if fields.given is not config:
-        raise _refusal(f"its decoder is a part of a larger model, {shown(config.get('model_type'))}")
-    row = _row(config, spec, str(fields.model_type))
-    given = {name: _value(config, value) for name, value in row.items()}
-    _check_only(config)
-    width = fields.size("hidden_size")
-    if given["activation"] not in _ACTIVATIONS:
-        raise _refusal(f"its activation {shown(given['activation'])} is none of {', '.join(_ACTIVATIONS)}")
+        raise Unbuildable(f"its decoder is a part of a larger model, {shown(config.get('model_type'))}")
+    row = _row(config, spec, fields.model_type)
+    given = _Given(config, row)
+    _check_only(config, fields.model_type)
+    width, activation = fields.size("hidden_size"), given.value("activation")
+    if activation not in _ACTIVATIONS:
+        raise Unbuildable(f"its activation {shown(activation)} is none of {', '.join(_ACTIVATIONS)}")
     return Design(
         family=fields.model_type,
         layers=len(spec.layers),
@@ -156,42 +164,65 @@ def design_of(config: Mapping[str, Any]) -> Design:
         heads=_known(spec.heads, "number of attention heads"),
         kv_heads=spec.layers[0].kv_heads,
         head_dim=spec.layers[0].key_dim,
+        mlp_width=int(given.number("mlp_width")) or 4 * width,
         vocab=_known(spec.vocab_size, "vocabulary size"),
         context=_known(spec.context, "context length"),
+        positions=str(row["positions"]),
+        norm=str(row["norm"]),
+        norm_bias=given.flag("norm_bias"),
+        eps=given.number("eps"),
+        activation=_ACTIVATIONS[str(activation)],
+        gated=given.flag("gated"),
+        qkv_bias=given.flag("qkv_bias"),
+        output_bias=given.flag("output_bias"),
+        mlp_bias=given.flag("mlp_bias"),
+        qk_norm=given.flag("qk_norm"),
+        tied=given.flag("tied"),
         rope=_rope(config, spec.layers[0]) if row["positions"] == "rotary" else None,
-        **{
-            **given,
-            "activation": _ACTIVATIONS[given["activation"]],
-            "mlp_width": given["mlp_width"] or 4 * width,
-        },
     )
 
 
-def check_design(config: Mapping[str, Any]) -> None:
-    """Raises KvvizError where the model of a config can't be built here."""
-    design_of(config)
+def check_design(mode: str, config: Mapping[str, object]) -> None:
+    """Raise KvvizError, which names the mode, for a config's model that can't be built here."""
+    try:
+        design_of(config)
+    except Unbuildable as error:
+        raise KvvizError(f"{mode} can't decode this model: {error.why}; take another model, or other modes") from error
 
 
-def _row(config: Mapping[str, Any], spec: ModelSpec, model_type: str) -> Mapping[str, Any]:
-    """The family's row, where every layer is of the kind that attention here is written for."""
+class _Given:
+    """What a config gives for the fields of a family's row."""
+
+    def __init__(self, config: Mapping[str, object], row: Row) -> None:
+        self._config, self._row = config, row
+
+    def value(self, name: str) -> object:
+        value = self._row[name]
+        return self._config.get(value.field, value.default) if isinstance(value, Of) else value
+
+    def flag(self, name: str) -> bool:
+        return bool(self.value(name))
+
+    def number(self, name: str) -> float:
+        """The number; 0 if there is none."""
+        value = self.value(name) or 0
+        if not isinstance(value, int | float):
+            raise Unbuildable(f"its {name.replace('_', ' ')} is {shown(value)}, which is no number")
+        return value
+
+
+def _row(config: Mapping[str, object], spec: ModelSpec, model_type: str) -> Row:
+    """The family's row, provided that every layer is of the kind that `attention.py` implements."""
     odd = next((layer for layer in spec.layers if layer.kind != "full"), None)
     if odd is not None:
         window = f" of {odd.window:,} tokens" if odd.window else ""
-        raise _refusal(f"layer {spec.layers.index(odd)} {_KEPT[odd.kind]}{window}")
+        raise Unbuildable(f"layer {spec.layers.index(odd)} {_OTHER_KINDS[odd.kind]}{window}")
     experts = next((name for name in _EXPERTS if config.get(name)), None)
     if experts is not None:
-        raise _refusal(f"its MLP is a choice of experts ({experts} is {shown(config[experts])})")
+        raise Unbuildable(f"its MLP is a choice of experts ({experts} is {shown(config[experts])})")
     if model_type not in FAMILIES:
-        raise _refusal(f"it is a {model_type}, and what is written here are {', '.join(FAMILIES)}")
+        raise Unbuildable(f"it is a {model_type}, and what is written here are {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
-
-
-def _refusal(why: str) -> KvvizError:
-    return KvvizError(f"the transformer from scratch can't be this model: {why}; take another model, or other modes")
-
-
-def _value(config: Mapping[str, Any], value: Any) -> Any:
-    return config.get(value.field, value.default) if isinstance(value, Of) else value
 
 
 def _known(value: int | None, what: str) -> int:
@@ -200,36 +231,48 @@ def _known(value: int | None, what: str) -> int:
     return value
 
 
-def _check_only(config: Mapping[str, Any]) -> None:
-    """Refuse a field whose value changes the computation in a way that is not written here."""
-    for path, wanted in _ONLY.get(str(config["model_type"]), {}).items():
+def _check_only(config: Mapping[str, object], model_type: str) -> None:
+    """Refuse a field whose value asks for a computation that is not written here."""
+    for path, wanted in _ONLY.get(model_type, {}).items():
         outer, _, inner = path.rpartition(".")
-        values = (config.get(outer) or {}) if outer else config
+        values = _part(config, outer) if outer else config
         if values.get(inner, wanted) != wanted:
-            raise _refusal(f"{path} is {shown(values[inner])}, and only {shown(wanted)} is written here")
+            raise Unbuildable(f"{path} is {shown(values[inner])}, and only {shown(wanted)} is written here")
     if config.get("quantization_config"):
-        raise _refusal("its weights are quantised (quantization_config)")
+        raise Unbuildable("its weights are quantised (quantization_config)")
 
 
-def _rope(config: Mapping[str, Any], layer: LayerSpec) -> Rope:
+def _part(config: Mapping[str, object], name: str) -> Mapping[str, object]:
+    part = config.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _rope(config: Mapping[str, object], layer: LayerSpec) -> Rope:
     """RoPE's fields, which older files keep in two places."""
-    found = {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {})}
-    found |= config.get("rope_parameters") or {}
+    found: dict[str, object] = {"rope_theta": config.get("rope_theta")}
+    found |= {**_part(config, "rope_scaling"), **_part(config, "rope_parameters")}
     kind = found.get("rope_type") or found.get("type") or "default"
     if kind not in _ROPES:
-        raise _refusal(f"its RoPE is scaled by {shown(kind)}, and {', '.join(_ROPES)} are written here")
+        raise Unbuildable(f"its RoPE is scaled by {shown(kind)}, and {', '.join(_ROPES)} are written here")
     if found.get("partial_rotary_factor", config.get("partial_rotary_factor")) not in (None, 1, 1.0):
-        raise _refusal("only a part of each head is turned (partial_rotary_factor)")
+        raise Unbuildable("only a part of each head is rotated (partial_rotary_factor)")
     if layer.key_dim % 2:
-        raise _refusal(f"a head has {layer.key_dim} numbers, and RoPE turns pairs")
+        raise Unbuildable(f"a head has {layer.key_dim} numbers, and RoPE rotates pairs")
+
+    def number(name: str, default: float) -> float:
+        value = found.get(name) or default
+        if not isinstance(value, int | float | str):
+            raise ValueError
+        return float(value)
+
     try:
         return Rope(
-            theta=float(found.get("rope_theta") or 10_000.0),
-            kind=kind,
-            factor=float(found.get("factor") or 1.0),
-            low=float(found.get("low_freq_factor") or 1.0),
-            high=float(found.get("high_freq_factor") or 4.0),
-            original_context=int(found.get("original_max_position_embeddings") or 8192),
+            theta=number("rope_theta", 10_000.0),
+            kind=str(kind),
+            factor=number("factor", 1.0),
+            low=number("low_freq_factor", 1.0),
+            high=number("high_freq_factor", 4.0),
+            original_context=int(number("original_max_position_embeddings", 8192)),
         )
-    except (TypeError, ValueError) as error:
-        raise _refusal("a field of its RoPE is no number") from error
+    except (OverflowError, ValueError) as error:
+        raise Unbuildable("a field of its RoPE is no number") from error

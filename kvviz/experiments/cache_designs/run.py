@@ -15,8 +15,8 @@ from kvviz.caches.hf_layer import Layer
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.decoding.modes import check_modes, mode_named
-from kvviz.decoding.read_cache import snapshot
-from kvviz.device.device import environment
+from kvviz.decoding.read_cache import layer_states
+from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS, slow
 from kvviz.experiments.comparison.equivalence import ModeTrace, loop, prove
@@ -90,7 +90,9 @@ def own_ways(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
     if batch == 1:
         return prompt
     with torch.inference_mode():
-        logits, _ = mode_named("uncached").open(loaded.model)(prompt[:1], prompt[:1])  # (1, vocabulary)
+        logits, _ = mode_named("uncached").open(loaded.model, prompt.shape[1])(
+            prompt[:1], prompt[:1]
+        )  # (1, vocabulary)
     return torch.cat([prompt, logits[0].float().topk(batch).indices[:, None]], dim=1)
 
 
@@ -158,7 +160,7 @@ def compare_predictions(
     distribution after each token (nats); `perplexity` of the text; `nbytes` held at its end. Raises KvvizError where
     logits are not finite.
     """
-    forwards = {name: mode_named(name).opened(loaded.model, ids.shape[1]) for name in modes}
+    forwards = {name: mode_named(name).open(loaded.model, ids.shape[1]) for name in modes}
     kl: dict[str, list[float]] = {name: [] for name in modes}
     surprise = dict.fromkeys(modes, 0.0)
     caches: dict[str, Any] = {}
@@ -181,7 +183,7 @@ def compare_predictions(
         name: {
             "kl": kl[name],
             "perplexity": math.exp(surprise[name] / max(1, ids.shape[1] - 1)),
-            "nbytes": sum(row.nbytes for row in snapshot(caches[name])),
+            "nbytes": sum(row.nbytes for row in layer_states(caches[name])),
         }
         for name in modes
     }

@@ -17,7 +17,7 @@ from kvviz.caches.formula import kept_bytes, reasons
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import chooser, decode
 from kvviz.decoding.modes import mode_named
-from kvviz.decoding.read_cache import Outliving, cache_class, snapshot
+from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
 from kvviz.device.allocator import Account, can_account, kept_by
 from kvviz.experiments.comparison.report import reference_mode
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -44,10 +44,10 @@ class ModeTrace:
 
 
 def loop(
-    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int, room: int | None = None
+    work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, steps: int, capacity: int | None = None
 ) -> Iterator[Any]:
-    """The decode of one mode, fresh from its start. `room`: what is reserved, where it is not for these steps alone."""
-    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling), room=room)
+    """The decode of one mode, fresh from its start. `capacity`: as in `decode`."""
+    return decode(loaded.model, prompt, mode=mode, new_tokens=steps, choose=chooser(work.sampling), capacity=capacity)
 
 
 class _Lane:
@@ -56,7 +56,7 @@ class _Lane:
     def __init__(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, trace: ModeTrace) -> None:
         self.trace = trace
         self.step: Any = None
-        self._made = Outliving(loaded.tensors)
+        self._made = LiveTensors(loaded.tensors)
         with self._made:  # a mode may reserve its cache when it is opened
             self._loop = loop(work, loaded, prompt, mode, work.new_tokens)
         self._stream = TextStream(loaded.codec)
@@ -75,9 +75,9 @@ class _Lane:
         trace.tokens.append(self.step.token_ids.tolist())
         self.added = self._stream.push(trace.tokens[-1][0])
         trace.text += self.added
-        trace.layers.append(snapshot(self.step.cache, self._kinds))
+        trace.layers.append(layer_states(self.step.cache, self._kinds))
         trace.cache_class = cache_class(self.step.cache)
-        trace.outliving.append(self._made.survivors(self.step.logits))
+        trace.outliving.append(self._made.live_bytes(self.step.logits))
         self._ends.note(trace.tokens[-1])
 
 
@@ -251,20 +251,20 @@ def _allocator_account(
     written = torch.tensor(trace.tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
 
-    room = prompt.shape[1] + work.new_tokens  # as in the whole run
+    capacity = prompt.shape[1] + work.new_tokens  # as in the whole run
 
     def after(steps: Iterator[Any], count: int) -> Any:
         return _cache_after(steps, count, should_stop)
 
     def begun(ids: torch.Tensor, steps: int) -> Iterator[Any]:
-        return loop(work, loaded, ids, mode, steps, room)
+        return loop(work, loaded, ids, mode, steps, capacity)
 
     if not mode_named(mode).caches or len(trace.tokens) == 1:
         return kept_by(lambda: after(begun(fed, 1), 1), loaded.device)
     result = kept_by(lambda: after(begun(fed[:, :-1], 2), 2), loaded.device)
     prefill = kept_by(lambda: after(begun(prompt, 1), 1), loaded.device)
     steps = begun(fed[:, :-1], 2)
-    before = sum(row.allocated for row in snapshot(after(steps, 1)))
+    before = sum(row.allocated for row in layer_states(after(steps, 1)))
     last = kept_by(lambda: after(steps, 1), loaded.device)
     return replace(result, peak=max(prefill.peak, before + last.peak))
 

@@ -20,7 +20,7 @@ from kvviz.decoding.loop import check_context
 from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
-from kvviz.device.device import environment
+from kvviz.device.environment import environment
 from kvviz.experiments.comparison.equivalence import ModeTrace, account_memory, loop, prove
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -157,8 +157,8 @@ def timed_pass(
     seconds: list[float] = []
     chosen: list[torch.Tensor] = []
     sent, last = 0, time.monotonic()
-    room = prompt.shape[1] + work.new_tokens  # as in the proof, which may have ended earlier than asked for
-    for step in timed(loop(work, loaded, prompt, mode, len(trace.tokens), room), synchroniser(loaded.device)):
+    capacity = prompt.shape[1] + work.new_tokens  # as in the proof, which may have ended earlier than asked for
+    for step in timed(loop(work, loaded, prompt, mode, len(trace.tokens), capacity), synchroniser(loaded.device)):
         seconds.append(step.seconds)
         chosen.append(step.step.token_ids)
         if should_stop():

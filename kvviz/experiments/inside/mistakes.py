@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kvviz.decoding.read_cache import Outliving
+from kvviz.decoding.read_cache import LiveTensors
 from kvviz.decoding.scratch import mistakes
 from kvviz.decoding.scratch.listing import listing
 from kvviz.decoding.scratch.mistakes import Choose, Loop, Turn, right_without_cache
@@ -84,7 +84,7 @@ def _run(
 ) -> Lane:
     """One loop from its first forward to its last, or to the one that fails."""
     lane = Lane()
-    made = Outliving([*model.parameters(), *model.buffers()])
+    made = LiveTensors([*model.parameters(), *model.buffers()])
     turns = loop(model, prompt, _choose(truth if forced else None), new_tokens)
     for number in itertools.count():
         with observed(model, [0]) as seen, MultiplyAdds() as counter:
@@ -97,7 +97,7 @@ def _run(
         if turn is None:
             return lane
         _note(lane, turn, codec, truth)
-        lane.alive.append(made.survivors(*([] if turn.logits is None else [turn.logits])))
+        lane.alive.append(made.live_bytes(*([] if turn.logits is None else [turn.logits])))
         lane.multiply_adds.append(counter.done)
     raise AssertionError("itertools.count ends never")
 

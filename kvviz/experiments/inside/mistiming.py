@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.loaded_models import Engine
+from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch import stopwatch
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.device.clock import synchroniser
-from kvviz.device.device import pick_device, set_threads
+from kvviz.device.environment import set_threads
+from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.inside.spec import LookSpec
 
@@ -81,7 +82,7 @@ def main(threads: str) -> None:
     """Decode as the very first work of this process, then once more; print the seconds of both."""
     set_threads(int(threads))
     spec = LookSpec.from_dict(json.loads(sys.stdin.read()))
-    loaded = Engine().get(spec.work())
+    loaded = LoadedModels().get(spec.work())
     model, sync = from_transformers(loaded.model), synchroniser(pick_device())
     prompt = encode_prompt(spec.work(), loaded).to(loaded.device)
     cold = list(stopwatch.without_warm_up(model, prompt, spec.new_tokens, sync))

@@ -11,7 +11,8 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.first_steps import GPTWithCache, attentions_agree, benchmark
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
-from kvviz.device.device import environment, pick_device, surroundings
+from kvviz.device.environment import environment, environment_for
+from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.inside.anatomy import dissect
 from kvviz.experiments.inside.mistakes import break_it
@@ -31,7 +32,7 @@ def run(spec: LookSpec, bench: Bench) -> Iterator[Record]:
 def first_steps(spec: LookSpec, bench: Bench) -> Iterator[Record]:
     """Records of the decoder of attention alone: the chapter's benchmark, and one text that it draws."""
     device = pick_device()
-    threads = surroundings("", device, "float32")
+    threads = environment_for("", device, "float32")
     yield {"t": "look", "device": threads.device_name, "threads": threads.threads, "dtype": "float32"}
     torch.manual_seed(0)
     ways = attentions_agree(device=device)

@@ -25,12 +25,14 @@ from kvviz.cost.roofline import (
     weighed,
     work_of,
 )
+from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context, decode, greedy
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
-from kvviz.device.device import environment
-from kvviz.device.measure_ceilings import gauge, known_ceilings, last_level_cache
+from kvviz.device.environment import environment
+from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
+from kvviz.device.memory import last_level_cache
 from kvviz.device.profiler import as_one_call, profile
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.kind import Bench, Record
@@ -100,7 +102,7 @@ def _ceilings(device: str) -> Ceilings:
         return known_ceilings(device, nullcontext())  # whoever looks has the device already
     except KvvizError as error:
         log.warning("the ceilings are measured for this look alone: %s", error)
-        return gauge(device)
+        return measure_ceilings(device)
 
 
 def fast_memory(device: str) -> int:
@@ -133,7 +135,7 @@ def _until(steps: Iterator[Any], should_stop: Stop) -> Iterator[Any]:
 def _decoding(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int) -> Iterator[None]:
     """The prefill of one sequence, its cache repeated for the batch, then WARMUP + count steps of all sequences."""
     before = place.tokens - WARMUP - 1 - count // 2  # tokens of the prompt, so that the middle step is the place's
-    forward = mode_named("cached").open(loaded.model)
+    forward = mode_named("cached").open(loaded.model, place.tokens + count)
     ids = prompt[:, : max(1, before)]
     with torch.inference_mode():
         logits, cache = forward(ids, ids)
@@ -201,7 +203,7 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
         mode.check(loaded.source.config or {})
     except KvvizError:
         return None
-    forward = mode.opened(loaded.model, prompt.shape[1])
+    forward = CompiledForward(loaded.model, prompt.shape[1])
     forward.prepare(1)
     if forward.path == "operations":
         return None

@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import synchroniser
-from kvviz.device.device import environment
+from kvviz.device.environment import environment
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.serving.arrivals import WAYS, compare_ways

@@ -16,19 +16,15 @@ import torch
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Environment
 from kvviz.base.words import lasting
-from kvviz.decoding.loaded_models import Engine, tidy
+from kvviz.decoding.loaded_models import LoadedModels, tidy
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
-from kvviz.device.device import (
-    device_memory,
-    is_out_of_memory,
-    measure_rates,
-    pick_device,
-    ran_out,
-    surroundings,
-    unforeseen,
-)
+from kvviz.device.environment import environment_for
+from kvviz.device.errors import is_out_of_memory, out_of_memory, unexpected
+from kvviz.device.measure_rates import measure_rates
+from kvviz.device.memory import device_memory
+from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.equivalence import ModeTrace, account_memory, loop, prove
 from kvviz.experiments.comparison.run import encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -48,7 +44,7 @@ def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
     """The records of a sweep; it loads its models as it comes to them."""
     return perform_sweep(
         spec,
-        bench.engine,
+        bench.models,
         sweep_id=bench.id,
         done=bench.earlier,
         device=bench.device,
@@ -60,7 +56,7 @@ def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
 
 def perform_sweep(
     spec: SweepSpec,
-    engine: Engine,
+    models: LoadedModels,
     *,
     sweep_id: str,
     done: Sequence[Mapping[str, Any]] = (),
@@ -76,11 +72,11 @@ def perform_sweep(
     `progress` is told of downloads; `free` gives the bytes free on a device.
     """
     where = pick_device(spec.device)
-    surrounding = surroundings(spec.attn, where, ", ".join(spec.dtypes))
+    surrounding = environment_for(spec.attn, where, ", ".join(spec.dtypes))
     earlier = usable(done, spec)
     _check_place(done if earlier else (), surrounding)
     rates = dict((device or {}).get("rates") or asdict(measure_rates(where)))
-    sweep = _Sweep(spec, engine, earlier, where, rates, should_stop, progress)
+    sweep = _Sweep(spec, models, earlier, where, rates, should_stop, progress)
     yield from sweep.records(sweep_id, asdict(surrounding), free(where))
 
 
@@ -102,14 +98,14 @@ class _Sweep:
     def __init__(
         self,
         spec: SweepSpec,
-        engine: Engine,
+        models: LoadedModels,
         earlier: list[Record],
         where: str,
         rates: Mapping[str, float],
         should_stop: Callable[[], bool],
         progress: Callable[[Record], None],
     ) -> None:
-        self._spec, self._engine, self._where = spec, engine, where
+        self._spec, self._models, self._where = spec, models, where
         self._rates, self._should_stop, self._progress = rates, should_stop, progress
         self._records: list[Record] = list(earlier)
         self._proofs = {r["cell"]: r for r in earlier if r["t"] == "cell_proof"}
@@ -176,7 +172,7 @@ class _Sweep:
 
     def _measure(self, cell: Cell, number: int) -> Iterator[Record]:
         work = self._spec.work(cell)
-        loaded = self._engine.get(work, self._progress)
+        loaded = self._models.get(work, self._progress)
         prompt = encode_prompt(work, loaded)
         check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
         if cell.index in self._proofs:
@@ -314,5 +310,5 @@ def failure(error: Exception, device: str) -> str:
         return str(error)
     if is_out_of_memory(error):
         tidy(device)
-        return ran_out(error, device, "this cell")
-    return unforeseen(error)
+        return out_of_memory(error, device, "this cell")
+    return unexpected(error)

@@ -30,7 +30,7 @@ def buildable() -> dict[str, str]:
     found = {}
     for row in models().values():
         try:
-            check_design(row.config)
+            check_design("scratch", row.config)
         except KvvizError:
             continue
         if row.params <= SMALL:

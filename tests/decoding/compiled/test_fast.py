@@ -16,11 +16,11 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding.compiled import forward as module
 from kvviz.decoding.compiled import graph, kernels
 from kvviz.decoding.compiled.cache import SlotCache
-from kvviz.decoding.compiled.forward import LARGEST, Forward
+from kvviz.decoding.compiled.forward import LARGEST, CompiledForward
 from kvviz.decoding.compiled.reader import joined
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import check_modes, mode_named
-from kvviz.decoding.read_cache import snapshot
+from kvviz.decoding.read_cache import layer_states
 from tests.decoding.scratch.conftest import FAMILIES, token_ids
 
 LENGTH = 40
@@ -43,7 +43,7 @@ STEPS = {"native": lambda forward: forward._step, "operations": lambda forward: 
 
 
 def prepared(model, batch, room, step="native"):
-    forward = Forward(model, room)
+    forward = CompiledForward(model, room)
     forward.prepare(batch)
     assert forward.path == "native", forward.reason
     with torch.inference_mode():
@@ -80,7 +80,7 @@ def test_a_full_buffer_is_replaced_by_a_longer_one(pair, step):
     assert (fed_in(forward, ids, [4] + [1] * 36) - expected).abs().max() < TOLERANCE
     assert [cache.max_cache_len for cache in forward.caches] == [40, 40, 40]  # 5, 10, 20, 40
     shape = (2, 2, 40, 32)
-    assert all(row.key_shape == row.value_shape == shape and row.held == 40 for row in snapshot(forward.caches))
+    assert all(row.key_shape == row.value_shape == shape and row.held == 40 for row in layer_states(forward.caches))
 
 
 @pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3", "tiny-llama"])
@@ -204,7 +204,7 @@ def test_what_the_compiled_step_can_not_do_torch_does(pair, monkeypatch):
     expected = [step.token_ids for step in decode(theirs, token_ids(1, 9), mode="cached", new_tokens=6)]
 
     def opened(model, batch=1):
-        forward = Forward(model, 16)
+        forward = CompiledForward(model, 16)
         forward.prepare(batch)
         return forward
 
@@ -227,7 +227,7 @@ def test_a_step_that_can_not_be_taken_down_is_done_by_operations(pair, monkeypat
     monkeypatch.setattr(module, "replays", lambda caches: True)
     monkeypatch.setattr(graph, "replays", lambda caches: True)
     monkeypatch.setattr(graph, "captured", lambda step: step.run)
-    forward = Forward(pair("qwen3").theirs, 16)
+    forward = CompiledForward(pair("qwen3").theirs, 16)
     forward.prepare(1)
     assert forward.path == "graph"
     monkeypatch.setattr(graph, "captured", refused)
@@ -242,7 +242,7 @@ def test_half_precision_keeps_to_its_rounding(pair):
         exact = pair("qwen3").theirs(ids).logits[:, 20:]
         theirs = copy.deepcopy(pair("qwen3").theirs).to(torch.bfloat16)
         rounding = (theirs(ids).logits[:, 20:] - exact).abs().mean()
-        forward = Forward(theirs, 30)
+        forward = CompiledForward(theirs, 30)
         logits = fed_in(forward, ids, [21] + [1] * 9)
     assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
 
@@ -292,7 +292,7 @@ def test_models_are_refused_as_from_scratch(load):
 def test_a_cache_says_what_it_holds_and_what_it_has_room_for():
     cache = SlotCache(1, 2, 8, 4, torch.zeros(1))
     cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
-    (row,) = snapshot([cache])
+    (row,) = layer_states([cache])
     assert (row.seen, row.held, row.nbytes, row.allocated) == (3, 3, 2 * 2 * 3 * 4 * 4, 2 * 2 * 8 * 4 * 4)
 
 
@@ -301,7 +301,7 @@ def test_a_cache_says_what_it_holds_and_what_it_has_room_for():
 def test_a_gpu_replays_the_same_tokens(pair, name):
     model = copy.deepcopy(pair(name).theirs).to("cuda")
     prompt = token_ids(2, 12).to("cuda")
-    forward = Forward(model, 40)
+    forward = CompiledForward(model, 40)
     forward.prepare(2)
     assert forward.path == "graph", forward.reason
     cached, compiled = (

@@ -60,7 +60,7 @@ def test_a_model_of_another_kind_is_refused_with_the_reason(model, says):
         ),
         ({"rope_parameters": {"rope_theta": "many"}}, "RoPE is no number"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "only a part of each head"),
-        ({"head_dim": 15}, "15 numbers, and RoPE turns pairs"),
+        ({"head_dim": 15}, "15 numbers, and RoPE rotates pairs"),
         ({"hidden_act": "relu"}, "activation 'relu' is none of gelu"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         (

@@ -153,7 +153,7 @@ def test_batches_and_random_prompts(engine):
 def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
     """A mode that is off from its third step on: the first different token and the margin are reported."""
 
-    def opened(model):
+    def opened(model, capacity):
         def forward(ids, new):
             logits = model(input_ids=ids, use_cache=False).logits[:, -1]
             if ids.shape[1] >= 16 + 2:
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused(engine):
 
 
 def test_logits_that_overflow_are_named(engine, monkeypatch):
-    def opened(model):
+    def opened(model, capacity):
         return lambda ids, new: (torch.full((1, 256), float("nan")), None)
 
     monkeypatch.setitem(MODES, "broken", Mode("broken", "", "", True, False, False, opened))

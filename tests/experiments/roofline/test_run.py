@@ -87,8 +87,8 @@ class Spy:
     def __init__(self, mode: Mode) -> None:
         self.mode, self.seen = mode, []
 
-    def open(self, model):
-        forward = self.mode.open(model)
+    def open(self, model, capacity):
+        forward = self.mode.open(model, capacity)
 
         def spied(ids, new):
             logits, cache = forward(ids, new)
@@ -153,7 +153,7 @@ def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(gauging, "kept_for", lambda machine: None)
     for module in (gauging, roofing):
-        monkeypatch.setattr(module, "gauge", lambda device: CEILINGS)
+        monkeypatch.setattr(module, "measure_ceilings", lambda device: CEILINGS)
 
     def full(found):
         raise KvvizError("the disk is full")

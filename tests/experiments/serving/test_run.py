@@ -307,7 +307,7 @@ def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
 
 def test_the_worker_carries_each_of_them_out(engine):
     worker = Worker.__new__(Worker)
-    worker._engine, worker._device = engine, {}
+    worker._models, worker._device = engine, {}
     jobs = [
         Job({"id": "x", "do": spec.kind, "spec": spec.to_dict(), "limits": asdict(Limits())}, lambda name: False)
         for spec in (ARRIVALS, SHARING, TALK)

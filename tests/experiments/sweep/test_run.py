@@ -139,7 +139,7 @@ def broken(error, after):
     """A mode that works for so many forwards, and then fails."""
     calls = []
 
-    def opened(model):
+    def opened(model, capacity):
         def forward(ids, new):
             calls.append(1)
             if len(calls) > after:
@@ -177,7 +177,7 @@ def test_a_pass_that_chooses_other_tokens_is_told(engine, monkeypatch):
     """Which token this mode chooses depends on how often it has been called: the proof can't be repeated."""
     calls = []
 
-    def opened(model):
+    def opened(model, capacity):
         def forward(ids, new):
             calls.append(1)
             logits = torch.zeros(ids.shape[0], 256)

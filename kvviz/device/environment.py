@@ -1,0 +1,43 @@
+"""What a measurement depends on, read from the running process, and the settings that kvviz computes with."""
+
+import platform
+from typing import TYPE_CHECKING
+
+import torch
+
+from kvviz.base.records import Environment
+from kvviz.device.cores import usable_cores
+from kvviz.device.pick import device_name
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def set_threads(count: int) -> None:
+    """Compute with `count` threads, and in true float32: TF32 would blur the equivalence check."""
+    torch.set_num_threads(max(1, count))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def environment(model: "PreTrainedModel", device: str, dtype: str) -> Environment:
+    """What a measurement of this model depends on."""
+    return environment_for(str(model.config._attn_implementation), device, dtype)
+
+
+def environment_for(attn: str, device: str, dtype: str) -> Environment:
+    """What a measurement with this attention implementation depends on."""
+    import transformers
+
+    return Environment(
+        device=device,
+        device_name=device_name(device),
+        dtype=dtype,
+        attn_implementation=attn,
+        threads=torch.get_num_threads(),
+        cores=usable_cores(),
+        torch=torch.__version__,
+        transformers=transformers.__version__,
+        python=platform.python_version(),
+        platform=platform.platform(),
+    )
