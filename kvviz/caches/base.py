@@ -1,43 +1,43 @@
-"""The interface that all cache designs share: one layer's keys and values, and the books of their bytes.
+"""The interface that all cache designs share: one layer's keys and values, and an account of their bytes.
 
 B sequences, Hkv key/value heads, T new tokens, D numbers a head (keys and values may differ in D).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 
 from kvviz.base.errors import KvvizError
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+Picture = dict[str, object]  # plain JSON values
 
 
 class KVCache(ABC):
-    """What one layer keeps. `append` takes the new tokens' keys and values and hands back all to attend over.
+    """What one layer keeps. `append` takes the new tokens' keys and values and returns all to attend over.
 
-    `window`: how many tokens back attention looks, the newest counted; None for all. `room`: tokens of each sequence
-    that it is made for, where that is known. Nothing is allocated before the first append.
+    `window`: how many tokens back attention looks, the newest included; None for all. `capacity`: the most tokens of
+    each sequence, or None if that is unknown. Nothing is allocated before the first append.
     """
 
     exact = True  # attention gets the very numbers that were appended
-    gathers = False  # what attention gets is put together anew at each append: our doing, a kernel could read in place
+    gathers = False  # each append builds the tensors for attention anew: our choice, a kernel could read in place
 
-    def __init__(self, *, window: int | None = None, room: int | None = None) -> None:
-        self.window, self.room = window, room
-        self.seen = 0  # tokens of each sequence that have passed
+    def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
+        self.window, self.capacity = window, capacity
+        self.seen = 0  # tokens of each sequence so far
         self.held = 0  # tokens of each sequence that are still kept: the newest, and a design's sinks
-        self.copied = 0  # bytes that the last append wrote into what is kept, the new tokens' own among them
-        self.gathered = 0  # bytes that the last append put together for attention alone
+        self.copied = 0  # bytes that the last append wrote into what is kept, including the new tokens' own
+        self.gathered = 0  # bytes that the last append copied for attention alone
         self.shape: tuple[int, int, int, int] | None = None  # B, Hkv, D of keys, D of values
         self.dtype: torch.dtype | None = None
         self.device: torch.device | None = None
 
     def append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
-        """Take T new tokens, k and v (B, Hkv, T, D); hand back keys and values (B, Hkv, T_all, D) to attend over.
+        """Take T new tokens, k and v (B, Hkv, T, D); return keys and values (B, Hkv, T_all, D) to attend over.
 
-        The last T of T_all are the new ones. Raises KvvizError where there is no room for them.
+        The last T of T_all are the new ones. Raises KvvizError if they exceed the capacity.
         """
         if self.shape is None:
             self.shape = (k.shape[0], k.shape[1], k.shape[3], v.shape[3])
@@ -47,10 +47,10 @@ class KVCache(ABC):
 
     @abstractmethod
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
-        """The design's own part: it also takes `seen`, `held` and the books of the copies further."""
+        """Do the design's own part of `append`; it also updates `seen`, `held`, `copied` and `gathered`."""
 
     def span(self, new: int) -> tuple[int, int]:
-        """How many tokens the next append of `new` tokens will hand back, and the position of the first: for a mask."""
+        """How many tokens the next append of `new` tokens returns, and the first one's position: for a mask."""
         return self.held + new, self.seen - self.held
 
     @abstractmethod
@@ -64,16 +64,16 @@ class KVCache(ABC):
 
     @property
     def allocated(self) -> int:
-        """Bytes of the storages that what is kept lies in, each counted once."""
+        """Bytes of the storages that hold what is kept, each counted once."""
         return sum({s._cdata: s.nbytes() for s in self.storages()}.values())
 
     def storages(self) -> Iterable[torch.UntypedStorage]:
-        """The storages of what is kept, and of what is reserved beside it."""
+        """The storages of what is kept, with whatever is reserved in them."""
         return (tensor.untyped_storage() for tensor in self.filled().values())
 
     @property
     def stored_as(self) -> str:
-        """The type in which keys and values lie: a torch dtype's name, or the design's own."""
+        """The type in which keys and values are stored: a torch dtype's name, or the design's own."""
         return str(self.dtype).removeprefix("torch.") if self.dtype else ""
 
     @property
@@ -82,32 +82,34 @@ class KVCache(ABC):
         return 0
 
     def note(self, ids: list[list[int]]) -> None:  # noqa: B027 - most designs have no use for it
-        """The ids of the tokens that the next append brings, a row for each sequence: of use to `prefix` alone."""
+        """Learn the ids of the tokens that the next append brings, a row for each sequence. Only `prefix` uses them."""
 
     def crop(self, tokens: int) -> None:
-        """Take the newest `tokens` of each sequence back. Raises KvvizError where the design can't."""
+        """Remove the newest `tokens` of each sequence. Raises KvvizError if the design can't."""
         if tokens:
             raise KvvizError(f"{type(self).__name__} can't take tokens back; take concat, prealloc or paged")
 
     def reorder(self, rows: torch.Tensor) -> None:
-        """Let sequence i become a copy of the old sequence rows[i]; there may be more or fewer of them than before."""
+        """Make sequence i a copy of the old sequence rows[i]; the number of sequences may change."""
         raise KvvizError(f"{type(self).__name__} can't change its sequences; take concat, prealloc or paged")
 
     def free(self) -> None:
-        """Let go of everything; the next append starts anew."""
+        """Release everything; the next append starts anew."""
         self.seen = self.held = self.copied = self.gathered = 0
         self.shape = None
 
     @abstractmethod
-    def picture(self) -> dict[str, Any]:
-        """The memory as it is, as plain JSON values for drawing: a `kind`, and what that kind has."""
+    def picture(self) -> Picture:
+        """The memory as it is, as JSON values for drawing: a `kind`, and the fields of that kind."""
 
     # --- for the designs ---
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token of one sequence, as it was appended: heads x (D of keys + D of values) x element."""
-        return 0 if self.shape is None else self.shape[1] * (self.shape[2] + self.shape[3]) * self.dtype.itemsize
+        """Bytes of one token of one sequence as appended: heads x (D of keys + D of values) x element."""
+        if self.shape is None or self.dtype is None:
+            return 0
+        return self.shape[1] * (self.shape[2] + self.shape[3]) * self.dtype.itemsize
 
     @property
     def step_bytes(self) -> int:
@@ -115,23 +117,30 @@ class KVCache(ABC):
         return self.token_bytes * (self.shape[0] if self.shape else 0)
 
     @property
+    def copied_tokens(self) -> int:
+        """How many tokens of every sequence the last append wrote into what is kept."""
+        return self.copied // self.step_bytes if self.held else 0
+
+    @property
     def behind(self) -> int:
-        """Tokens at the front that no token to come can look back at: its window holds itself and W - 1 others."""
+        """Tokens at the front that no future token can attend to: a window of W covers a token and W - 1 before it."""
         return 0 if self.window is None else max(0, self.seen - self.window + 1)
 
     def slots_for(self, needed: int, now: int) -> int:
-        """Slots of a new buffer for `needed` tokens: `room` at once; where that is not known, twice those of `now`.
+        """Slots of a new buffer for `needed` tokens: the whole capacity, or twice `now` if that is unknown.
 
-        Raises KvvizError where there is no room for so many.
+        Raises KvvizError if `needed` exceeds the capacity.
         """
-        if self.room is None:
+        if self.capacity is None:
             return max(16, 2 * now, needed)
-        if needed > self.room:
-            raise KvvizError(f"this cache has room for {self.room:,} tokens of each sequence; {needed:,} do not fit")
-        return self.room
+        if needed > self.capacity:
+            raise KvvizError(
+                f"this cache has room for {self.capacity:,} tokens of each sequence; {needed:,} do not fit"
+            )
+        return self.capacity
 
     def check_crop(self, tokens: int) -> None:
-        """Raise KvvizError where fewer tokens have passed, or a window has let go of what would be seen again."""
+        """Raise KvvizError if there are fewer tokens, or if a window has dropped some that would be needed again."""
         if tokens > self.seen:
             raise KvvizError(f"{self.seen:,} tokens have passed; {tokens:,} of them can't be taken back")
         needed = 0 if self.window is None else max(0, self.seen - tokens - self.window + 1)
@@ -139,30 +148,30 @@ class KVCache(ABC):
             raise KvvizError(f"the window has let go of tokens that would be seen again {tokens:,} tokens back")
 
 
-class InTensors(KVCache):
-    """A design that keeps one tensor of keys and one of values, both None before the first append.
+_NOTHING = torch.empty(0, 0, 0, 0)
 
-    `keys` and `values`: (B, Hkv, slots, D), of which the first `held` slots are filled, where a design says no other.
+
+class InTensors(KVCache):
+    """A design that keeps one tensor of keys and one of values, both empty before the first append.
+
+    `keys` and `values`: (B, Hkv, slots, D). The first `held` slots are filled, unless the design says otherwise.
     """
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.keys: torch.Tensor | None = None
-        self.values: torch.Tensor | None = None
+    def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
+        super().__init__(window=window, capacity=capacity)
+        self.keys = self.values = _NOTHING
 
     def filled(self) -> dict[str, torch.Tensor]:
-        if self.keys is None:
-            return {}
         return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
 
     def reorder(self, rows: torch.Tensor) -> None:
-        if self.keys is not None:
+        if self.shape is not None:
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             self.shape = (len(rows), *self.shape[1:])
 
     def free(self) -> None:
         super().free()
-        self.keys = self.values = None
+        self.keys = self.values = _NOTHING
 
 
 def size(tensor: torch.Tensor) -> int:

@@ -1,143 +1,228 @@
-"""The designs by name: what each is called, where it is written, what of its slowness is its own. No torch here."""
+"""One row for each cache design: all that kvviz knows of it but its code, which is in its own file. No torch here.
+
+A new design is a class over `KVCache` in a file of its own and a row here. Modes, the default race, the formula, the
+charts and the tests find it by its row.
+"""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kvviz.base.errors import KvvizError
+from kvviz.memory.views import BLOCK, Case, token_bytes
+from kvviz.models.layers import LayerSpec
 
 if TYPE_CHECKING:
     from kvviz.caches.base import KVCache
 
-PAGED = "https://arxiv.org/abs/2309.06180"
+SINKS, WINDOW = 4, 60  # tokens that `sinks` keeps; few, so that a short run shows it: the paper has 4 and 1,020
+GROUP = 32  # tokens that share a scale in each channel of the keys of `int8` and `int4`, as in the paper
+RESIDUAL = 32  # newest tokens in full precision; the paper has 128, too many for a short run to show
+
+# Bytes of one layer after n tokens of one sequence.
+ByteRule = Callable[[LayerSpec, int, Case], int]
 
 
-@dataclass(frozen=True)
+class Line(NamedTuple):
+    """How charts draw a mode: its colour on a light and on a dark page, its dash and its marker."""
+
+    light: str
+    dark: str
+    dash: str
+    marker: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Design:
-    """One way of keeping keys and values. `exact`: attention gets what was appended.
+    """One cache design. `exact`: attention gets the very numbers that were appended. `source` names where it is from.
 
-    `windows` says what a layer with a window of its own gets: `own`, the design itself; `ring`, a ring of the window;
-    `theirs`, transformers' own layer, the design being for layers that look at everything. Windows up to `least` are
-    theirs in any case. `slow` says what takes time and whether that is the design or our simple way of doing it.
+    `cls` is "module:class". `nbytes` works out its bytes; `formula` puts that in words where they are not simply tokens
+    times bytes a token. `slack` says why its storages are larger. `slow` says what takes time, and whether that is the
+    design or our simple code.
+
+    `windows` says what a layer with a window of its own gets: `own`, this design; `ring`, a ring of the window;
+    `theirs`, transformers' own layer. Layers with windows of up to `least` tokens are transformers' in any case.
     """
 
     name: str
     title: str
     summary: str
-    exact: bool
-    where: str
+    exact: bool = True
+    cls: str
     source: str
+    nbytes: ByteRule
+    formula: str = ""
+    slack: str
     slow: str
+    line: Line
     windows: str = "own"
     least: int = 0
-    accelerator: bool = False  # of use only beside a device with memory of its own
-    reads: bool = False  # wants to be told which tokens come
+    accelerator: bool = False  # needs a device with memory of its own, so it is not in the default race
+    reads: bool = False  # needs the ids of the tokens that come
+    work: str = ""  # how the cost model counts its step (`kvviz.cost.predict`); "" if it makes no prediction
 
     def takes(self, window: int | None) -> bool:
-        """Whether a layer with this window (None: without one) is kept by this design."""
+        """Whether this design keeps a layer with this window; None is a layer without one."""
         return window is None or (self.windows != "theirs" and window > self.least)
 
-    def new(self, *, window: int | None = None, room: int | None = None) -> "KVCache":
-        """An empty cache for one layer; `room` is the tokens of each sequence that it is for, where that is known."""
-        if window is not None and self.windows == "ring":
-            return _class("kvviz.caches.ring:Ring")(window=window, room=room)
-        if self.where.endswith(":Sinks"):
-            return _class(self.where)(room=room)
-        return _class(self.where)(window=window, room=room)
+    def new(self, *, window: int | None = None, capacity: int | None = None) -> "KVCache":
+        """An empty cache for one layer and for sequences of up to `capacity` tokens, where that is known."""
+        cls = "kvviz.caches.ring:Ring" if window is not None and self.windows == "ring" else self.cls
+        module, _, name = cls.partition(":")
+        return getattr(importlib.import_module(module), name)(window=window, capacity=capacity)
 
 
-def _class(where: str) -> type:
-    module, name = where.split(":")
-    return getattr(importlib.import_module(module), name)
+# --- what they keep --------------------------------------------------------------------------------------------------
 
+
+def _behind(n: int, window: int | None) -> int:
+    """Tokens at the front that no future token can attend to: after 10 tokens a window of 4 has moved past 7."""
+    return 0 if window is None else max(0, n - window + 1)
+
+
+def _tokens(held: Callable[[int, int | None], int]) -> ByteRule:
+    """Tokens held, as a function of the tokens seen and the window, x the bytes of a token."""
+    return lambda layer, n, case: held(n, layer.window) * token_bytes(layer, case.precision)
+
+
+EVERY_TOKEN = _tokens(lambda n, window: n - _behind(n, window))
+RING = _tokens(lambda n, window: n if window is None else min(n, window))
+_BLOCKS = _tokens(lambda n, window: n - _behind(n, window) // BLOCK * BLOCK)  # a window drops whole blocks
+_SINKS = _tokens(lambda n, window: min(n, SINKS + WINDOW))
+
+
+def _codes(bits: int) -> ByteRule:
+    """Groups of codes with their scales, and the newest tokens in full precision.
+
+    A scale and a zero have 2 bytes each: for each channel of a group of keys, and for each token of values.
+    """
+
+    def count(layer: LayerSpec, n: int, case: Case) -> int:
+        groups = max(0, (n - RESIDUAL) // GROUP)
+        newest = n - groups * GROUP
+        groups -= min(groups, _behind(n, layer.window) // GROUP)
+        codes = groups * GROUP * (layer.key_dim + layer.value_dim) * bits // 8
+        scales = 4 * groups * (layer.key_dim + GROUP)
+        return layer.kv_heads * (codes + scales) + newest * token_bytes(layer, case.precision)
+
+    return count
+
+
+_SCALES = (
+    "with 4 bytes of scale and zero for each channel of a group of keys and for each token of values; "
+    f"the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens in full precision"
+)
+_NEWEST = "the newest tokens lie in a longer tensor until the next step"
+_SLOW_CODES = "Each step turns all codes into numbers: that is our simple code; a kernel does it where it multiplies."
+_KIVI = "https://arxiv.org/abs/2402.02750"
+_TRANSFORMERS = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py"
+
+# --- the rows --------------------------------------------------------------------------------------------------------
 
 _ROWS = (
     Design(
         name="concat",
         title="Joined anew",
-        summary="joins new keys and values on to the old in a new tensor: each step copies the whole cache",
-        exact=True,
-        where="kvviz.caches.concat:Concat",
-        source="https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py",
+        summary="joins new keys and values to the old ones in a new tensor: each step copies the whole cache",
+        cls="kvviz.caches.concat:Concat",
+        source=_TRANSFORMERS,
+        nbytes=EVERY_TOKEN,
+        slack="a window is a view of a longer tensor until the next step",
         slow="Each step copies all tokens so far: that is the design.",
+        line=Line("#9C5518", "#E0A36A", "dashdot", "x"),
+        work="joined",
     ),
     Design(
         name="prealloc",
         title="Reserved at once",
         summary="one buffer for the longest text; a new token goes into the next free slot, nothing moves",
-        exact=True,
-        where="kvviz.caches.prealloc:Prealloc",
+        cls="kvviz.caches.prealloc:Prealloc",
         source="https://github.com/pytorch-labs/gpt-fast/blob/main/model.py",
+        nbytes=RING,
+        slack="the buffer has room for all tokens of the run from the start, and a window's for a whole window",
         slow="Nothing is copied but the new token; the memory of tokens that never come is the price.",
+        line=Line("#1B7837", "#7CCB8F", "longdash", "triangle-down"),
         windows="ring",
     ),
     Design(
         name="paged",
         title="Paged",
-        summary="blocks of 16 tokens and a table of them for each sequence; at most 15 slots of each are empty",
-        exact=True,
-        where="kvviz.caches.paged:Paged",
-        source=PAGED,
-        slow="Each step gathers all blocks into one tensor: our simple way; a paged kernel reads them in place.",
+        summary=f"blocks of {BLOCK} tokens and a table of them for each sequence; at most {BLOCK - 1} slots are empty",
+        cls="kvviz.caches.paged:Paged",
+        source="https://arxiv.org/abs/2309.06180",
+        nbytes=_BLOCKS,
+        slack="the last block of each sequence is not full, and blocks that were given back are kept for the next",
+        slow="Each step gathers all blocks into one tensor: our simple code; a paged kernel reads them in place.",
+        line=Line("#117A8B", "#5CC8D8", "solid", "hexagon"),
     ),
     Design(
         name="prefix",
-        title="Shared beginnings",
-        summary="paged, and blocks with the same tokens behind the same beginning are kept once for all sequences",
-        exact=True,
-        where="kvviz.caches.prefix:Prefix",
+        title="Shared prefixes",
+        summary="paged, and blocks with the same tokens after the same prefix are kept once for all sequences",
+        cls="kvviz.caches.prefix:Prefix",
         source="https://docs.vllm.ai/en/latest/design/prefix_caching.html",
-        slow="As paged: the gather is our simple way. Telling it the tokens' ids waits for the device at each step.",
+        nbytes=_BLOCKS,
+        slack="the last block of each sequence is not full, and free blocks are kept for the next text with their "
+        "prefix",
+        slow="As paged: the gather is our simple code. Reading the tokens' ids waits for the device at each step.",
+        line=Line("#4053D3", "#9AA6FF", "dash", "star"),
         reads=True,
     ),
     Design(
         name="sinks",
         title="Window with sinks",
-        summary="keeps the first 4 and the newest 60 tokens, and lets go of all between: constant memory, lossy",
+        summary=f"keeps the first {SINKS} and the newest {WINDOW} tokens and drops all between: constant memory, lossy",
         exact=False,
-        where="kvviz.caches.ring:Sinks",
+        cls="kvviz.caches.ring:Sinks",
         source="https://arxiv.org/abs/2309.17453",
+        nbytes=_SINKS,
+        formula=f"layers × sequences × KV heads × min(tokens, {SINKS} + {WINDOW}) × (K dim + V dim) × bytes",
+        slack="the ring is allocated at once for all its tokens",
         slow="Nothing is copied but the new token.",
+        line=Line("#B51D14", "#FF8A80", "dot", "triangle-left"),
         windows="theirs",
     ),
     Design(
         name="int8",
         title="8 bits",
-        summary="older keys and values as 8-bit numbers with scales, the newest 32 tokens and more as they came: lossy",
+        summary=f"older keys and values as 8-bit codes with scales, at least the newest {RESIDUAL} tokens in full: "
+        "lossy",
         exact=False,
-        where="kvviz.caches.quantized:Int8",
-        source="https://arxiv.org/abs/2402.02750",
-        slow="Each step makes numbers of all codes: that is our simple way; a kernel does it where it multiplies.",
-        least=64,
+        cls="kvviz.caches.quantized:Int8",
+        source=_KIVI,
+        nbytes=_codes(8),
+        formula=f"groups of {GROUP} tokens at 1 byte a number, {_SCALES}",
+        slack=_NEWEST,
+        slow=_SLOW_CODES,
+        line=Line("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
+        least=GROUP + RESIDUAL,
     ),
     Design(
         name="int4",
         title="4 bits",
-        summary="the same with 4 bits, two numbers in a byte: lossy",
+        summary="the same with 4 bits, two codes in a byte: lossy",
         exact=False,
-        where="kvviz.caches.quantized:Int4",
-        source="https://arxiv.org/abs/2402.02750",
-        slow="Each step makes numbers of all codes: that is our simple way; a kernel does it where it multiplies.",
-        least=64,
+        cls="kvviz.caches.quantized:Int4",
+        source=_KIVI,
+        nbytes=_codes(4),
+        formula=f"groups of {GROUP} tokens at half a byte a number, {_SCALES}",
+        slack=_NEWEST,
+        slow=_SLOW_CODES,
+        line=Line("#B0328F", "#F58FD8", "dashdot", "pentagon"),
+        least=GROUP + RESIDUAL,
     ),
     Design(
         name="offloaded",
         title="In host memory",
         summary="keys and values lie in the host's memory and are fetched to the device layer by layer at each step",
-        exact=True,
-        where="kvviz.caches.offloaded:Offloaded",
-        source="https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py",
-        slow="The bus between host and device: that is the design; that ours waits for each layer is our simple way.",
+        cls="kvviz.caches.offloaded:Offloaded",
+        source=_TRANSFORMERS,
+        nbytes=EVERY_TOKEN,
+        slack="the buffer in the host's memory has room for all tokens of the run from the start",
+        slow="The bus between host and device: that is the design; that ours waits for each layer is our simple code.",
+        line=Line("#4B5563", "#AEB8C4", "longdash", "cross"),
         windows="theirs",
         accelerator=True,
     ),
 )
 DESIGNS: Mapping[str, Design] = {row.name: row for row in _ROWS}
-
-
-def design_named(name: str) -> Design:
-    """The row of a design. Raises KvvizError listing the names where there is none."""
-    if name not in DESIGNS:
-        raise KvvizError(f"no cache design {name!r}; the designs are {', '.join(DESIGNS)}")
-    return DESIGNS[name]

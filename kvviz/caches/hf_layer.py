@@ -1,12 +1,10 @@
-"""A design under transformers: its cache-layer base with one of ours inside, for each layer that keeps keys and values.
+"""A design under transformers: each layer that keeps keys and values becomes one of ours, with transformers' methods.
 
 Layers of other kinds (linear attention, an indexer's, those that share another's) stay transformers' own.
 """
 
-from typing import Any
-
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from kvviz.base.errors import KvvizError
@@ -15,10 +13,10 @@ from kvviz.caches.designs import Design
 
 
 class Layer(CacheLayerMixin):
-    """What transformers asks of a layer, answered by `own`."""
+    """Everything that transformers calls on a layer, passed on to `own`."""
 
     is_croppable = True
-    supports_early_init = False  # memory is made at the first append
+    supports_early_init = False  # memory is allocated at the first append
 
     def __init__(self, own: KVCache, is_sliding: bool) -> None:
         super().__init__()
@@ -28,7 +26,7 @@ class Layer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.is_initialized = True
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Pair:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object) -> Pair:
         self.is_initialized = True
         return self.own.append(key_states, value_states)
 
@@ -39,7 +37,7 @@ class Layer(CacheLayerMixin):
         return self.own.seen
 
     def get_max_length(self) -> int:
-        return -1 if self.own.room is None else self.own.room
+        return -1 if self.own.capacity is None else self.own.capacity
 
     def reset(self) -> None:
         self.own.free()
@@ -51,8 +49,7 @@ class Layer(CacheLayerMixin):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         self.own.reorder(beam_idx)
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.own.reorder(indices)
+    batch_select_indices = reorder_cache
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         if self.own.shape is not None:
@@ -60,21 +57,22 @@ class Layer(CacheLayerMixin):
             self.own.reorder(rows.repeat_interleave(repeats))
 
     def offload(self) -> None:
-        """Where it lies is the design's affair."""
+        """Do nothing: the design decides where its memory lies."""
 
-    def prefetch(self) -> None:
-        """Where it lies is the design's affair."""
+    prefetch = offload
 
 
 class DesignCache(DynamicCache):
-    """transformers' cache of a model's config, each of its key/value layers replaced by one of a design.
+    """transformers' cache for a model's config, with a design in place of each key/value layer that it takes.
 
-    Raises KvvizError where no layer of the model can be kept so.
+    Raises KvvizError if the design can keep no layer of the model.
     """
 
-    def __init__(self, design: Design, config: Any, *, room: int | None = None) -> None:
+    layers: list[CacheLayerMixin]
+
+    def __init__(self, design: Design, config: PreTrainedConfig, *, capacity: int | None = None) -> None:
         super().__init__(config=config)
-        self.layers = [_under(design, layer, room) for layer in self.layers]
+        self.layers = [_layer_for(design, layer, capacity) for layer in self.layers]
         if not self.own:
             raise KvvizError(f"no layer of this model keeps keys and values that {design.name} is for; take cached")
 
@@ -84,20 +82,21 @@ class DesignCache(DynamicCache):
         return [layer.own for layer in self.layers if isinstance(layer, Layer)]
 
     def note(self, ids: torch.Tensor) -> None:
-        """Tell the layers which tokens come, (B, T): the device is waited for."""
+        """Tell the layers which tokens come, (B, T); this waits for the device."""
         rows = ids.tolist()
         for own in self.own:
             own.note(rows)
 
     def free(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.reset()
 
 
-def _under(design: Design, layer: Any, room: int | None) -> Any:
+def _layer_for(design: Design, layer: CacheLayerMixin, capacity: int | None) -> CacheLayerMixin:
+    """A layer of the design in place of transformers' own, which stays if the design does not take it."""
     if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
         return layer
     window = layer.sliding_window if type(layer) is DynamicSlidingWindowLayer else None
     if not design.takes(window):
         return layer
-    return Layer(design.new(window=window, room=room), is_sliding=window is not None)
+    return Layer(design.new(window=window, capacity=capacity), is_sliding=window is not None)

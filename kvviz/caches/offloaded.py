@@ -1,25 +1,23 @@
-"""Keys and values in the host's memory, which is larger than a device's: fetched for each step, layer by layer.
+"""Keys and values in the host's memory, which is larger than a device's: fetched at each step, layer by layer.
 
 The device holds one layer's keys and values at a time. A step reads the whole cache over the bus between the two, some
-twenty times slower than the device's own memory. Ours waits for each layer; who prefetches the next layer meanwhile, as
+twenty times slower than the device's own memory. Ours waits for each layer; prefetching the next layer meanwhile, as
 transformers can, hides part of it:
 https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py
 """
 
-from typing import Any
-
 import torch
 
-from kvviz.caches.base import InTensors, KVCache, Pair, size
+from kvviz.caches.base import KVCache, Pair, Picture, size
+from kvviz.caches.prealloc import Prealloc
 
 
-class Offloaded(InTensors):
+class Offloaded(Prealloc):
     """`keys` and `values`, (slots, B, Hkv, D), lie in the host's memory, time first: what is filled is one piece."""
 
     @property
     def slots(self) -> int:
-        """Tokens of each sequence that the buffer has room for."""
-        return 0 if self.keys is None else self.keys.shape[0]
+        return self.keys.shape[0]
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         start, stop = self.held, self.held + k.shape[2]
@@ -47,22 +45,10 @@ class Offloaded(InTensors):
             self.copied += self.held * self.step_bytes
 
     def filled(self) -> dict[str, torch.Tensor]:
-        return {} if self.keys is None else {"keys": self.keys[: self.held], "values": self.values[: self.held]}
+        return {"keys": self.keys[: self.held], "values": self.values[: self.held]}
 
-    def crop(self, tokens: int) -> None:
-        self.check_crop(tokens)
-        self.seen, self.held = self.seen - tokens, self.held - tokens
+    reorder = KVCache.reorder  # which refuses: the sequences are not the first dimension here
 
-    reorder = KVCache.reorder  # which refuses: sequences do not come first here
-
-    def picture(self) -> dict[str, Any]:
-        """A buffer like the preallocated one, in the host's memory; `fetched_bytes` came over the bus last time."""
-        return {
-            "kind": "buffer",
-            "slots": self.slots,
-            "used": self.held,
-            "first_position": 0,
-            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
-            "host": True,
-            "fetched_bytes": self.gathered,
-        }
+    def picture(self) -> Picture:
+        """A buffer in the host's memory; `fetched_bytes` came over the bus at the last append."""
+        return {**super().picture(), "host": True, "fetched_bytes": self.gathered}

@@ -1,26 +1,24 @@
-"""One buffer to the maximum: a new token is written into the next free slot, and nothing is ever moved.
+"""One buffer to the maximum: a new token goes into the next free slot, and nothing is ever moved.
 
-The price is the tail: memory for `room` tokens from the first token on. Where nobody knows the maximum, the buffer
+The price is the tail: memory for the whole capacity from the first token on. If nobody knows the maximum, the buffer
 doubles when it is full: then n tokens cost at most 2 n copies in all, and up to half of the buffer is empty.
 """
 
-from typing import Any
-
 import torch
 
-from kvviz.caches.base import InTensors, Pair, size
+from kvviz.caches.base import InTensors, Pair, Picture, size
 
 
 class Prealloc(InTensors):
-    """`keys` and `values`, (B, Hkv, slots, D); slots 0 to held - 1 are filled, and handed out as a view.
+    """`keys` and `values`, (B, Hkv, slots, D); slots 0 to held - 1 are filled and returned as a view.
 
     A layer with a window takes a `Ring` instead, whose slots are used again.
     """
 
     @property
     def slots(self) -> int:
-        """Tokens of each sequence that the buffer has room for."""
-        return 0 if self.keys is None else self.keys.shape[2]
+        """Tokens of each sequence that the buffer has slots for."""
+        return self.keys.shape[2]
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         start, stop = self.held, self.held + k.shape[2]
@@ -33,7 +31,7 @@ class Prealloc(InTensors):
         return self.keys[:, :, :stop], self.values[:, :, :stop]  # (B, Hkv, T_all, D), views
 
     def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
-        """A longer buffer, into which what is kept is copied."""
+        """Allocate a longer buffer and copy what is kept into it."""
         slots = self.slots_for(needed, self.slots)
         old = self.keys, self.values
         self.keys, self.values = (x.new_empty(*x.shape[:2], slots, x.shape[3]) for x in (k, v))
@@ -46,13 +44,13 @@ class Prealloc(InTensors):
         self.check_crop(tokens)
         self.seen, self.held = self.seen - tokens, self.held - tokens  # the slots are free again, nothing moves
 
-    def picture(self) -> dict[str, Any]:
-        """One buffer, its filled slots and its reserved tail; `doubles` where no maximum is known."""
+    def picture(self) -> Picture:
+        """One buffer, its filled slots and its reserved tail; it `doubles` if no maximum is known."""
         return {
             "kind": "buffer",
             "slots": self.slots,
             "used": self.held,
             "first_position": 0,
-            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
-            "doubles": self.room is None,
+            "copied_tokens": self.copied_tokens,
+            "doubles": self.capacity is None,
         }

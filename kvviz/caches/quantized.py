@@ -2,26 +2,27 @@
 
     code = round((x - zero) / scale),  x' = code * scale + zero,  zero = min,  scale = (max - min) / (2^bits - 1)
 
+With 4 bits, the numbers -1.0, 0.2 and 2.0 have zero = -1.0 and scale = 3.0 / 15 = 0.2, so their codes are 0, 6 and 15.
+
 Keys have channels that stand out at every token, so a scale serves one channel over a group of tokens; values have
 none, so a scale serves one token over its channels. The newest tokens wait in full precision until a group is full.
 KIVI, https://arxiv.org/abs/2402.02750
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.base import InTensors, Pair, size
+from kvviz.caches.base import InTensors, Pair, Picture, size
+from kvviz.caches.designs import GROUP, RESIDUAL
 
-GROUP = 32  # tokens that share a scale in each channel of the keys, as in the paper
-RESIDUAL = 32  # newest tokens that always stay in full precision; the paper has 128, too many for a short run to show
+BY_CHANNEL, BY_TOKEN = 3, 4  # the axis of (B, Hkv, groups, GROUP, D) that shares a scale: of keys, of values
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Whole groups of tokens: `codes` (B, Hkv, tokens x bits / 8, D) bytes, `scale` and `zero` of those they serve."""
+    """Whole groups of tokens: `codes` (B, Hkv, tokens x bits / 8, D) in bytes, and the `scale` and `zero` they need."""
 
     codes: torch.Tensor
     scale: torch.Tensor
@@ -29,7 +30,7 @@ class Codes:
 
     @classmethod
     def of(cls, x: torch.Tensor, bits: int, axis: int) -> "Codes":
-        """Of x (B, Hkv, groups, GROUP, D), one scale for all along `axis`: 3 the tokens of a group, 4 the channels."""
+        """Quantise x (B, Hkv, groups, GROUP, D); the numbers along `axis` (BY_CHANNEL or BY_TOKEN) share a scale."""
         low, high = x.amin(axis, keepdim=True), x.amax(axis, keepdim=True)
         half = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
         levels = 2**bits - 1
@@ -38,14 +39,14 @@ class Codes:
         return cls(*(part.flatten(2, 3) for part in (_packed(codes, bits), scale, zero)))
 
     def numbers(self, bits: int, axis: int, dtype: torch.dtype) -> torch.Tensor:
-        """Back to (B, Hkv, tokens, D), as near as the codes are."""
+        """The numbers (B, Hkv, tokens, D) that the codes stand for."""
         codes = _unpacked(self.codes, bits).unflatten(2, (-1, GROUP))  # (B, Hkv, groups, GROUP, D)
-        each = 1 if axis == 3 else GROUP  # scales of a group
-        scale, zero = (part.unflatten(2, (-1, each)).float() for part in (self.scale, self.zero))
+        scales = 1 if axis == BY_CHANNEL else GROUP  # of a group
+        scale, zero = (part.unflatten(2, (-1, scales)).float() for part in (self.scale, self.zero))
         return (codes * scale + zero).to(dtype).flatten(2, 3)
 
     def then(self, later: "Codes") -> "Codes":
-        """These groups and later ones."""
+        """These groups followed by later ones."""
         return Codes(*(torch.cat(pair, dim=2) for pair in zip(self.parts, later.parts, strict=True)))
 
     def without(self, groups: int, of: int) -> "Codes":
@@ -53,7 +54,7 @@ class Codes:
         return Codes(*(part[:, :, part.shape[2] // of * groups :].clone() for part in self.parts))
 
     def rows(self, rows: torch.Tensor) -> "Codes":
-        """Of these sequences, in this order."""
+        """The codes of these sequences, in this order."""
         return Codes(*(part.index_select(0, rows) for part in self.parts))
 
     @property
@@ -63,84 +64,83 @@ class Codes:
 
 
 def _packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Of 4 bits each, two tokens in a byte: (B, Hkv, groups, GROUP, D) -> (B, Hkv, groups, GROUP / 2, D)."""
+    """Put two tokens' codes of 4 bits in a byte: (B, Hkv, groups, GROUP, D) -> (B, Hkv, groups, GROUP / 2, D).
+
+    The even token takes the low half: codes 6 and 15 become 15 * 16 + 6 = 246.
+    """
     return codes if bits == 8 else codes[:, :, :, 0::2] | codes[:, :, :, 1::2] << 4
 
 
 def _unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """A byte for each element: (B, Hkv, bytes, D) -> (B, Hkv, tokens, D)."""
+    """Undo `_packed`: (B, Hkv, bytes, D) -> (B, Hkv, tokens, D), a byte for each element."""
     return codes if bits == 8 else torch.stack([codes & 15, codes >> 4], dim=3).flatten(2, 3)
 
 
 class Quantized(InTensors):
-    """`old_keys` and `old_values` in codes; `keys` and `values` as they came, (B, Hkv, T, D).
+    """`old` is keys and values as codes, None before a group is full; `keys` and `values`, (B, Hkv, T, D), are newer.
 
-    T is RESIDUAL to RESIDUAL + GROUP - 1 once there are codes. Attention gets numbers that are made from the codes anew
-    at each append; a kernel would do that where it multiplies.
+    T is RESIDUAL to RESIDUAL + GROUP - 1 once there are codes. Each append turns all codes back into numbers for
+    attention; a kernel would do that where it multiplies.
     """
 
     exact = False
     gathers = True
     bits: int
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.old_keys: Codes | None = None
-        self.old_values: Codes | None = None
-        self.groups = 0  # of tokens, that are there as codes
-        self.gone = 0  # groups that a window has left behind
+    def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
+        super().__init__(window=window, capacity=capacity)
+        self.old: tuple[Codes, Codes] | None = None
+        self.groups = 0  # groups of tokens that are held as codes
+        self.dropped = 0  # groups that a window has moved past
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
-        keys, values = (k, v) if self.keys is None else (torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2))
+        keys, values = (k, v) if not self.seen else (torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2))
         self.seen += k.shape[2]
         self.held += k.shape[2]
-        everything = self._with_codes(keys, values)
-        self._settle(keys, values)
-        self._leave()
+        everything = self._with_numbers(keys, values)
+        self._quantise_oldest(keys, values)
+        self._drop_behind_window()
         return everything
 
-    def _with_codes(self, keys: torch.Tensor, values: torch.Tensor) -> Pair:
-        """The numbers of all groups, and after them the newest tokens as they are: (B, Hkv, held, D)."""
-        if self.old_keys is None:
+    def _with_numbers(self, keys: torch.Tensor, values: torch.Tensor) -> Pair:
+        """The numbers of all groups, followed by the newest tokens: (B, Hkv, held, D)."""
+        if self.old is None:
             return keys, values
-        keys = torch.cat([self.old_keys.numbers(self.bits, 3, keys.dtype), keys], dim=2)
-        values = torch.cat([self.old_values.numbers(self.bits, 4, values.dtype), values], dim=2)
+        old_keys, old_values = self.old
+        keys = torch.cat([old_keys.numbers(self.bits, BY_CHANNEL, keys.dtype), keys], dim=2)
+        values = torch.cat([old_values.numbers(self.bits, BY_TOKEN, values.dtype), values], dim=2)
         self.gathered = size(keys) + size(values)
         return keys, values
 
-    def _settle(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Keep the newest tokens as they are; the oldest groups of what is too many become codes."""
+    def _quantise_oldest(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Turn the oldest whole groups into codes, so that at least RESIDUAL tokens stay in full precision."""
         count = max(0, (keys.shape[2] - RESIDUAL) // GROUP)
         done = count * GROUP
         if count:
-            grouped = (x[:, :, :done].unflatten(2, (count, GROUP)) for x in (keys, values))
-            new_keys, new_values = (Codes.of(x, self.bits, axis) for x, axis in zip(grouped, (3, 4), strict=True))
-            self.old_keys = new_keys if self.old_keys is None else self.old_keys.then(new_keys)
-            self.old_values = new_values if self.old_values is None else self.old_values.then(new_values)
+            grouped_keys, grouped_values = (x[:, :, :done].unflatten(2, (count, GROUP)) for x in (keys, values))
+            new = Codes.of(grouped_keys, self.bits, BY_CHANNEL), Codes.of(grouped_values, self.bits, BY_TOKEN)
+            self.old = new if self.old is None else (self.old[0].then(new[0]), self.old[1].then(new[1]))
             self.groups += count
-            self.copied += sum(size(part) for codes in (self.old_keys, self.old_values) for part in codes.parts)
-        # in memory of their own, lest a view keep the whole prompt
+            self.copied += sum(size(part) for codes in self.old for part in codes.parts)
+        # in memory of their own: a view would keep the whole prompt alive
         self.keys, self.values = keys[:, :, done:].clone(), values[:, :, done:].clone()
         self.copied += size(self.keys) + size(self.values)
 
-    def _leave(self) -> None:
-        """Let go of groups that a window has left behind."""
-        drop = min(self.behind // GROUP - self.gone, self.groups)
-        if drop <= 0:
+    def _drop_behind_window(self) -> None:
+        """Drop the groups that a window has moved past."""
+        drop = min(self.behind // GROUP - self.dropped, self.groups)
+        if drop <= 0 or self.old is None:
             return
-        self.old_keys = self.old_keys.without(drop, self.groups)
-        self.old_values = self.old_values.without(drop, self.groups)
-        self.gone, self.groups = self.gone + drop, self.groups - drop
+        keys, values = self.old
+        self.old = keys.without(drop, self.groups), values.without(drop, self.groups)
+        self.dropped, self.groups = self.dropped + drop, self.groups - drop
         self.held -= drop * GROUP
 
     def filled(self) -> dict[str, torch.Tensor]:
-        if self.keys is None:
-            return {}
-        found = {"keys": self.keys, "values": self.values}
-        for name, codes in (("keys", self.old_keys), ("values", self.old_values)):
-            if codes is not None:
-                found |= {f"{name}.codes": codes.codes, f"{name}.scale": codes.scale, f"{name}.zero": codes.zero}
-        return found
+        tensors = {"keys": self.keys, "values": self.values}
+        for name, codes in zip(("keys", "values"), self.old or (), strict=False):
+            tensors |= {f"{name}.codes": codes.codes, f"{name}.scale": codes.scale, f"{name}.zero": codes.zero}
+        return tensors
 
     @property
     def stored_as(self) -> str:
@@ -152,32 +152,32 @@ class Quantized(InTensors):
 
     def crop(self, tokens: int) -> None:
         self.check_crop(tokens)
-        left = 0 if self.keys is None else self.keys.shape[2]
-        if tokens > left:
-            raise KvvizError(f"the newest {left:,} tokens are still as they came; further back only codes are left")
+        newest = self.keys.shape[2]
+        if tokens > newest:
+            raise KvvizError(f"only the newest {newest:,} tokens are still in full precision; older ones are codes")
         self.seen, self.held = self.seen - tokens, self.held - tokens
-        self.keys, self.values = self.keys[:, :, : left - tokens], self.values[:, :, : left - tokens]
+        self.keys, self.values = self.keys[:, :, : newest - tokens], self.values[:, :, : newest - tokens]
 
     def reorder(self, rows: torch.Tensor) -> None:
         super().reorder(rows)
-        if self.old_keys is not None:
-            self.old_keys, self.old_values = self.old_keys.rows(rows), self.old_values.rows(rows)
+        if self.old is not None:
+            self.old = self.old[0].rows(rows), self.old[1].rows(rows)
 
     def free(self) -> None:
         super().free()
-        self.old_keys = self.old_values = None
-        self.groups = self.gone = 0
+        self.old = None
+        self.groups = self.dropped = 0
 
-    def picture(self) -> dict[str, Any]:
-        """Groups of codes, the tokens still in full precision, and bytes by what they are."""
+    def picture(self) -> Picture:
+        """Groups of codes, the tokens still in full precision, and the bytes of each part."""
         tensors = self.filled()
         return {
             "kind": "codes",
             "bits": self.bits,
             "group": GROUP,
             "groups": self.groups,
-            "left_behind": self.gone,
-            "residual": 0 if self.keys is None else self.keys.shape[2],
+            "left_behind": self.dropped,
+            "residual": self.keys.shape[2],
             "codes_bytes": sum(size(t) for name, t in tensors.items() if name.endswith("codes")),
             "scale_bytes": self.beside_bytes,
             "residual_bytes": sum(size(t) for name, t in tensors.items() if "." not in name),

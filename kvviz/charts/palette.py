@@ -3,8 +3,10 @@
 https://jfly.uni-koeln.de/color/ ; lighter where the page is dark. Lines differ in dash and marker as well.
 """
 
-# mode: colour on a light page, on a dark one, dash of its line, marker
-_MODES = {
+from kvviz.caches.designs import DESIGNS
+
+# mode: colour on a light page, on a dark one, dash of its line, marker; a cache design has its own in its row
+_MODES: dict[str, tuple[str, str, str, str]] = {
     "uncached": ("#D55E00", "#F28E4B", "solid", "diamond"),
     "cached": ("#0072B2", "#56B4E9", "solid", "circle"),
     "unpassed": ("#9A4B7D", "#E39BC4", "dot", "square"),
@@ -13,14 +15,7 @@ _MODES = {
     "watched": ("#00755A", "#35C79E", "solid", "circle"),
     "static": ("#2C5F9E", "#8FB8F0", "dash", "hexagram"),
     "quantized": ("#6B6B00", "#CFCF5A", "dot", "star-diamond"),
-    "concat": ("#9C5518", "#E0A36A", "dashdot", "x"),
-    "prealloc": ("#1B7837", "#7CCB8F", "longdash", "triangle-down"),
-    "paged": ("#117A8B", "#5CC8D8", "solid", "hexagon"),
-    "prefix": ("#4053D3", "#9AA6FF", "dash", "star"),
-    "sinks": ("#B51D14", "#FF8A80", "dot", "triangle-left"),
-    "int8": ("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
-    "int4": ("#B0328F", "#F58FD8", "dashdot", "pentagon"),
-    "offloaded": ("#4B5563", "#AEB8C4", "longdash", "cross"),
+    **{design.name: design.line for design in DESIGNS.values()},
 }
 LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))
 

@@ -132,7 +132,7 @@ def _cells(picture: Found | None, slots: int) -> tuple[list[list[Any]], dict[int
     block, owners = picture["block"], _owners(picture)
     for number in picture["findable"]:
         for slot in range(number * block, (number + 1) * block):
-            cells[slot] = [1, f"block {number}: free, and a like beginning would find it again"]
+            cells[slot] = [1, f"block {number}: free, and the same prefix would hit it again"]
     for number, (names, filled) in owners.items():
         for place in range(block):
             words = f"block {number}, {filled} of {block} slots filled"

@@ -128,7 +128,7 @@ def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> For
 
     if design.accelerator:
         _check_accelerator(design.name, str(model.device))
-    cache = DesignCache(design, model.config, room=capacity)
+    cache = DesignCache(design, model.config, capacity=capacity)
     return _reading_new_tokens(model, cache, cache.note if design.reads else None)
 
 
@@ -240,7 +240,7 @@ _ROWS = (
             open=partial(_with_design, design),
             check=partial(check_cache_design, design.name),
             accelerator=design.accelerator,
-            work="joined" if design.name == "concat" else "",
+            work=design.work,
         )
         for design in DESIGNS.values()
     ),

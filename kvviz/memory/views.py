@@ -130,7 +130,7 @@ def _without_newest(name: str, shape: tuple[int, ...]) -> int:
     return shape[0] * (shape[1] - 1)
 
 
-BLOCK = 16  # tokens of a vLLM block
+BLOCK = 16  # tokens of a block in vLLM, and in kvviz's own paged cache
 
 
 @dataclass(frozen=True)

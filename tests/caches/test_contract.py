@@ -85,7 +85,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
             DesignCache(row, model.config)
         return
     made = LiveTensors([*model.parameters(), *model.buffers()])
-    cache = DesignCache(row, model.config, room=PROMPT + NEW)
+    cache = DesignCache(row, model.config, capacity=PROMPT + NEW)
     assert cache.own and all(own.shape is None for own in cache.own), "nothing is allocated before the first append"
     with torch.inference_mode(), made:
         tokens, logits = decode_with(model, cache, prompt_of(batch, PROMPT), PIECES[pieces])
@@ -116,7 +116,7 @@ def test_under_the_transformer_from_scratch(family, expected, name, design):
     from kvviz.decoding.scratch.load import from_transformers
 
     twin = from_transformers(family(name)[0])
-    caches = [DESIGNS[design].new(room=PROMPT + NEW) for _ in twin.blocks]
+    caches = [DESIGNS[design].new(capacity=PROMPT + NEW) for _ in twin.blocks]
     chosen, new = [], prompt_of(1, PROMPT)
     with torch.inference_mode():
         for _ in range(NEW):
@@ -133,7 +133,7 @@ def test_eager_attention_too(family, expected, design):
     model.set_attn_implementation("eager")
     try:
         with torch.inference_mode():
-            cache = DesignCache(DESIGNS[design], model.config, room=PROMPT + NEW)
+            cache = DesignCache(DESIGNS[design], model.config, capacity=PROMPT + NEW)
             tokens, _ = decode_with(model, cache, prompt_of(3, PROMPT), PIECES["uneven"])
     finally:
         model.set_attn_implementation("sdpa")

@@ -14,7 +14,7 @@ from kvviz.models.text import STORY
 
 CACHES = "caches"
 RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
-RACED = ("concat", "prealloc", "paged", "prefix", "sinks", "int8", "int4")
+RACED = tuple(name for name, design in DESIGNS.items() if not design.accelerator)
 REFERENCES = ("uncached", "cached")
 MOST_RACED = 192  # new tokens
 TEXT_TOKENS = 192  # of the text that quality is measured on: three times what the window with sinks holds

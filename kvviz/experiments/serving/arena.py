@@ -1,10 +1,10 @@
-"""One piece of memory given out in contiguous regions, as one has to without blocks: best fit, holes merged."""
+"""One piece of memory given out in contiguous regions, as without blocks: best fit, adjacent holes merged."""
 
 from kvviz.base.errors import KvvizError
 
 
 class Arena:
-    """`slots` numbered slots. A region is (start, length); `holes` are the free ones, in order of their starts."""
+    """`slots` numbered slots. A region is (start, length); `holes` are the free regions, in order of their starts."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -17,11 +17,11 @@ class Arena:
 
     @property
     def largest(self) -> int:
-        """The most slots that can be had in one piece."""
+        """Slots of the largest hole."""
         return max((length for _, length in self.holes), default=0)
 
     def take(self, length: int) -> int | None:
-        """The start of a region from the smallest hole that it fits in; None where no hole is large enough."""
+        """The start of a region in the smallest hole that is large enough; None if no hole is."""
         fitting = [hole for hole in self.holes if hole[1] >= length]
         if not fitting:
             return None
@@ -30,7 +30,7 @@ class Arena:
         return start
 
     def extend(self, start: int, length: int, more: int) -> bool:
-        """Make a region longer where it lies, if the slots behind it are free."""
+        """Make a region longer in place, if the slots after it are free."""
         behind = next((hole for hole in self.holes if hole[0] == start + length), None)
         if behind is None or behind[1] < more:
             return False
@@ -42,7 +42,7 @@ class Arena:
         self.holes[place : place + 1] = [rest] if rest[1] else []
 
     def give_back(self, start: int, length: int) -> None:
-        """A region is free again; holes that touch become one. Raises KvvizError where some of it is free already."""
+        """Free a region and merge it with adjacent holes. Raises KvvizError if a part of it is free already."""
         stop = start + length
         if any(s < stop and start < s + n for s, n in self.holes) or not 0 <= start < stop <= self.slots:
             raise KvvizError(f"slots {start:,} to {stop:,} are not all in use")

@@ -1,4 +1,4 @@
-"""What a viewer asks to see of many requests, as a value: one memory, a prompt that they share, a conversation.
+"""The specs of the serving experiments: many requests in one memory, a shared prompt, a conversation.
 
 Standard library only.
 """
@@ -49,7 +49,7 @@ SECOND = "Then a friend came to help her. What did the friend say?"
 
 @dataclass(frozen=True)
 class ArrivalsSpec(Spec):
-    """`requests` come at `rate` a tick into a memory of `slots` tokens; none has more than `longest` of them."""
+    """`requests` arrive at `rate` a tick in a memory of `slots` tokens; none has more than `longest` tokens."""
 
     called: ClassVar[str] = "a look of the kind arrivals"
 
@@ -60,7 +60,7 @@ class ArrivalsSpec(Spec):
     seed: int = 0
     kind: str = "arrivals"
 
-    model: ClassVar[str] = ""  # no model has to be there
+    model: ClassVar[str] = ""  # it needs none
     modes: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -75,13 +75,13 @@ class ArrivalsSpec(Spec):
             )
 
     def trace(self) -> Trace:
-        """The requests that come."""
+        """The requests that arrive."""
         return Trace(requests=self.requests, rate=self.rate, longest=self.longest, seed=self.seed)
 
 
 @dataclass(frozen=True)
 class SharingSpec(Spec):
-    """The requests `asks`, each behind the same `system` prompt, cold and warm, `repeats` times."""
+    """The requests `asks`, each after the same `system` prompt, cold and warm, `repeats` times."""
 
     called: ClassVar[str] = "a look of the kind sharing"
 
@@ -109,19 +109,19 @@ class SharingSpec(Spec):
 
     @property
     def prefills(self) -> int:
-        """How often a prompt goes through the model, one round to warm up included."""
+        """How often a prompt goes through the model, including one round to warm up."""
         return 2 * len(self.asks) * (self.repeats + 1)
 
     def work(self) -> ComparisonSpec:
-        """All requests at once as a comparison, for whoever loads the model and looks whether they fit."""
+        """All requests at once as a comparison, to load the model and to check that they fit."""
         return _work(self, max(self.texts, key=len), len(self.asks), self.new_tokens)
 
 
 @dataclass(frozen=True)
 class TalkSpec(Spec):
-    """A conversation: `first`, the model's answer, `second`; then with `edited` for `first`; then without its front.
+    """A conversation: `first`, the model's answer, `second`; again with `edited` for `first`; again without its front.
 
-    `drop` tokens are cut off at the front of the history.
+    The last prompt lacks the first `drop` tokens of the history.
     """
 
     called: ClassVar[str] = "a look of the kind conversation"
@@ -149,11 +149,11 @@ class TalkSpec(Spec):
 
     @property
     def prefills(self) -> int:
-        """How often a prompt goes through the model, the round that finds the first answer included."""
+        """How often a prompt goes through the model, including the round for the first answer."""
         return 2 * (1 + self.TURNS * self.repeats)
 
     def work(self) -> ComparisonSpec:
-        """All turns at once as a comparison, for whoever loads the model and looks whether they fit."""
+        """All turns at once as a comparison, to load the model and to check that they fit."""
         longest = f"{max(self.first, self.edited, key=len)} {self.second}"
         return _work(self, longest, self.TURNS, 2 * self.new_tokens)
 
@@ -175,7 +175,7 @@ def _work(spec: SharingSpec | TalkSpec, longest: str, sequences: int, new: int) 
 
 
 def estimate(spec: SharingSpec | TalkSpec, device: Device, done: Passes = ()) -> Estimate | None:
-    """Seconds of its prefills and answers at the most, every one cold; None where model or device tell too little."""
+    """At most the seconds of all prefills and answers, every one cold; None if model or device say too little."""
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None or not device.get("rates"):
         return None

@@ -1,4 +1,4 @@
-"""A seeded trace of requests: who comes when, with how many tokens. Standard library only."""
+"""A seeded trace of requests: when each arrives and how many tokens it has. Standard library only."""
 
 import random
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError
 
 @dataclass(frozen=True)
 class Request:
-    """A sequence: its tokens, how many of them are its prompt, when it comes."""
+    """One request: its tokens, how many of them are its prompt, and the tick at which it arrives."""
 
     number: int
     arrives: int
@@ -18,9 +18,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Trace:
-    """What comes. Lengths are drawn: most are short, few are long, none has more than `longest` tokens in all.
+    """How requests are drawn: most are short, few are long, none has more than `longest` tokens in all.
 
-    `shared` tokens at the start are those of one of `systems` system prompts.
+    Each starts with the `shared` tokens of one of `systems` system prompts.
     """
 
     requests: int = 120
@@ -32,16 +32,16 @@ class Trace:
 
     def __post_init__(self) -> None:
         if self.requests < 1 or self.rate <= 0 or self.systems < 1 or not 0 <= self.shared < self.longest - 2:
-            raise KvvizError("a trace needs requests, a rate above 0, a system prompt, and room behind what is shared")
+            raise KvvizError("a trace needs requests, a rate above 0, a system prompt, and room after what is shared")
 
     def draw(self) -> list[Request]:
-        """The requests in the order in which they come."""
-        chance, now, found = random.Random(self.seed), 0.0, []
+        """The requests in order of arrival."""
+        chance, now, requests = random.Random(self.seed), 0.0, list[Request]()
         for number in range(self.requests):
             now += chance.expovariate(self.rate)
             system = chance.randrange(self.systems)
             own = min(self.longest - self.shared - 1, 1 + int(chance.lognormvariate(3.0, 0.8)))
             new = min(self.longest - self.shared - own, 1 + int(chance.expovariate(1 / 40)))
             ids = (*([-1 - system] * self.shared), *([number] * (own + new)))
-            found.append(Request(number, int(now), self.shared + own, ids))
-        return found
+            requests.append(Request(number, int(now), self.shared + own, ids))
+        return requests

@@ -1,13 +1,14 @@
-"""What a look at many requests has shown, in sentences: each figure is the document's. Standard library only."""
+"""What a serving experiment has shown, in sentences: each figure is the document's. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
+from kvviz.experiments.serving.results import ArrivalsResult, RequestResult, SharingResult
 
-Found = Mapping[str, Any]
-LITTLE = 0.85  # of the time without: what is kept has hardly paid
+HARDLY_FASTER = 0.85  # of the time without a cache
+Rows = Sequence[RequestResult]
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -16,26 +17,29 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def sharing_sentences(found: Found) -> list[str]:
-    """Of a prompt that requests share: work, time, bytes, identity."""
-    rows = found["requests"]
-    cold, warm = (sum(row[name]["computed_tokens"] for row in rows) for name in ("cold", "warm"))
-    later = rows[1:]
-    times = {name: [row[name]["ttft_s"] for row in later] for name in ("cold", "warm")}
+def sharing_sentences(result: SharingResult) -> list[str]:
+    """What a shared prompt has shown: work, time, bytes, and whether the tokens are identical."""
+    rows = result["requests"]
+    cold, warm = (
+        sum(row["cold"]["computed_tokens"] for row in rows),
+        sum(row["warm"]["computed_tokens"] for row in rows),
+    )
+    cold_s, warm_s = [row["cold"]["ttft_s"] for row in rows[1:]], [row["warm"]["ttft_s"] for row in rows[1:]]
+    times = f", together {sum(cold_s) / sum(warm_s):.2g} times as long cold" if sum(cold_s) > sum(warm_s) > 0 else ""
     return [
         f"**Work**: {len(rows)} prompts have {cold:,} tokens. Cold, the model computed all of them; warm, "
-        f"{warm:,}: each block of the shared beginning once.",
-        f"**Time**: from the second request on, the first token came after {span(times['cold'])} cold and "
-        f"{span(times['warm'])} warm{_times(times)}.",
-        f"**Memory**: {len(rows)} caches, each on its own, take {human(found['cold_bytes'])}; with what is shared "
-        f"counted once, {human(at_once_bytes(rows))}. After the last, {human(found['kept_bytes'])} of blocks stay for "
-        "whoever comes next.",
+        f"{warm:,}: each block of the shared prefix once.",
+        f"**Time**: from the second request on, the first token came after {span(cold_s)} cold and "
+        f"{span(warm_s)} warm{times}.",
+        f"**Memory**: {len(rows)} caches, each on its own, take {human(result['cold_bytes'])}; with shared blocks "
+        f"counted once, {human(at_once_bytes(rows))}. After the last, {human(result['kept_bytes'])} of blocks stay for "
+        "the next request.",
         identity(rows),
     ]
 
 
-def at_once_bytes(rows: Sequence[Found]) -> int:
-    """Bytes of all requests' caches at the same time, what a request found counted with whoever had it first."""
+def at_once_bytes(rows: Rows) -> int:
+    """Bytes of all requests' caches together; a shared block counts once, with the request that wrote it."""
     return sum(row["warm"]["cache_bytes"] - row["warm"]["found_bytes"] for row in rows)
 
 
@@ -45,50 +49,45 @@ def span(seconds: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _times(times: Mapping[str, Sequence[float]]) -> str:
-    cold, warm = (sum(times[name]) for name in ("cold", "warm"))
-    return f", together {cold / warm:.2g} times as long cold" if warm and cold > warm else ""
-
-
-def little_saved(rows: Sequence[Found]) -> str | None:
-    """What to say where tokens were spared and hardly any time was; None where time was."""
-    found = [row for row in rows if row["warm"]["found_tokens"]]
-    cold, warm = (sum(row[name]["ttft_s"] for row in found) for name in ("cold", "warm"))
-    if not found or warm < LITTLE * cold:
+def little_saved(rows: Rows) -> str | None:
+    """Why cache hits saved hardly any time; None if they did save time, or if there were none."""
+    hits = [row for row in rows if row["warm"]["found_tokens"]]
+    cold, warm = sum(row["cold"]["ttft_s"] for row in hits), sum(row["warm"]["ttft_s"] for row in hits)
+    if not hits or warm < HARDLY_FASTER * cold:
         return None
-    spared = sum(row["warm"]["found_tokens"] for row in found)
+    spared = sum(row["warm"]["found_tokens"] for row in hits)
     return (
-        f"{spared:,} tokens were spared here and hardly any time: with what was kept the first tokens took "
-        f"{warm / cold:.0%} of the time without. So short a prefill of so small a model mostly starts operations and "
-        "looks up blocks. Take a larger model or longer texts, or measure again when the device is less busy."
+        f"{spared:,} tokens were cache hits and hardly any time was saved: the first tokens took {warm / cold:.0%} of "
+        "the time without the cache. So short a prefill of so small a model is mostly launch overhead and table "
+        "look-ups. Take a larger model or longer texts, or measure again when the device is less busy."
     )
 
 
-def identity(rows: Sequence[Found]) -> str:
-    """Whether cold and warm gave the same tokens, in every request and every repeat."""
+def identity(rows: Rows) -> str:
+    """Say whether cold and warm gave the same tokens, in every request and every repeat."""
     other = [str(number) for number, row in enumerate(rows, 1) if not row["identical"]]
     if not other:
         return "**Identical**: cold and warm, every request got the same tokens, in every repeat."
     return (
-        f"**Not identical**: cold and warm gave different tokens in {', '.join(other)}. The order in which a sum is "
-        "taken differs with the number of tokens in a forward, and a near tie can tip."
+        f"**Not identical**: cold and warm gave different tokens in {', '.join(other)}. The order of the "
+        "additions depends on the number of tokens in a forward, and rounding can tip a near tie."
     )
 
 
-def turn_sentence(row: Found, drop: int) -> str:
-    """One prompt of a conversation: what was kept and why no more."""
+def turn_sentence(row: RequestResult, drop: int) -> str:
+    """Say of one prompt of a conversation how much was a cache hit, and why no more was."""
     total, kept, alike = row["prompt_tokens"], row["warm"]["found_tokens"], row["alike_tokens"]
     done = f"{row['warm']['computed_tokens']:,} of {total:,} tokens were computed"
     if row["turn"] == "first":
         return f"Nothing is there yet: {done}."
     if row["turn"] == "trimmed":
         return (
-            f"The first {drop:,} tokens are gone, so every token stands {drop:,} places earlier, behind another "
-            f"beginning: its keys and values don't fit any more. {kept or 'No'} tokens are kept: {done}."
+            f"The first {drop:,} tokens are gone, so every token moves {drop:,} positions and has a different prefix: "
+            f"its old keys and values are wrong. {kept or 'No'} tokens are cache hits: {done}."
         )
     reason = {
         "second": f"All {alike:,} tokens of the first turn and its answer that are in the cache come again",
-        "edited": f"The history is the same for {alike:,} tokens, up to the edit; what stands behind it depends on it",
+        "edited": f"The history is the same for {alike:,} tokens, up to the edit; everything after it depends on it",
     }[row["turn"]]
     blocks = kept // BLOCK
     full = {0: "they fill no block, so none is kept", 1: "the one full block of them is kept"}
@@ -96,8 +95,8 @@ def turn_sentence(row: Found, drop: int) -> str:
     return f"{reason}: {whole}, {kept:,} tokens; {done}."
 
 
-def text(found: Found) -> str:
-    """The documents of `kvviz serving` for a terminal, which knows no Markdown."""
+def text(found: Mapping[str, dict[str, Any]]) -> str:
+    """The documents of `kvviz serving` for a terminal, without Markdown."""
     lines = list(found["fragmentation"]["sentences"])
     if "sharing" in found:
         lines += ["", *found["sharing"]["sentences"], ""]
@@ -108,30 +107,28 @@ def text(found: Found) -> str:
     return "\n".join(lines).replace("**", "")
 
 
-def arrivals_sentences(found: Found) -> list[str]:
-    """Of many sequences in one memory: how many fit, what is wasted, what it costs to let more in."""
-    ways = {way["name"]: way for way in found["ways"]}
+def arrivals_sentences(result: ArrivalsResult) -> list[str]:
+    """What many sequences in one memory have shown: how many fit, what is wasted, what admitting more costs."""
+    ways = {way["name"]: way for way in result["ways"]}
     reserved, growing, paged, prefix = (ways[name] for name in ("reserved", "growing", "paged", "prefix"))
-    slots, longest = found["slots"], found["trace"]["longest"]
-    if paged["mean_running_while_some_wait"] is None or reserved["mean_running_while_some_wait"] is None:
-        waited = "in blocks nobody ever had to wait" if paged["mean_running_while_some_wait"] is None else ""
-        fit = f"At most {reserved['most_running']} ran at once reserved, {paged['most_running']} in blocks" + (
-            f"; {waited}." if waited else "."
-        )
+    in_regions, in_blocks = (way["mean_running_while_some_wait"] for way in (reserved, paged))
+    if in_regions is None or in_blocks is None:
+        fit = f"At most {reserved['most_running']} ran at once reserved, {paged['most_running']} in blocks"
+        fit += "." if in_blocks is not None else "; in blocks nobody ever had to wait."
     else:
         fit = (
-            f"While some waited, {reserved['mean_running_while_some_wait']:.1f} sequences ran on average where each "
-            f"reserves {longest:,} slots, {paged['mean_running_while_some_wait']:.1f} in blocks."
+            f"While some waited, {in_regions:.1f} sequences ran on average where each reserves "
+            f"{result['trace']['longest']:,} slots, {in_blocks:.1f} in blocks."
         )
     return [
         fit,
         f"The last request ended at tick {reserved['ended_at_tick']:,} reserved, {growing['ended_at_tick']:,} grown, "
-        f"{paged['ended_at_tick']:,} paged and {prefix['ended_at_tick']:,} with beginnings shared, in the same "
-        f"{slots:,} slots.",
+        f"{paged['ended_at_tick']:,} paged and {prefix['ended_at_tick']:,} with prefixes shared, in the same "
+        f"{result['slots']:,} slots.",
         f"Growing in one piece moved {growing['moved_tokens']:,} tokens to larger holes; blocks moved "
         f"{paged['moved_tokens']:,}.",
-        f"Who lets more in may have to take it back: {paged['preempted']:,} preemptions in blocks, "
+        f"Admitting more can mean preempting them later: {paged['preempted']:,} preemptions in blocks, "
         f"{paged['recomputed_tokens']:,} tokens to compute again; reserved, {reserved['preempted']:,}.",
-        f"Shared beginnings: {prefix['found_tokens']:,} tokens were found and not computed; "
-        f"{prefix['evicted_blocks']:,} blocks that could still have been found were overwritten.",
+        f"Shared prefixes: {prefix['found_tokens']:,} tokens were cache hits and not computed; "
+        f"{prefix['evicted_blocks']:,} cached blocks were evicted.",
     ]

@@ -141,7 +141,7 @@ def _moment(found: Found) -> None:
                 _memory(way, tick, found)
     st.caption(
         "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Faint: "
-        "the sequence's, and empty. Grey: free. Faint green: free, and a like beginning would find it again. Slate "
+        "the sequence's, and empty. Grey: free. Faint green: free, and the same prefix would hit it again. Slate "
         "with a number: a block that so many sequences share."
     )
     _formulas(found, tick)

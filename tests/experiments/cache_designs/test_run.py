@@ -90,7 +90,7 @@ def test_where_tokens_first_differ_is_where_they_first_differ(found):
 def test_kl_and_perplexity_by_torchs_own_functions(load, found, mode):
     loaded = load(MODEL)
     ids = torch.tensor([loaded.codec.encode(heldout())[:READ]])
-    cache = DesignCache(DESIGNS[mode], loaded.model.config, room=READ)
+    cache = DesignCache(DESIGNS[mode], loaded.model.config, capacity=READ)
     with torch.inference_mode():
         whole = loaded.model(ids).logits[0].double().log_softmax(-1)  # one forward, no cache
         steps = [loaded.model(ids[:, i : i + 1], past_key_values=cache).logits[0, -1] for i in range(READ)]

@@ -1,13 +1,15 @@
-"""Many sequences in one memory: the allocators keep their books, and the laws of each way show."""
+"""Many sequences in one memory: the allocators account for every slot, and the laws of each policy show."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.paged import BLOCK
+from kvviz.caches.block_table import BLOCK
 from kvviz.experiments.serving.arena import Arena
-from kvviz.experiments.serving.arrivals import Growing, InBlocks, Reserved, Trace, compare_ways
+from kvviz.experiments.serving.arrivals import compare_policies
+from kvviz.experiments.serving.policies import Growing, Paged, Reserved
+from kvviz.experiments.serving.trace import Trace
 
 TRACE = Trace(requests=80)
 SLOTS = 1600
@@ -15,7 +17,12 @@ SLOTS = 1600
 
 @pytest.fixture(scope="module")
 def ways():
-    return {way["name"]: way for way in compare_ways(TRACE, slots=SLOTS)["ways"]}
+    return {way["name"]: way for way in compare_policies(TRACE, slots=SLOTS)["ways"]}
+
+
+def rows_of(way):
+    """A dict for each tick."""
+    return [dict(zip(way["ticks"], row, strict=True)) for row in zip(*way["ticks"].values(), strict=True)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -54,8 +61,8 @@ def test_every_request_is_served_and_every_slot_accounted_for(ways):
     requests = TRACE.draw()
     assert len({request.arrives for request in requests}) > 20 and len({len(r.ids) for r in requests}) > 20
     for way in ways.values():
-        assert way["ticks"][-1]["running"] == way["ticks"][-1]["used"] == 0
-        for row in way["ticks"]:
+        assert way["ticks"]["running"][-1] == way["ticks"]["used"][-1] == 0
+        for row in rows_of(way):
             assert row["used"] + row["internal"] + row["external"] + row["free"] == SLOTS
             assert min(row.values()) >= 0
 
@@ -72,7 +79,7 @@ def test_a_reservation_wastes_inside_and_is_never_preempted(ways):
 
 
 def test_blocks_waste_less_than_one_each_and_nothing_between(ways):
-    for row in ways["paged"]["ticks"]:
+    for row in rows_of(ways["paged"]):
         assert row["external"] == 0 and row["internal"] <= (BLOCK - 1) * row["running"]
 
 
@@ -89,7 +96,7 @@ def test_growing_in_one_piece_moves_tokens_and_leaves_holes(ways):
 
 def test_who_lets_more_in_has_to_preempt(ways):
     assert ways["paged"]["preempted"] > 0 and ways["paged"]["recomputed_tokens"] > 0
-    roomy = compare_ways(Trace(requests=20), slots=20 * 256, ways=(InBlocks, Growing))
+    roomy = compare_policies(Trace(requests=20), slots=20 * 256, policies=(Paged, Growing))
     assert [way["preempted"] for way in roomy["ways"]] == [0, 0]
     assert [way["mean_running_while_some_wait"] for way in roomy["ways"]] == [None, None]
 
@@ -101,6 +108,6 @@ def test_shared_beginnings_are_found_and_at_last_overwritten(ways):
 
 def test_a_memory_too_small_is_refused():
     with pytest.raises(KvvizError, match="the longest sequence has 256 tokens"):
-        compare_ways(TRACE, slots=200, ways=(Reserved,))
+        compare_policies(TRACE, slots=200, policies=(Reserved,))
     with pytest.raises(KvvizError, match="a rate above 0"):
         Trace(rate=0)

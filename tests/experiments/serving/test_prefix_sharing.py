@@ -5,7 +5,7 @@ import torch
 from transformers import Lfm2Config
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.serving.prefix_sharing import Kept, serve
+from kvviz.experiments.serving.prefix_sharing import KeptBlocks, serve
 from tests.caches.conftest import prompt_of
 
 SYSTEM = prompt_of(1, 64, seed=11)[0].tolist()
@@ -56,9 +56,12 @@ def test_a_longer_beginning_saves_time(family):
     """Six tokens instead of a thousand: were they not skipped, the warm prefill would take as long as the cold one."""
     model, _ = family("llama")
     long = prompt_of(1, 1200, seed=3)[0].tolist()
-    _, second = serve(model, [long, [*long[:1190], 1, 2, 3, 4, 5, 6]], new_tokens=1, repeats=3)["requests"]
-    assert second["warm"]["computed_tokens"] == 1196 - 1184 and second["identical"]
-    assert second["warm"]["ttft_s"] < 0.7 * second["cold"]["ttft_s"]
+    for _ in range(3):  # on a busy machine once may not do
+        _, second = serve(model, [long, [*long[:1190], 1, 2, 3, 4, 5, 6]], new_tokens=1, repeats=3)["requests"]
+        assert second["warm"]["computed_tokens"] == 1196 - 1184 and second["identical"]
+        if second["warm"]["ttft_s"] < 0.7 * second["cold"]["ttft_s"]:
+            return
+    raise AssertionError("the warm prefill took as long as the cold one")
 
 
 def test_what_can_not_be_served(family):
@@ -66,16 +69,16 @@ def test_what_can_not_be_served(family):
         serve(family("llama")[0], [[1], []])
     mixed = Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"])
     with pytest.raises(KvvizError, match=r"keeps a state \(LinearAttentionLayer\)"):
-        Kept(mixed)
+        KeptBlocks(mixed)
 
 
 def test_nothing_is_left_in_use(family):
-    kept = Kept(family("llama")[0].config)
+    kept = KeptBlocks(family("llama")[0].config)
     cache, _ = kept.start(SYSTEM)
     with torch.inference_mode():
         cache.note(torch.tensor([SYSTEM]))
         family("llama")[0](input_ids=torch.tensor([SYSTEM]), past_key_values=cache, use_cache=True)
     for own in cache.own:
         own.release()
-        own.pages.check()
-        assert own.pages.books.used == 0 and len(own.pages.books.known_free) == 4
+        own.pages.tables.check()
+        assert own.pages.tables.pool.used == 0 and len(own.pages.tables.pool.cached_free) == 4

@@ -11,7 +11,7 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.cli import measure_here as headless
 from kvviz.cli.main import app
 from kvviz.experiments.registry import read_spec
-from kvviz.experiments.serving.arrivals import Moments, compare_ways
+from kvviz.experiments.serving.arrivals import MOST_PICTURES, Pictures, compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import at_once_bytes, common, identity, little_saved, text
@@ -91,7 +91,7 @@ def slots_of(picture):
 
 def test_every_picture_accounts_for_every_slot(crowd):
     for way in crowd["ways"]:
-        assert 10 < len(way["pictures"]) < Moments.MOST
+        assert 10 < len(way["pictures"]) < MOST_PICTURES
         ticks = way["ticks"]
         for number, picture in enumerate(way["pictures"], 1):
             tick = number * way["stride"]
@@ -135,12 +135,12 @@ def test_pictures_are_bounded_and_evenly_apart():
         def picture(self):
             return {"tick": self.tick}
 
-    moments, way = Moments(), Way()
+    pictures, way = Pictures(), Way()
     for tick in range(1, 1001):
         way.tick = tick
-        moments.take(tick, way)
-    kept = [picture["tick"] for picture in moments.pictures]
-    assert len(kept) < Moments.MOST and kept == list(range(moments.stride, 1001, moments.stride))
+        pictures.take(tick, way)
+    kept = [picture["tick"] for picture in pictures.kept]
+    assert len(kept) < MOST_PICTURES and kept == list(range(pictures.stride, 1001, pictures.stride))
 
 
 def test_the_document_is_json_and_says_what_it_shows(crowd):
@@ -162,8 +162,8 @@ def test_it_stops_between_two_ways(bench):
         list(arrivals(ARRIVALS, bench(should_stop=lambda: True)))
 
 
-def test_the_same_as_compare_ways(crowd):
-    again = compare_ways(ARRIVALS.trace(), slots=ARRIVALS.slots)
+def test_the_same_as_compare_policies(crowd):
+    again = compare_policies(ARRIVALS.trace(), slots=ARRIVALS.slots)
     assert [way["ended_at_tick"] for way in crowd["ways"]] == [way["ended_at_tick"] for way in again["ways"]]
 
 
@@ -219,7 +219,7 @@ def test_each_turn_says_what_was_kept_and_why(talk):
     assert first.startswith("Nothing is there yet")
     assert "the 4 full blocks of them are kept, 64 tokens" in second
     assert "the same for 40 tokens, up to the edit" in edited and "the 2 full blocks" in edited
-    assert "stands 16 places earlier" in trimmed and "No tokens are kept" in trimmed
+    assert "moves 16 positions" in trimmed and "No tokens are cache hits" in trimmed
 
 
 def test_more_cannot_be_cut_off_than_there_is(bench):
@@ -252,7 +252,7 @@ def test_that_hardly_any_time_was_saved_is_said_where_it_was_so():
 
     assert little_saved([row(0, 1.0, 2.0)]) is None, "nothing was kept"
     assert little_saved([row(0, 1.0, 9.0), row(32, 1.0, 0.5)]) is None
-    assert "32 tokens were spared here and hardly any time" in little_saved([row(32, 1.0, 0.9)])
+    assert "32 tokens were cache hits and hardly any time" in little_saved([row(32, 1.0, 0.9)])
     assert "90% of the time" in little_saved([row(32, 1.0, 0.9)])
 
 
@@ -272,7 +272,7 @@ def test_the_command_prints_the_documents(monkeypatch, capsys):
     assert list(found) == ["fragmentation", "sharing", "conversation"]
     assert found["fragmentation"]["trace"]["requests"] == 20 and len(found["sharing"]["requests"]) == 2
     assert [row["turn"] for row in found["conversation"]["requests"]] == ["first", "second", "edited", "trimmed"]
-    assert "4 of 4, Paged, beginnings shared" in said.err
+    assert "4 of 4, Paged, prefixes shared" in said.err
 
 
 def test_without_a_model_it_is_the_memory_alone_and_words_for_a_terminal(monkeypatch, capsys):
