@@ -95,7 +95,7 @@ def finish() -> None:
 app = st.App(
     MAIN,
     lifespan=lifespan,
-    routes=[*routes(FEED, str(ASSETS), ASSETS_URL, lambda: PERSISTER.problem), *room_routes(Rooms())],
+    routes=[*routes(FEED, str(ASSETS), ASSETS_URL), *room_routes(Rooms())],
     middleware=[Middleware(FrontDoor, rules)],
 )
 

@@ -80,9 +80,8 @@ def scheduler_without_worker():
             """What a worker would have sent."""
             with self._lock:
                 self._queue.remove(comparison_id)
-                self._current = comparison_id
-                self._take(comparison_id, record["t"], json.dumps(record))
-                self._changed()
+                self._current = self.get(comparison_id)
+                self.received(comparison_id, record["t"], json.dumps(record))
 
     from kvviz.server import scheduler as module
 

@@ -47,7 +47,7 @@ def test_each_event_of_a_log_stands_there():
 
 def test_the_health_check_is_shown_as_it_is(scheduler_without_worker):
     (example,) = re.findall(r'\{"status": "ok".*\}', TEXT)
-    _, told = health(scheduler_without_worker, 0, "")
+    _, told = health(scheduler_without_worker, 0)
     assert re.findall(r'"(\w+)":', example) == list(told)
 
 

@@ -7,54 +7,49 @@ rest gets one longer message first; a viewer that can't keep up is dropped and c
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz.base.settings import settings
-from kvviz.server import front_door as frontdoor
+from kvviz.server import front_door
 from kvviz.server.health import health
 from kvviz.server.job import Job
 from kvviz.server.scheduler import Scheduler
 
 log = logging.getLogger("kvviz.server.feed")
 
-TICK = 0.1  # seconds between two looks at what is new: ten updates a second
-BACKLOG = 50  # messages that a viewer may lie behind before it is dropped
+POLL_S = 0.1  # seconds between two polls of the scheduler: ten updates a second
+BACKLOG = 50  # messages that a viewer may be behind before it is dropped
 TRY_AGAIN_LATER = 1013  # WebSocket close code
 NOT_ALLOWED = 1008
 
 
 @dataclass(eq=False)
 class Viewer:
-    """One open socket: what it follows, how far it is, and what waits to be sent."""
+    """One open socket: what it follows, what it has, and what waits to be sent."""
 
     follows: str | None  # a comparison, or None for whatever is being measured
-    comparison: str | None = None
+    comparison: str | None = None  # the one whose records it has
     have: int = 0
-    unchecked: bool = True  # of a run that was cut off it may hold records that nobody kept
+    unchecked: bool = True  # of a run that was cut off it may hold records that were never stored
     outbox: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(BACKLOG))
 
 
 class Feed:
-    """Looks at the scheduler ten times a second while anyone watches, and hands each viewer what is new."""
+    """Polls the scheduler ten times a second while anyone watches, and sends each viewer what is new."""
 
-    def __init__(self, source: Scheduler) -> None:
-        self._scheduler = source
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
         self._viewers: set[Viewer] = set()
-        self._task: asyncio.Task | None = None
-        self._seen: int | None = None
-
-    @property
-    def source(self) -> Scheduler:
-        """The scheduler whose records are served."""
-        return self._scheduler
+        self._task: asyncio.Task[None] | None = None
+        self._served_version: int | None = None
 
     @property
     def viewers(self) -> int:
@@ -66,64 +61,65 @@ class Feed:
         self._viewers.add(viewer)
         self._serve([viewer], force_status=True)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._tick())
+            self._task = asyncio.get_running_loop().create_task(self._poll())
 
     def leave(self, viewer: Viewer) -> None:
         """Forget a viewer."""
         self._viewers.discard(viewer)
 
     def close(self) -> None:
-        """Let every viewer go."""
+        """Drop every viewer."""
         if self._task is not None:
             self._task.cancel()
         for viewer in list(self._viewers):
             self._drop(viewer)
 
-    async def _tick(self) -> None:
+    async def _poll(self) -> None:
         while self._viewers:
-            if self._scheduler.version != self._seen:
-                self._seen = self._scheduler.version
+            if self.scheduler.version != self._served_version:
+                self._served_version = self.scheduler.version
                 try:
                     self._serve(list(self._viewers))
-                except Exception:  # one bad tick must not end the feed for everyone
+                except Exception:  # one bad poll must not end the feed for everyone
                     log.exception("feed")
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(POLL_S)
 
-    def _serve(self, viewers: list[Viewer], force_status: bool = False) -> None:
+    def _serve(self, viewers: Sequence[Viewer], force_status: bool = False) -> None:
         encoded: dict[tuple[str, int, int], str] = {}
         for viewer in viewers:
-            work = (
-                self._scheduler.get(viewer.follows) if viewer.follows else self._scheduler.latest() or self._had(viewer)
-            )
-            if work is None:
-                self._put(viewer, status_message(self._scheduler, None))
+            job = self._shown_to(viewer)
+            if job is None:
+                self._put(viewer, status_message(self.scheduler, None))
                 continue
-            if viewer.comparison != work.id:
+            if viewer.comparison != job.id:
                 self._send_rest(viewer, encoded)
-                viewer.comparison, viewer.have = work.id, 0
-            count = len(work.records)
-            if viewer.unchecked and work.cut_off and viewer.have >= count:
-                self._put(viewer, encode(work, 0, count, whole=True))
+                viewer.comparison, viewer.have = job.id, 0
+            count = len(job.records)
+            if viewer.unchecked and job.cut_off and viewer.have >= count:
+                self._put(viewer, encode(job, 0, count, whole=True))
             viewer.unchecked, viewer.have = False, min(viewer.have, count)
             if count > viewer.have:
-                self._send(viewer, work, count, encoded)
-            elif work.state == "queued" or force_status:
-                self._put(viewer, status_message(self._scheduler, work))
+                self._send(viewer, job, count, encoded)
+            elif job.state == "queued" or force_status:
+                self._put(viewer, status_message(self.scheduler, job))
 
-    def _had(self, viewer: Viewer) -> Job | None:
-        """What a viewer that comes back was shown, where a new server has nothing else to show."""
-        return self._scheduler.get(viewer.comparison) if viewer.comparison else None
+    def _shown_to(self, viewer: Viewer) -> Job | None:
+        """What a viewer is to see; one that comes back to a new server with nothing to show sees what it had."""
+        job = self.scheduler.shown(viewer.follows)
+        if job is None and viewer.comparison and not viewer.follows:
+            return self.scheduler.get(viewer.comparison)
+        return job
 
-    def _send(self, viewer: Viewer, work: Job, count: int, encoded: dict[tuple[str, int, int], str]) -> None:
-        key = (work.id, viewer.have, count)  # a record may come between two viewers
+    def _send(self, viewer: Viewer, job: Job, count: int, encoded: dict[tuple[str, int, int], str]) -> None:
+        key = (job.id, viewer.have, count)  # a record may come between two viewers
         if key not in encoded:
-            encoded[key] = encode(work, viewer.have, count)
+            encoded[key] = encode(job, viewer.have, count)
         self._put(viewer, encoded[key])
         viewer.have = count
 
     def _send_rest(self, viewer: Viewer, encoded: dict[tuple[str, int, int], str]) -> None:
-        """Who follows the device sees the end of one comparison before the next begins."""
-        old = self._scheduler.get(viewer.comparison or "")
+        """Send the end of one comparison before the next begins, to a viewer that follows the device."""
+        old = self.scheduler.get(viewer.comparison or "")
         if old is not None and len(old.records) > viewer.have:
             self._send(viewer, old, len(old.records), encoded)
 
@@ -140,45 +136,45 @@ class Feed:
         viewer.outbox.put_nowait(None)
 
 
-def encode(work: Job, start: int, end: int, whole: bool = False) -> str:
+def encode(job: Job, start: int, end: int, whole: bool = False) -> str:
     """The records `start` to `end` of a comparison as one message; the records are JSON already.
 
     `whole`: they take the place of all that the viewer has.
     """
     place = f'"from":{start},"whole":true' if whole else f'"from":{start}'
-    return f'{{"comparison":{json.dumps(work.id)},{place},"records":[{",".join(work.records[start:end])}]}}'
+    return f'{{"comparison":{json.dumps(job.id)},{place},"records":[{",".join(job.records[start:end])}]}}'
 
 
-def status_message(source: Scheduler, work: Job | None) -> str:
-    """Where things stand when there is no record to tell: the worker's state, the place in the queue, the wait.
+def status_message(scheduler: Scheduler, job: Job | None) -> str:
+    """Where things stand while there is no record to send: the worker's state, the place in the queue, the wait.
 
-    `wait_s` is null where it is not known; `held` says who has the device while the worker waits for it.
+    `wait_s` is null if it is not known; `held` says who has the device while the worker waits for it.
     """
-    status = {"worker": source.worker_state, "ahead": 0, "wait_s": None, "held": source.held_by}
-    if work is not None and work.active:
-        wait = source.expected_wait(work.id)
-        status |= {"ahead": source.ahead(work.id), "wait_s": None if wait is None else round(wait, 1)}
-    return json.dumps(
-        {"comparison": work.id if work else None, "state": work.state if work else "none", "status": status}
-    )
+    ahead, wait = 0, None
+    if job is not None and job.active:
+        ahead, wait = scheduler.ahead(job.id), scheduler.expected_wait(job.id)
+    status = {
+        "worker": scheduler.worker_state,
+        "ahead": ahead,
+        "wait_s": None if wait is None else round(wait, 1),
+        "held": scheduler.held_by,
+    }
+    return json.dumps({"comparison": job and job.id, "state": job.state if job else "none", "status": status})
 
 
-def same_origin(headers: Any) -> bool:
-    """A browser names the page that opens a socket: it has to be one of ours. Other clients name none."""
-    return frontdoor.same_origin(headers, settings().origins)
+def same_origin(headers: Mapping[str, str]) -> bool:
+    """Whether the page that opens a socket is one of ours. A browser names it; other clients name none."""
+    return front_door.same_origin(headers, settings().origins)
 
 
-def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[], str] = str) -> list[Any]:
-    """Our own routes beside Streamlit's: the socket, the files of the live component, a health check.
-
-    `store_problem` is the persister's sentence while runs are not being kept, else empty.
-    """
+def routes(feed: Feed, assets: str, assets_url: str) -> list[BaseRoute]:
+    """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
 
     async def socket(websocket: WebSocket) -> None:
         await serve_viewer(feed, websocket)
 
-    async def healthz(request: Any) -> JSONResponse:
-        code, answer = health(feed.source, feed.viewers, store_problem())
+    async def healthz(request: Request) -> JSONResponse:
+        code, answer = health(feed.scheduler, feed.viewers)
         return JSONResponse(answer, code, {"cache-control": "no-store"})
 
     return [
@@ -189,29 +185,35 @@ def routes(feed: Feed, assets: str, assets_url: str, store_problem: Callable[[],
 
 
 async def serve_viewer(feed: Feed, websocket: WebSocket) -> None:
-    """One viewer, from the handshake to the end. `?comparison=ID` follows one, none follows the device;
+    """Serve one viewer, from the handshake to the end.
 
-    `&from=N` asks only for what comes from record N on.
+    `?comparison=ID` follows that comparison, without it the device; `&from=N` asks for record N and later ones only.
     """
     if not same_origin(websocket.headers):
         await websocket.close(NOT_ALLOWED)
         return
-    viewer = asked_for(websocket.query_params)
+    viewer = viewer_of(websocket.query_params)
     await websocket.accept()
     feed.join(viewer)
-    reader = asyncio.create_task(_until_gone(websocket))
-    writer = asyncio.create_task(_send(viewer, websocket))
     try:
-        await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        await until_one_ends(_read(websocket), _write(viewer, websocket))
     finally:
         feed.leave(viewer)
-        for task in (reader, writer):
+
+
+async def until_one_ends(*coroutines: Coroutine[None, None, None]) -> None:
+    """Run what reads a socket and what writes to it; when one ends, by a lost connection too, end the other."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
                 await task
 
 
-def asked_for(query: Any) -> Viewer:
+def viewer_of(query: Mapping[str, str]) -> Viewer:
     """The viewer that a query string describes; nonsense counts as nothing asked."""
     follows = query.get("comparison") or None
     start = query.get("from", "0")
@@ -219,23 +221,23 @@ def asked_for(query: Any) -> Viewer:
     return Viewer(follows, comparison=query.get("had") or follows, have=have)
 
 
-async def _until_gone(websocket: WebSocket) -> None:
+async def _read(websocket: WebSocket) -> None:
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass  # viewers have nothing to say; what they send is read and dropped
 
 
-async def _send(viewer: Viewer, websocket: WebSocket) -> None:
+async def _write(viewer: Viewer, websocket: WebSocket) -> None:
     while (message := await viewer.outbox.get()) is not None:
         await websocket.send_text(message)
     await websocket.close(TRY_AGAIN_LATER)
 
 
 @asynccontextmanager
-async def running(source: Scheduler, feed: Feed, cores: Any):
+async def running(scheduler: Scheduler, feed: Feed, cores: Sequence[int]) -> AsyncIterator[None]:
     """The server's lifespan: the worker lives as long as the server does."""
-    source.start(cores)
+    scheduler.start(cores)
     try:
         yield
     finally:
         feed.close()
-        await asyncio.to_thread(source.close)
+        await asyncio.to_thread(scheduler.close)

@@ -1,7 +1,7 @@
-"""How a server is, for whoever watches over it: a status code and plain values, no prompt, no path, no name."""
+"""How a server is, for monitoring: a status code and plain values without any prompt, path or name."""
 
 import time
-from typing import Any
+from collections.abc import Mapping
 
 import kvviz
 from kvviz.server.scheduler import Scheduler
@@ -9,24 +9,24 @@ from kvviz.server.scheduler import Scheduler
 _STARTED = time.monotonic()
 
 
-def health(scheduler: Scheduler, viewers: int, store_problem: str) -> tuple[int, dict[str, Any]]:
-    """200 while runs are measured and kept, 503 with a reason while they are not. `store_problem`: the persister's."""
-    reason = _reason(scheduler.worker_state, store_problem)
+def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object]]:
+    """200 while runs are measured and kept, 503 with a reason while they are not."""
+    reason = _reason(scheduler)
     return 503 if reason else 200, {
         "status": "degraded" if reason else "ok",
         "reason": reason,
         "worker": scheduler.worker_state,
         "device": (scheduler.device or {}).get("device_name"),
-        "queue": sum(work.active for work in scheduler.jobs()),
+        "queue": sum(job.active for job in scheduler.jobs()),
         "viewers": viewers,
         "version": kvviz.__version__,
         "uptime_s": round(time.monotonic() - _STARTED, 1),
     }
 
 
-def _reason(worker: str, store_problem: str) -> str | None:
-    if worker == "down":
+def _reason(scheduler: Scheduler) -> str | None:
+    if scheduler.worker_state == "down":
         return "the measuring process does not start"
-    if worker == "off":
+    if scheduler.worker_state == "off":
         return "the server is starting or leaving"
-    return "runs are not being kept: the store can't be written" if store_problem else None
+    return "runs are not being kept: the store can't be written" if scheduler.trouble else None

@@ -1,6 +1,6 @@
-"""Writes what the scheduler hears into the store, twice a second, from a thread of its own; and finds old runs again.
+"""Writes what the scheduler has into the store, twice a second, from a thread of its own; and recalls old jobs.
 
-Measuring never waits for the disk: the scheduler knows nothing of this. What a kill can lose is the last half second.
+Measuring never waits for the disk. A kill loses half a second of records at most.
 """
 
 import json
@@ -18,26 +18,27 @@ from kvviz.store.db.store import Store
 
 log = logging.getLogger("kvviz.server.persister")
 
-EVERY = 0.5  # seconds between two looks
+EVERY_S = 0.5
+CUT_OFF = "the server ended in the middle of this run"
 
 
 class Persister:
-    """`problem` is a sentence while the store can't be written, else empty; what is missing is written later.
+    """The archive of a scheduler's jobs (kvviz.server.jobs.Archive), in the store.
 
-    The scheduler is told, for the pages to show; and it lets no finished work go that has not been kept yet.
+    `problem` is a sentence while the store can't be written, else empty; what is missing is written later.
     """
 
     def __init__(self, scheduler: Scheduler, store: Callable[[], Store] | None = None) -> None:
         self._scheduler, self._open = scheduler, store or library
-        self._written: dict[str, int] = {}
-        self._done: set[str] = set()
+        self._written: dict[str, int] = {}  # records in the store, by job
+        self._saved: set[str] = set()  # jobs that have ended and are stored whole
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="persister", daemon=True)
         self.problem = ""
 
     def start(self) -> None:
-        """Begin to look; a store that can't be opened is tried again, and a server without one still measures."""
-        self._scheduler.recall, self._scheduler.is_kept = self.recall, self._done.__contains__
+        """Begin to write; a store that can't be opened is tried again, and a server without one still measures."""
+        self._scheduler.keep_in(self)
         self._thread.start()
 
     def close(self) -> None:
@@ -45,91 +46,93 @@ class Persister:
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=5)
-        self._scheduler.recall = None
+        self._scheduler.keep_in(None)
 
     def _run(self) -> None:
-        marked = self._guarded(self._mark)
-        while not self._closing.wait(EVERY):
-            marked = marked or self._guarded(self._mark)
+        marked = self._try(self._mark_interrupted)
+        while not self._closing.wait(EVERY_S):
+            marked = marked or self._try(self._mark_interrupted)
             self.flush()
         self.flush()
 
-    def _mark(self) -> None:
-        """What an earlier server left unfinished is called interrupted."""
+    def _mark_interrupted(self) -> None:
+        """Mark what an earlier server left unfinished."""
         for stored in self._open().unfinished():
             self._open().mark_interrupted(stored.id)
-        self._scheduler.look_again()  # who came back before this asked for a run that was not to be had yet
+        self._scheduler.archive_changed()  # a viewer may have asked for one of them before it was marked
 
-    def _guarded(self, work: Callable[[], None]) -> bool:
-        """Do it, or note in a sentence why the store would not have it."""
+    def _try(self, write: Callable[[], None]) -> bool:
+        """Do it, or note in a sentence why the store refused."""
         try:
-            work()
-            self._say("")
-            return True
+            write()
         except KvvizError as error:
             if str(error) != self.problem:
                 event(log, "store_failed", logging.WARNING, kind=type(error.__cause__).__name__)
-            self._say(str(error))
+            self.problem = str(error)
             return False
-
-    def _say(self, problem: str) -> None:
-        self.problem = self._scheduler.trouble = problem
+        self.problem = ""
+        return True
 
     def flush(self) -> None:
-        """Write what is new of every experiment of a kind that is kept; the others are measured again in no time."""
-        works = [work for work in self._scheduler.jobs() if KINDS[work.kind].kept]
-        for work in works:
-            if work.id not in self._done and not self._guarded(partial(self._write, work)):
+        """Write what is new of every job of a kind that is kept."""
+        jobs = [job for job in self._scheduler.jobs() if KINDS[job.kind].kept]
+        for job in jobs:
+            if job.id not in self._saved and not self._try(partial(self._write, job)):
                 return
-        here = {work.id for work in works}  # what the scheduler has forgotten need not be remembered here
-        self._written = {name: count for name, count in self._written.items() if name in here}
-        self._done &= here
+        in_memory = {job.id for job in jobs}
+        self._written = {job_id: count for job_id, count in self._written.items() if job_id in in_memory}
+        self._saved &= in_memory
 
-    def _write(self, work: Job) -> None:
-        ended, count = not work.active, len(work.records)  # in this order: a work that ended has all its records
-        if work.id not in self._written:
-            about = {"kind": work.kind, "origin": work.origin, "title": _title(work), "made_by": work.made_by}
-            self._open().begin(work.id, work.description(), **about)
-            self._written[work.id] = 0
-        if count > self._written[work.id]:
-            self._open().append(work.id, work.records[self._written[work.id] : count])
-            self._written[work.id] = count
+    def _write(self, job: Job) -> None:
+        ended, count = not job.active, len(job.records)  # in this order: a job that has ended has all its records
+        store = self._open()
+        if job.id not in self._written:
+            title = KINDS[job.kind].title(job.spec) if job.spec is not None else ""
+            about = {"kind": job.kind, "origin": job.origin, "title": title, "made_by": job.made_by}
+            store.begin(job.id, job.description(), **about)
+            self._written[job.id] = 0
+        if count > self._written[job.id]:
+            store.append(job.id, job.records[self._written[job.id] : count])
+            self._written[job.id] = count
         if ended:
-            self._open().finish(work.id, work.state, work.document, work.message)
-            self._done.add(work.id)
+            store.finish(job.id, job.state, job.document, job.message)
+            self._saved.add(job.id)
 
-    def recall(self, work_id: str) -> Job | None:
-        """A work of earlier days, as the scheduler holds those of today; None where the store has none."""
+    def has(self, job_id: str) -> bool:
+        """Whether everything of a finished job is stored."""
+        return job_id in self._saved
+
+    def recall(self, job_id: str) -> Job | None:
+        """A job of an earlier day, as the scheduler holds those of today; None if the store has none."""
         try:
-            stored = self._open().get(work_id)
+            store = self._open()
+            stored = store.get(job_id)
             if stored is None or stored.deleted or stored.state == "running":  # of another process, or cut off just now
                 return None
-            work = Job(work_id, None, state=_state(stored.state), kind=stored.kind, made_by=stored.made_by)
-            work.records = self._open().records(work_id)
-            work.document = self._open().document(work_id)
+            records, document = store.records(job_id), store.document(job_id)
         except KvvizError as error:
-            event(log, "run_unreadable", logging.WARNING, id=work_id, kind=type(error.__cause__).__name__)
+            event(log, "run_unreadable", logging.WARNING, id=job_id, kind=type(error.__cause__).__name__)
             return None
-        if stored.state == "interrupted":
-            work.cut_off = True
-            work.records.append(json.dumps({"t": "stopped", "message": "the server ended in the middle of this run"}))
-        return work
-
-
-def _title(work: Job) -> str:
-    """Its name in a list; a recording has none, nor has a comparison, which shows its prompt there."""
-    return KINDS[work.kind].title(work.spec) if work.spec is not None else ""
-
-
-def _state(stored: str) -> str:
-    return "stopped" if stored == "interrupted" else stored
+        cut_off = stored.state == "interrupted"
+        if cut_off:
+            records.append(json.dumps({"t": "stopped", "message": CUT_OFF}))
+        return Job(
+            job_id,
+            None,
+            state="stopped" if cut_off else stored.state,
+            records=records,
+            document=document,
+            kind=stored.kind,
+            made_by=stored.made_by,
+            cut_off=cut_off,
+        )
 
 
 _library: Store | None = None
 
 
 def library() -> Store:
-    """The one store of this process; opened when it is first asked for. Raises KvvizError where it can't be."""
+    """The one store of this process; opened when it is first asked for. Raises KvvizError if it can't be opened."""
     global _library
     if _library is None:
         _library = Store()

@@ -1,17 +1,15 @@
-"""What waits, what is under way, and who may do what with it. Standard library only; no torch in this process.
+"""What waits, what is being measured, and who may stop it. Standard library only; no torch in this process.
 
-Threads: the worker's link tells what the worker says from a thread of its own; page scripts call `submit`, `stop` and
-`get` from theirs. Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
+Threads: the worker's link reports from a thread of its own; page scripts call `submit`, `stop` and `get` from theirs.
+Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
 """
 
 import json
 import logging
 import threading
 import time
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
@@ -19,370 +17,325 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.experiments.comparison.report import headline
-from kvviz.experiments.eta import Experience
-from kvviz.experiments.kind import Spec, unknown
+from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
+from kvviz.server.forecast import Forecast
 from kvviz.server.job import Job
+from kvviz.server.jobs import Archive, Clock, Jobs
 from kvviz.server.ownership import NOBODY, mark_of, may_change
 from kvviz.server.worker_process import WorkerLink, why_it_ended
 
 log = logging.getLogger("kvviz.server.scheduler")
 
-KEEP = 40  # finished works that stay in memory once the store has them
-UNKEPT = 200  # at most so many where it has not: a disk may be full for a while
-ASK_AGAIN = 2.0  # seconds before an id that was not found is looked for on disk again
-STEP_S = 4.0  # seconds that a server which leaves waits for the step under way
-LEFT = "the server was ended in the middle of this run; what it had measured until then is kept"
+LAST_STEP_S = 4.0  # seconds that a server which is being ended waits for the step under way
+GRACE_S = 15.0  # seconds that a worker has to end a job that it was told to end; one step may take so long
+CUT_SHORT = "the server was ended in the middle of this run; what it had measured until then is kept"
 NOT_BEGUN = "the server was ended before this run began"
-GRACE = 15.0  # seconds that a worker has to end a work that it was told to end; one step may take so long
-
-Clock = Callable[[], float]
 
 
 class Scheduler:
-    """Queues works, fairly by owner, and has them measured one at a time."""
+    """Queues jobs, fairly by owner, and has the worker measure one at a time."""
 
     def __init__(
-        self,
-        command: Callable[[int, str], list[str]] | None = None,
-        *,
-        limits: Limits | None = None,
-        clock: Clock = time.monotonic,
+        self, link: WorkerLink | None = None, *, limits: Limits | None = None, clock: Clock = time.monotonic
     ) -> None:
-        self._link = WorkerLink(self, command)
+        self._link = link or WorkerLink()
         self._given_limits = limits
         self._clock = clock
-        self._lock = threading.RLock()
-        self._works: OrderedDict[str, Job] = OrderedDict()
+        self._lock = threading.Condition()  # notified of every change
+        self._jobs = Jobs(clock)
         self._queue = FairQueue()
-        self._experience = defaultdict[str, Experience](Experience)  # of each kind
-        self._current: str | None = None
-        self._measured: str | None = None
+        self._forecast = Forecast()
+        self._current: Job | None = None  # the job that the worker has in hand
+        self._last: Job | None = None  # the job that it was handed last
         self._told_to_stop: float | None = None  # when
-        self._leaving = False
-        self._recalled: OrderedDict[str, Job] = OrderedDict()  # of earlier days, read again
-        self._missing: dict[str, float] = {}
-        self.recall: Callable[[str], Job | None] | None = None  # finds works of earlier days
-        self.is_kept: Callable[[str], bool] = lambda work_id: True  # whether the store has all of a finished work
-        self.trouble = ""  # why the store can't be written, in a sentence
-        self.device: dict[str, Any] | None = None
+        self._closing = False
+        self.device: Device | None = None
         self.held_by = ""  # who has the device while the worker waits for it
         self.worker_state = "off"
         self.version = 0
 
     @property
     def limits(self) -> Limits:
-        """What works and owners may ask for."""
+        """What jobs and owners may ask for."""
         return self._given_limits or settings().limits
 
     def start(self, cores: Sequence[int] = ()) -> None:
         """Start the worker on the given cores and keep it alive until `close`."""
-        self._leaving = False
-        self._link.start(cores)
+        self._closing = False
+        self._link.start(self, cores)
 
     def close(self) -> None:
-        """Stop what runs after its step, and all that waits; end the worker and the thread that reads it."""
+        """Stop the running job after its step and all that wait; end the worker and the thread that reads it."""
         with self._lock:
-            self._leaving = True
-            for work in [work for work in self._works.values() if work.active]:
-                if work.id != self._current:
-                    self._queue.remove(work.id)
-                    self._end(work, "stopped", NOT_BEGUN)
-                elif work.state == "running":
-                    self._link.tell({"do": "stop", "id": work.id})
-        self._wait_for_step()
+            self._closing = True
+            for job in self._jobs:
+                if job.active and job is not self._current:
+                    self._queue.remove(job.id)
+                    self._end(job, "stopped", NOT_BEGUN)
+            running = self._current
+            if running is not None and running.state == "running":
+                self._link.tell({"do": "stop", "id": running.id})
+                self._lock.wait_for(lambda: not (running.active and self._link.up), LAST_STEP_S)
         self._link.close()
-
-    def _wait_for_step(self) -> None:
-        end = time.monotonic() + STEP_S
-        while self._link.up and time.monotonic() < end:
-            work = self._works.get(self._current or "")
-            if work is None or work.state != "running":
-                return
-            time.sleep(0.02)
 
     # --- what pages and routes call ------------------------------------------------------------------------
 
-    def submit(
-        self, spec: Spec, owner: str = "", *, earlier: Sequence[dict[str, Any]] = (), again: bool = False
-    ) -> str:
-        """Queue an experiment of the browser `owner`; returns its id. Raises KvvizError where it can't be done at all.
+    def submit(self, spec: Spec, owner: str = "", *, earlier: Sequence[Record] = (), again: bool = False) -> str:
+        """Queue an experiment of the browser `owner`; returns its id. Raises KvvizError if it can't be done here.
 
-        Without an owner it belongs to nobody: whoever may do so in code may stop it. `earlier`: records of an
-        interrupted run of the same spec, which goes on from there. Of a kind that is shared, an identical queued or
-        finished experiment is reused; `again=True` ignores finished ones, since what was measured may have been
-        disturbed.
+        Without an owner it belongs to nobody: any code may stop it. `earlier`: records of an interrupted run of the
+        same spec, which this job continues. An identical queued or finished experiment of a shared kind is reused;
+        `again=True` ignores finished ones, since what was measured may have been disturbed.
         """
         kind = kind_of(spec)
         kind.check(spec, self.limits)
         with self._lock:
-            found = None if kind.kept else self.same(spec)
-            if found is not None and (found.active or not again):
-                return found.id
-            work = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner))
-            if kind.estimate is unknown:
-                work.course.expect(self._experience[kind.name].usual)
-            return self._wait_in_line(work)
+            same = None if kind.kept else self.same(spec)
+            if same is not None and (same.active or not again):
+                return same.id
+            if self._closing:
+                raise KvvizError("the server is being ended; it takes no more runs")
+            job = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner))
+            self._check_queue_limits(job.made_by)
+            self._jobs.add(job)
+            self._forecast.estimate(job, self.device)
+            self._queue.add(job.id, job.made_by)
+            event(log, "work_queued", **job.log_fields())
+            self._changed()
+            self._link.wake()
+            self._hand_over_next()
+        return job.id
 
     def same(self, spec: Spec) -> Job | None:
         """The newest experiment with the same spec that is queued, under way or finished."""
-        with self._lock:
-            same = (work for work in reversed(self._works.values()) if work.spec == spec)
-            return next((work for work in same if work.active or work.state == "done"), None)
+        return self._newest(lambda job: job.spec == spec and (job.active or job.state == "done"))
 
-    def _wait_in_line(self, work: Job) -> str:
-        with self._lock:
-            if self._leaving:
-                raise KvvizError("the server is being ended; it takes no more runs")
-            self._check_room(work.made_by)
-            self._works[work.id] = work
-            self._forget()
-            work.course.foresee(self.device)
-            self._queue.add(work.id, work.made_by)
-            event(log, "work_queued", **work.told())
-            self._changed()
-            self._link.wake()
-            self._next()
-        return work.id
-
-    def _check_room(self, made_by: str) -> None:
-        active = [work for work in self._works.values() if work.active]
+    def _check_queue_limits(self, made_by: str) -> None:
+        active = [job for job in self._jobs if job.active]
         if len(active) >= self.limits.waiting:
             raise KvvizError(f"{len(active)} comparisons are waiting already; try again when some are done")
-        own = sum(work.made_by == made_by for work in active)
+        own = sum(job.made_by == made_by for job in active)
         if made_by != NOBODY and own >= self.limits.waiting_per_session:
             raise KvvizError(
-                f"{own} works of yours are waiting or under way, which is as many as one browser may have here; "
+                f"{own} of your runs are waiting or under way, which is as many as one browser may have here; "
                 "stop one of them or wait for it"
             )
 
-    def adopt(self, records: Sequence[dict[str, Any]], owner: str = "") -> str:
+    def adopt(self, records: Sequence[Record], owner: str = "") -> str:
         """Take in a recording (kvviz.store.files.recording.loads) as a finished comparison; returns its id."""
+        texts = [json.dumps(record) for record in records]
+        job = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
         with self._lock:
-            texts = [json.dumps(record) for record in records]
-            work = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
-            self._works[work.id] = work
-            self._forget()
+            self._jobs.add(job)
             self._changed()
-        return work.id
+        return job.id
 
-    def may_stop(self, work_id: str, owner: str = "") -> bool:
-        """Whether a work waits or is under way, and is this browser's."""
-        work = self._works.get(work_id)
-        return work is not None and work.active and may_change(work.made_by, owner, trusted=True)
+    def may_stop(self, job_id: str, owner: str = "") -> bool:
+        """Whether a job waits or is under way, and is this browser's."""
+        job = self._jobs.present(job_id)
+        return job is not None and job.active and may_change(job.made_by, owner, trusted=True)
 
-    def stop(self, work_id: str, owner: str = "") -> None:
-        """Stop a work: at once where it waits, after the step under way where it runs.
+    def stop(self, job_id: str, owner: str = "") -> None:
+        """Stop a job: at once if it waits, after the step under way if it runs.
 
-        Loading knows no steps: there the worker is ended, and a new one takes its place. Raises KvvizError where it
-        is another browser's.
+        Loading has no steps: then the worker is ended, and a new one takes its place. Raises KvvizError for another
+        browser's job.
         """
         with self._lock:
-            work = self._works.get(work_id)
-            if work is None or not work.active:
+            job = self._jobs.present(job_id)
+            if job is None or not job.active:
                 return
-            if not self.may_stop(work_id, owner):
+            if not self.may_stop(job_id, owner):
                 raise KvvizError("this run belongs to another browser, which alone may stop it")
-            if work_id != self._current:
-                self._queue.remove(work_id)
-                self._end(work, "stopped")
-            elif work.state == "loading":
-                self._replace_worker(work, "")
+            if job is not self._current:
+                self._queue.remove(job_id)
+                self._end(job, "stopped")
+            elif job.state == "loading":
+                self._replace_worker(job, "")
             else:
-                self._link.tell({"do": "stop", "id": work_id})
+                self._link.tell({"do": "stop", "id": job_id})
                 self._told_to_stop = self._told_to_stop or self._clock()
 
-    def get(self, work_id: str) -> Job | None:
-        """A work by id, one of earlier days included; None where it is unknown."""
-        found = self._works.get(work_id) or self._recalled.get(work_id)
-        if found is not None or self.recall is None or self._missing.get(work_id, 0) > time.monotonic():
-            return found
-        found = self.recall(work_id)
-        with self._lock:
-            if found is None:
-                self._missing = {work_id: time.monotonic() + ASK_AGAIN}
-                return None
-            self._recalled[work_id] = found
-            while len(self._recalled) > KEEP:
-                self._recalled.popitem(last=False)
-        return found
-
-    def look_again(self) -> None:
-        """The store has changed: what was not found may be there now."""
-        self._missing = {}
-        self._changed()
+    def get(self, job_id: str) -> Job | None:
+        """A job by id, one of an earlier day included; None for an unknown id."""
+        return self._jobs.get(job_id)
 
     def jobs(self) -> list[Job]:
-        """All works that are in memory."""
-        with self._lock:
-            return list(self._works.values())
+        """All jobs that are in memory, in the order in which they were submitted."""
+        return list(self._jobs)
 
-    def latest(self) -> Job | None:
-        """The comparison that is being measured, else the next, else the one that was measured last."""
+    def shown(self, comparison: str | None = None) -> Job | None:
+        """What the live page shows: the comparison that its address names, else whatever the device is measuring.
+
+        Without an address that is the comparison being measured, else the next one, else the one measured last.
+        """
+        if comparison:
+            return self._jobs.get(comparison)
         with self._lock:
-            shown = [work for work in self._works.values() if work.kind == "comparison"]
-            measured = next((work for work in shown if work.id in (self._current, self._measured)), None)
-            waiting = (self._works[name] for name in self._queue.order())
-            following = next((work for work in waiting if work.kind == "comparison"), None)
+            last = self._last if self._last is not None and self._last.kind == "comparison" else None
+            waiting = map(self._jobs.present, self._queue.order())
+            following = next((job for job in waiting if job is not None and job.kind == "comparison"), None)
             if self._current is None and following is not None:
                 return following
-            return measured or following or next(reversed(shown), None)
+            return last or following or self._newest(lambda job: job.kind == "comparison")
 
-    def last_document(self) -> dict[str, Any] | None:
-        """The document of the comparison that was finished last, None before the first."""
+    def last_finished(self) -> Job | None:
+        """The comparison that was submitted last of those with a result."""
+        return self._newest(lambda job: job.kind == "comparison" and job.document is not None)
+
+    def _newest(self, fits: Callable[[Job], bool]) -> Job | None:
+        return next((job for job in reversed(self.jobs()) if fits(job)), None)
+
+    # --- where jobs are kept -------------------------------------------------------------------------------
+
+    def keep_in(self, archive: Archive | None) -> None:
+        """Recall jobs of earlier days from this archive, and hold finished ones until it has them."""
+        self._jobs.archive = archive
+
+    def archive_changed(self) -> None:
+        """Look again for what the archive did not have."""
+        self._jobs.ask_archive_again()
         with self._lock:
-            compared = (work for work in reversed(self._works.values()) if work.kind == "comparison")
-            return next((work.document for work in compared if work.document), None)
+            self._changed()
 
-    # --- the line ------------------------------------------------------------------------------------------
+    @property
+    def trouble(self) -> str:
+        """Why runs are not being kept, in a sentence; empty while they are."""
+        return self._jobs.archive.problem if self._jobs.archive is not None else ""
 
-    def ahead(self, work_id: str) -> int:
-        """How many works come before this one, the one under way included."""
-        return len(self._before(work_id))
+    # --- the queue -----------------------------------------------------------------------------------------
 
-    def expected_wait(self, work_id: str) -> float | None:
-        """Seconds until a work's turn, by estimate; None where that of one before it, or its end, is not known."""
+    def ahead(self, job_id: str) -> int:
+        """How many jobs come before this one, the one under way included."""
+        return len(self._before(job_id))
+
+    def expected_wait(self, job_id: str) -> float | None:
+        """Seconds until a job's turn, by estimate; None if that of a job before it is unknown."""
         with self._lock:
             if self.held_by:
                 return None
             now = self._clock()
-            waits = [self._left(work, now) for work in self._before(work_id)]
-        return None if None in waits else sum(waits)
+            waits = [self._forecast.left(job, now) for job in self._before(job_id)]
+        known = [wait for wait in waits if wait is not None]
+        return sum(known) if len(known) == len(waits) else None
 
-    def _before(self, work_id: str) -> list[Job]:
+    def _before(self, job_id: str) -> list[Job]:
         with self._lock:
-            line = [*([self._current] if self._current else []), *self._queue.order()]
-            return [self._works[name] for name in line[: line.index(work_id)]] if work_id in line else []
+            line = [*([self._current.id] if self._current else []), *self._queue.order()]
+            return [self._jobs[name] for name in line[: line.index(job_id)]] if job_id in line else []
 
-    def _left(self, work: Job, now: float) -> float | None:
-        left = work.course.left(now)
-        if left is None or work.begun is not None:
-            return left
-        return left * self._experience[work.kind].ratio
-
-    def _forget(self) -> None:
-        finished = [work.id for work in self._works.values() if not work.active]
-        surplus = [
-            name
-            for name in finished[: max(0, len(self._works) - KEEP)]
-            if not KINDS[self._works[name].kind].kept or self.is_kept(name)
-        ]
-        for work_id in surplus or finished[: max(0, len(self._works) - UNKEPT)]:
-            del self._works[work_id]
-
-    def _next(self) -> None:
-        """Hand the worker the next work, if it is free."""
+    def _hand_over_next(self) -> None:
+        """Hand the worker the next job, if it is free."""
         if self._current is not None or not self._link.up or self.worker_state != "ready":
             return
-        work_id = self._queue.take()
-        if work_id is None:
+        job_id = self._queue.take()
+        if job_id is None:
             return
-        work = self._works[work_id]
-        self._current = self._measured = work_id
+        job = self._current = self._last = self._jobs[job_id]
         self._told_to_stop = None
-        asked = {"spec": work.description(), "limits": asdict(self.limits), "earlier": list(work.earlier)}
-        self._link.tell({"do": work.kind, "id": work_id, **asked})
+        asked = {"spec": job.description(), "limits": asdict(self.limits), "earlier": list(job.earlier)}
+        self._link.tell({"do": job.kind, "id": job_id, **asked})
 
     def _changed(self) -> None:
         self.version += 1
+        self._lock.notify_all()
 
-    def _end(self, work: Job, state: str, message: str = "") -> None:
-        seconds = None if work.begun is None else round(self._clock() - work.begun, 3)
-        event(log, "work_ended", id=work.id, state=state, was=work.state, seconds=seconds, records=len(work.records))
-        work.state, work.message = state, message
-        work.records.append(json.dumps({"t": state, "message": message}))
+    def _end(self, job: Job, state: str, message: str = "") -> None:
+        seconds = None if job.begun is None else round(self._clock() - job.begun, 3)
+        event(log, "work_ended", id=job.id, state=state, was=job.state, seconds=seconds, records=len(job.records))
+        job.message = message
+        job.records.append(json.dumps({"t": state, "message": message}))
+        job.state = state  # after its last record: a job that has ended has all its records
         self._changed()
 
-    # --- what the worker's link tells ----------------------------------------------------------------------
+    # --- what the worker's link reports (kvviz.server.worker_process.Listener) ------------------------------
 
-    def turned(self, state: str) -> None:
-        """The worker's state is another."""
+    def worker_is(self, state: str) -> None:
+        """Note the worker's new state."""
         with self._lock:
             self.worker_state = state
             self._changed()
 
-    def said(self, work_id: str, kind: str, body: str) -> None:
-        """The worker has sent something."""
+    def received(self, job_id: str, kind: str, body: str) -> None:
+        """Take in a message of the worker."""
         with self._lock:
             if kind == "hello":
-                self.device = json.loads(body)
-                self.worker_state = "ready"
-                event(log, "worker_ready", device=self.device.get("device_name"))
-                for name in self._queue.order():
-                    self._works[name].course.foresee(self.device)
-            if kind in ("hello", "held"):
+                self._greet(json.loads(body))
+            elif kind == "held":
                 self.held_by = json.loads(body).get("by", "")
             else:
-                self._take(work_id, kind, body)
+                self._take_record(job_id, kind, body)
             self._changed()
-            self._next()
+            self._hand_over_next()
 
-    def _take(self, work_id: str, kind: str, body: str) -> None:
-        work = self._works.get(work_id)
-        if work is None or not work.active:
+    def _greet(self, device: Device) -> None:
+        self.device = device
+        self.worker_state, self.held_by = "ready", ""
+        event(log, "worker_ready", device=device.get("device_name"))
+        for job_id in self._queue.order():
+            self._forecast.estimate(self._jobs[job_id], device)
+
+    def _take_record(self, job_id: str, kind: str, body: str) -> None:
+        job = self._jobs.present(job_id)
+        if job is None or not job.active:
             return  # it was stopped while its worker was still loading
         self.held_by = ""
         if kind == "done":
-            work.document = json.loads(body)["document"]
-            self._finish(work, "done")
+            self._finish(job, json.loads(body)["document"])
         elif kind in ("stopped", "failed"):
-            self._finish(work, kind, json.loads(body).get("message", ""))
+            self._current = None
+            cut_short = kind == "stopped" and self._closing
+            self._end(job, kind, CUT_SHORT if cut_short else json.loads(body).get("message", ""))
         else:
-            work.state = "loading" if kind in ("loading", "download") else "running"
+            job.state = "loading" if kind in ("loading", "download") else "running"
             now = self._clock()
-            if work.begun is None:
-                event(log, "work_begun", id=work.id)
-            work.begun = now if work.begun is None else work.begun
-            if work.course is not None:
-                work.course.note(kind, body, now)
-            work.records.append(body)
+            if job.begun is None:
+                job.begun = now
+                event(log, "work_begun", id=job.id)
+            if job.course is not None:
+                job.course.note(kind, body, now)
+            job.records.append(body)
 
-    def _finish(self, work: Job, state: str, message: str = "") -> None:
+    def _finish(self, job: Job, document: Record) -> None:
         self._current = None
-        if state == "stopped" and self._leaving:
-            message = LEFT
-        if state == "done" and work.kind == "comparison":
-            work.records.append(json.dumps({"t": "figures", "runs": headline(work.document)}))
-        if state == "done":
-            self._experience[work.kind].note(work.course.whole, work.course.took(self._clock()))
-        self._end(work, state, message)
+        job.document = document
+        if job.kind == "comparison":
+            job.records.append(json.dumps({"t": "figures", "runs": headline(document)}))
+        self._forecast.learn(job, self._clock())
+        self._end(job, "done")
 
-    def looked(self) -> None:
-        """Time has passed: a work that does not end though it has to is ended with its worker."""
+    def polled(self) -> None:
+        """Note that time has passed: a job that does not end though it has to is ended with its worker."""
         with self._lock:
-            work, now = self._works.get(self._current or ""), self._clock()
-            if work is None:
+            job, now = self._current, self._clock()
+            if job is None:
                 return
-            limit = self.limit_of(work)
-            if self._told_to_stop is not None and now - self._told_to_stop > GRACE:
-                self._replace_worker(work, f"its step did not end within {lasting(GRACE)}")
-            elif work.begun is not None and now - work.begun > limit + GRACE:
-                self._replace_worker(work, f"it did not end at this server's limit of {lasting(limit)}")
+            limit = getattr(self.limits, KINDS[job.kind].limit)
+            if self._told_to_stop is not None and now - self._told_to_stop > GRACE_S:
+                self._replace_worker(job, f"its step did not end within {lasting(GRACE_S)}")
+            elif job.begun is not None and now - job.begun > limit + GRACE_S:
+                self._replace_worker(job, f"it did not end at this server's limit of {lasting(limit)}")
 
-    def limit_of(self, work: Job) -> float:
-        """Seconds that a work may take from its loading to its end."""
-        return getattr(self.limits, KINDS[work.kind].limit)
-
-    def _replace_worker(self, work: Job, why: str) -> None:
-        """End a work together with the worker that has it in hand."""
+    def _replace_worker(self, job: Job, why: str) -> None:
+        """End a job together with the worker that has it in hand."""
         self._current = None
         self.worker_state = "restarting"
-        self._end(work, "stopped", why and f"{why}, so the measuring process was ended; a new one takes its place")
+        self._end(job, "stopped", why and f"{why}, so the measuring process was ended; a new one takes its place")
         self._link.kill()
 
-    def gone(self, code: int) -> None:
-        """The worker has ended: say so on the work that it was measuring."""
+    def worker_ended(self, code: int) -> None:
+        """Say on the job that the worker was measuring how the worker ended."""
         with self._lock:
             self.held_by = ""
-            if self._current is not None:
-                work, self._current = self._works[self._current], None
-                if self._leaving:
-                    self._end(work, "stopped", NOT_BEGUN if work.state == "queued" else LEFT)
-                elif work.state == "queued":  # handed over, but never begun
-                    self._queue.put_back(work.id, work.made_by)
-                else:
-                    self._end(work, "failed", why_it_ended(code))
+            job, self._current = self._current, None
+            if job is not None and self._closing:
+                self._end(job, "stopped", NOT_BEGUN if job.state == "queued" else CUT_SHORT)
+            elif job is not None and job.state == "queued":  # handed over, but never begun
+                self._queue.put_back(job.id, job.made_by)
+            elif job is not None:
+                self._end(job, "failed", why_it_ended(code))
             self._changed()
 
 

@@ -1,4 +1,4 @@
-"""The worker process and the pipe to it: started, read, ended, replaced. It knows no work. Standard library only."""
+"""The worker process and the pipe to it: started, read, ended, replaced. It knows no job. Standard library only."""
 
 import json
 import logging
@@ -6,55 +6,60 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Protocol
+from typing import Protocol
 
 from kvviz.base.logs import event
 
 log = logging.getLogger("kvviz.worker")
 
-LOOK = 0.25  # seconds between two looks at the scheduler's clock while the worker says nothing
+POLL_S = 0.25  # seconds after which the listener is told that time has passed, while the worker sends nothing
 # seconds before each new start of a worker that keeps dying; then it is given up on, until there is new work
-PATIENCE = (0.2, 0.5, 1, 2, 5)
+RETRY_AFTER_S = (0.2, 0.5, 1, 2, 5)
 
 
 class Listener(Protocol):
-    """Who is told what the worker says; all of it from the link's one thread."""
+    """Who is told about the worker; all of it from the link's one thread."""
 
-    def said(self, work_id: str, kind: str, body: str) -> None: ...
+    def received(self, job_id: str, kind: str, body: str) -> None: ...
 
-    def gone(self, code: int) -> None: ...
+    def worker_ended(self, code: int) -> None: ...
 
-    def looked(self) -> None: ...
+    def worker_is(self, state: str) -> None: ...
 
-    def turned(self, state: str) -> None: ...
+    def polled(self) -> None: ...
+
+
+def worker_command(descriptor: int, cores: str) -> list[str]:
+    """The command line that starts a worker on an inherited pipe."""
+    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]
 
 
 class WorkerLink:
-    """Keeps one worker alive until `close`. Its state goes to the listener: starting, restarting, down, off."""
+    """Keeps one worker alive until `close`. The listener hears its state: starting, restarting, down, off."""
 
-    def __init__(self, listener: Listener, command: Callable[[int, str], list[str]] | None = None) -> None:
-        self.command = command or worker_command
-        self.process: subprocess.Popen | None = None
-        self._listener = listener
+    def __init__(self, command: Callable[[int, str], list[str]] = worker_command) -> None:
+        self.command = command
+        self.process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._closing = threading.Event()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._cores = ""
 
     @property
     def up(self) -> bool:
         """Whether there is a pipe to speak into."""
         return self._pipe is not None
 
-    def start(self, cores: Sequence[int] = ()) -> None:
+    def start(self, listener: Listener, cores: Sequence[int] = ()) -> None:
         """Start the worker on the given cores, and keep it alive."""
-        self._cores = ",".join(map(str, cores))
         self._closing.clear()
-        self._thread = threading.Thread(target=self._keep, name="kvviz-worker-link", daemon=True)
+        among = ",".join(map(str, cores))
+        self._thread = threading.Thread(
+            target=self._keep_alive, args=(listener, among), name="worker-link", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -69,10 +74,12 @@ class WorkerLink:
                 self.kill()
                 self._thread.join(timeout=2)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: Mapping[str, object]) -> None:
         """Send a message; a pipe that breaks here is noticed by the thread that reads it."""
-        with suppress(OSError, AttributeError):
-            self._pipe.send_bytes(json.dumps(message).encode())
+        pipe = self._pipe
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.send_bytes(json.dumps(message).encode())
 
     def kill(self) -> None:
         """End this worker at once; a new one takes its place."""
@@ -80,65 +87,66 @@ class WorkerLink:
             self.process.kill()
 
     def wake(self) -> None:
-        """There is new work: a reason to try again what was given up on."""
+        """Try again to start a worker that was given up on: there is new work."""
         self._wake.set()
 
-    def _keep(self) -> None:
+    def _keep_alive(self, listener: Listener, cores: str) -> None:
         failures = 0
         while not self._closing.is_set():
             greeted = False
             try:
-                self._begin()
-                greeted = self._read()
+                greeted = self._read(self._start_process(listener, cores), listener)
             except Exception:  # no memory for a new process, say: this thread has to live on
                 log.exception("the worker could not be kept")
                 self.kill()
-            self._bury()
+            self._clean_up(listener)
             failures = 0 if greeted else failures + 1
             if self._closing.is_set():
                 return
-            if failures >= len(PATIENCE):
-                self._listener.turned("down")
+            if failures >= len(RETRY_AFTER_S):
+                listener.worker_is("down")
                 self._wake.wait()
                 failures = 0
             else:
-                self._closing.wait(PATIENCE[failures])
+                self._closing.wait(RETRY_AFTER_S[failures])
 
-    def _begin(self) -> None:
+    def _start_process(self, listener: Listener, cores: str) -> Connection:
         self._wake.clear()
-        self._listener.turned("starting")
+        listener.worker_is("starting")
         ours, theirs = Pipe()
         with theirs:
-            command = self.command(theirs.fileno(), self._cores)
+            command = self.command(theirs.fileno(), cores)
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._pipe = ours
         event(log, "worker_started", pid=self.process.pid)
+        return ours
 
-    def _read(self) -> bool:
-        """Read until the worker goes; True if it ever said hello."""
+    @staticmethod
+    def _read(pipe: Connection, listener: Listener) -> bool:
+        """Read until the worker ends; returns whether it ever said hello."""
         greeted = False
         while True:
             try:
-                said = self._pipe.recv_bytes() if self._pipe.poll(LOOK) else None
+                message = pipe.recv_bytes() if pipe.poll(POLL_S) else None
             except (EOFError, OSError):
                 return greeted
-            if said is not None:
-                head, _, body = said.decode().partition("\n")
-                work_id, kind = head.split(" ")
+            if message is not None:
+                head, _, body = message.decode().partition("\n")
+                job_id, kind = head.split(" ")
                 greeted |= kind == "hello"
-                self._listener.said(work_id, kind, body)
-            self._listener.looked()
+                listener.received(job_id, kind, body)
+            listener.polled()
 
-    def _bury(self) -> None:
-        if self._pipe is None:  # none was born
+    def _clean_up(self, listener: Listener) -> None:
+        if self._pipe is None or self.process is None:  # it was never started
             return
         self._pipe.close()
         self._pipe = None
-        self._listener.turned("off" if self._closing.is_set() else "restarting")
+        listener.worker_is("off" if self._closing.is_set() else "restarting")
         code = self.process.wait()
         if not self._closing.is_set():
             event(log, "worker_ended", logging.WARNING, status=code)
-        self._listener.gone(code)
+        listener.worker_ended(code)
 
 
 def why_it_ended(code: int) -> str:
@@ -158,8 +166,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
-
-
-def worker_command(descriptor: int, cores: str) -> list[str]:
-    """The command line that starts a worker on an inherited pipe."""
-    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]

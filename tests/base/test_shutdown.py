@@ -28,6 +28,7 @@ SERVER = """
 import asyncio, logging, runpy, sys, threading, time, warnings
 
 from kvviz.server import scheduler as module
+from kvviz.server.worker_process import WorkerLink
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 WORKER = '''
@@ -42,7 +43,7 @@ def failing(work, loaded, **more):
 comparison.perform = failing
 loop.main(int(sys.argv[1]))
 '''
-module.use(module.Scheduler(lambda descriptor, cores: [sys.executable, "-c", WORKER, str(descriptor)]))
+module.use(module.Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", WORKER, str(descriptor)])))
 scheduler, secret = module.scheduler(), sys.argv[1]
 
 def fail():

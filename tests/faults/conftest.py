@@ -9,6 +9,7 @@ import pytest
 from kvviz.device.cores import share_of_cores
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.server.worker_process import WorkerLink
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 
@@ -40,7 +41,7 @@ def fake():
     schedulers = []
 
     def make(**options):
-        scheduler = Scheduler(fake_command, **options)
+        scheduler = Scheduler(WorkerLink(fake_command), **options)
         scheduler.start()
         schedulers.append(scheduler)
         return scheduler

@@ -11,9 +11,10 @@ from starlette.routing import Route
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.persister import Persister
 from kvviz.server.scheduler import Scheduler
+from kvviz.server.worker_process import WorkerLink
 from tests.faults.conftest import asking, fake_command
 
-scheduler = Scheduler(fake_command)
+scheduler = Scheduler(WorkerLink(fake_command))
 feed = Feed(scheduler)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.server.jobs import FINISHED_IN_MEMORY
 from kvviz.server.persister import Persister
 from kvviz.store.db import database
 from kvviz.store.db.store import Store
@@ -72,6 +73,7 @@ def small_disk(tmp_path):
 def test_a_full_disk(scheduler_without_worker, small_disk):
     scheduler, (store, fill, empty) = scheduler_without_worker, small_disk
     persister = Persister(scheduler, lambda: store)
+    scheduler.keep_in(persister)
     own = submit(scheduler)
     measure(scheduler, own, 0, 3)
     persister.flush()
@@ -94,22 +96,19 @@ def test_a_full_disk(scheduler_without_worker, small_disk):
 
 
 def test_finished_works_stay_in_memory_until_they_are_kept(scheduler_without_worker, tmp_path):
-    from kvviz.server.scheduler import KEEP
-
     scheduler = scheduler_without_worker
-    kept = set()
-    scheduler.is_kept = kept.__contains__
-    ids = [submit_done(scheduler) for _ in range(KEEP + 10)]
-    assert all(scheduler.get(own) is not None for own in ids)
-    kept.update(ids)
+    persister = Persister(scheduler, lambda: Store(tmp_path / "kvviz.sqlite"))
+    scheduler.keep_in(persister)
+    ids = [submit_done(scheduler) for _ in range(FINISHED_IN_MEMORY + 10)]
+    assert {job.id for job in scheduler.jobs()} == set(ids)
+    persister.flush()
     submit_done(scheduler)
-    assert sum(own in scheduler._works for own in ids) < KEEP
+    assert len(scheduler.jobs()) == FINISHED_IN_MEMORY
 
 
 def submit_done(scheduler):
     own = submit(scheduler)
     scheduler.record(own, DONE)
-    scheduler._current = None
     return own
 
 
@@ -117,6 +116,7 @@ def test_a_locked_database(scheduler_without_worker, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.2)
     store, scheduler = Store(tmp_path / "kvviz.sqlite"), scheduler_without_worker
     persister = Persister(scheduler, lambda: store)
+    scheduler.keep_in(persister)
     own = submit(scheduler)
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -136,6 +136,7 @@ def test_a_database_that_may_only_be_read(scheduler_without_worker, tmp_path):
     event.listen(store._database.engine, "connect", lambda f, _: f.execute(f"PRAGMA query_only = {int(read_only[0])}"))
     store._database.close()
     persister = Persister(scheduler, lambda: store)
+    scheduler.keep_in(persister)
     own = submit(scheduler)
     measure(scheduler, own, 0, 2)
     persister.flush()

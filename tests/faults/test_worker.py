@@ -18,6 +18,7 @@ from kvviz.models.catalog.rows import models
 from kvviz.models.weight_files import damage, whole_size
 from kvviz.server import scheduler as scheduler_module
 from kvviz.server.scheduler import Scheduler
+from kvviz.server.worker_process import WorkerLink
 from tests.faults.conftest import asking, finished, until
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
@@ -53,7 +54,7 @@ loop.main(int(sys.argv[1]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS and has /proc")
 def test_a_worker_out_of_memory():
-    scheduler = Scheduler(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)])
+    scheduler = Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)]))
     scheduler.start()
     try:
         large, small = (
@@ -129,7 +130,7 @@ def test_a_runaway_run_ends_by_itself(real):
 
 @pytest.mark.parametrize("how", ["limit", "stop"])
 def test_a_step_that_never_ends(fake, monkeypatch, how):
-    monkeypatch.setattr(scheduler_module, "GRACE", 0.3)
+    monkeypatch.setattr(scheduler_module, "GRACE_S", 0.3)
     scheduler = fake(limits=Limits(run_seconds=1 if how == "limit" else 3600))
     stuck, after = scheduler.submit(asking("hang")), scheduler.submit(asking("3 records"))
     until(lambda: scheduler.get(stuck).state == "running")

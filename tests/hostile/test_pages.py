@@ -214,7 +214,7 @@ def test_a_public_form_offers_what_is_listed(visit, public):
     app.selectbox(key="model").select("good/model").run()
     assert not app.exception and not app.warning
     app.button(key="run").click().run()
-    assert (app.scheduler.latest().spec.model, app.scheduler.latest().spec.weights) == ("good/model", "hub")
+    assert (app.scheduler.shown().spec.model, app.scheduler.shown().spec.weights) == ("good/model", "hub")
 
 
 def pills(app, key):
@@ -229,7 +229,7 @@ def test_a_value_that_no_list_offers_is_not_taken(visit, public, name):
     send(app, "model", name)
     assert not app.exception
     app.button(key="run").click().run()
-    assert app.scheduler.latest() is None or app.scheduler.latest().spec.model != name
+    assert app.scheduler.shown() is None or app.scheduler.shown().spec.model != name
 
 
 def send(app, key, name):

@@ -36,7 +36,7 @@ def test_run_submits_what_the_form_says(page):
     page.number_input(key="repeats").set_value(2)
     page.button(key="run").click().run()
     assert not page.exception
-    work = page.scheduler.latest()
+    work = page.scheduler.shown()
     assert (work.spec.model, work.spec.prompt, work.spec.new_tokens) == ("tiny-mistral", "A prompt of mine", 64)
     assert (work.spec.modes, work.spec.repeats) == (("uncached", "cached"), 2)
     assert page.query_params["comparison"] in (work.id, [work.id])
@@ -45,7 +45,7 @@ def test_run_submits_what_the_form_says(page):
 
 def test_stop_stops_ones_own(page):
     page.button(key="run").click().run()
-    own = page.scheduler.latest()
+    own = page.scheduler.shown()
     assert not page.button(key="stop").disabled
     page.button(key="stop").click().run()
     assert own.state == "stopped"
@@ -53,7 +53,7 @@ def test_stop_stops_ones_own(page):
 
 def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(page, monkeypatch):
     page.button(key="run").click().run()
-    own = page.scheduler.latest()
+    own = page.scheduler.shown()
     assert own.made_by and own.made_by not in json.dumps(own.records)
 
     def visit():
@@ -133,7 +133,7 @@ def test_sampling_and_stopping_reach_the_work(page):
     page.selectbox(key="attn").select("eager")
     page.selectbox(key="dtype").select("bfloat16")
     page.button(key="run").click().run()
-    work = page.scheduler.latest().spec
+    work = page.scheduler.shown().spec
     assert (work.sampling.temperature, work.sampling.top_k, work.sampling.top_p, work.sampling.seed) == (
         0.8,
         40,

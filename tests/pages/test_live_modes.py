@@ -20,7 +20,7 @@ def pills(app):
 def run(app):
     app.button(key="run").click().run()
     assert not app.exception
-    return app.scheduler.latest().spec.modes
+    return app.scheduler.shown().spec.modes
 
 
 def test_every_mode_is_in_one_of_the_two_places(visit):

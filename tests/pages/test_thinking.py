@@ -93,3 +93,17 @@ def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
     sent = [json.loads(part.proto.json) for part in app.get("bidi_component") if part.proto.json]
     (guess,) = [data["guess"] for data in sent if "guess" in data]
     assert guess == {"new_tokens": 64, "modes": [["uncached", "No cache"], ["cached", "KV cache"]]}
+
+
+def headings(app):
+    return [part.value for part in app.subheader]
+
+
+def test_chart_verdict_and_answers_are_of_one_run(visit):
+    done(visit.scheduler, document([0.1, 0.2, 0.3, 0.777], [0.1, 0.1, 0.1, 0.1]))
+    app = visit("live")
+    assert "777 ms" in answers(app, "live")["square"] and "What the curves say" in headings(app)
+    visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
+    app.run()
+    assert "press Run above" in answers(app, "live")["square"], "the chart follows the new run by now"
+    assert "What the curves say" not in headings(app)

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 import kvviz
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.feed import Feed, routes
+from kvviz.server.persister import Persister
 
 
 @pytest.fixture
@@ -16,8 +17,11 @@ def ask(scheduler_without_worker, tmp_path):
     """`ask(problem)` is the answer of a server whose store has that problem."""
 
     def ask(problem=""):
+        archive = Persister(scheduler_without_worker)
+        archive.problem = problem
+        scheduler_without_worker.keep_in(archive)
         feed = Feed(scheduler_without_worker)
-        return TestClient(Starlette(routes=routes(feed, str(tmp_path), "/kv/assets", lambda: problem))).get("/healthz")
+        return TestClient(Starlette(routes=routes(feed, str(tmp_path), "/kv/assets"))).get("/healthz")
 
     return ask
 

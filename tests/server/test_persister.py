@@ -78,10 +78,10 @@ def test_a_run_of_an_earlier_server_opens_again(scheduler_without_worker, persis
     store.begin("old", {"model": "tiny-gpt2"})
     store.append("old", ['{"t": "started", "id": "old"}'])
     store.finish("old", "done", {"model": "tiny-gpt2", "runs": [RUN]})
-    scheduler_without_worker.recall = persister.recall
+    scheduler_without_worker.keep_in(persister)
     work = scheduler_without_worker.get("old")
     assert work.state == "done" and json.loads(work.records[0])["t"] == "started"
-    assert scheduler_without_worker.latest() is None, "who follows the device is not shown a run of another day"
+    assert scheduler_without_worker.shown() is None, "who follows the device is not shown a run of another day"
     store.delete("old")
     assert scheduler_without_worker.get("unknown") is None
 
@@ -122,13 +122,14 @@ def test_a_sweep_is_kept_under_its_name(scheduler_without_worker, persister, sto
     persister.flush()
     assert store.find() == [] and store.find(kind="sweep")[0].id == own
     assert "tiny-gpt2" in store.get(own).title
-    assert scheduler_without_worker.latest() is None, "the live page shows comparisons"
+    assert scheduler_without_worker.shown() is None, "the live page shows comparisons"
 
 
 def test_what_the_scheduler_has_forgotten_is_not_remembered(scheduler_without_worker, persister, store, monkeypatch):
-    monkeypatch.setattr("kvviz.server.scheduler.KEEP", 3)
+    scheduler_without_worker.keep_in(persister)
+    monkeypatch.setattr("kvviz.server.jobs.FINISHED_IN_MEMORY", 3)
     for _ in range(8):
         scheduler_without_worker.record(submit(scheduler_without_worker), {"t": "stopped"})
         persister.flush()
     assert store.count() == 8
-    assert len(persister._written) <= 4 and len(persister._done) <= 4
+    assert len(persister._written) <= 4 and len(persister._saved) <= 4

@@ -231,7 +231,7 @@ def test_one_browser_and_all_together_have_a_limit():
     scheduler = Scheduler(limits=TIGHT)
     small = replace(SPEC, new_tokens=8)
     first, _ = scheduler.submit(small, ANN), scheduler.submit(small, ANN)
-    with pytest.raises(KvvizError, match="2 works of yours"):
+    with pytest.raises(KvvizError, match="2 of your runs"):
         scheduler.submit(small, ANN)
     scheduler.stop(first, ANN)
     scheduler.submit(small, ANN)

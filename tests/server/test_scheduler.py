@@ -13,8 +13,9 @@ from kvviz.base.settings import Limits
 from kvviz.device.cores import share_of_cores
 from kvviz.experiments.comparison.report import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.server.scheduler import KEEP, Scheduler
-from kvviz.server.worker_process import why_it_ended, worker_command
+from kvviz.server.jobs import FINISHED_IN_MEMORY
+from kvviz.server.scheduler import Scheduler
+from kvviz.server.worker_process import WorkerLink, why_it_ended, worker_command
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
@@ -51,7 +52,7 @@ def test_a_comparison_goes_through_and_the_device_is_named(scheduler):
 def test_one_at_a_time_in_order_and_stop_is_prompt(scheduler):
     first, second = scheduler.submit(LONG), scheduler.submit(SHORT)
     until(lambda: scheduler.get(first).state == "running")
-    assert scheduler.latest().id == first and scheduler.ahead(second) == 1 and scheduler.get(second).state == "queued"
+    assert scheduler.shown().id == first and scheduler.ahead(second) == 1 and scheduler.get(second).state == "queued"
     scheduler.stop(first)
     assert finished(scheduler, first).state == "stopped"
     assert finished(scheduler, second).state == "done"
@@ -83,12 +84,12 @@ def test_the_queue_is_bounded_and_old_comparisons_are_forgotten():
     for comparison_id in ids:
         scheduler.stop(comparison_id)
     scheduler.submit(SHORT)
-    assert len(scheduler._works) <= KEEP + 1
+    assert len(scheduler.jobs()) <= FINISHED_IN_MEMORY + 1
 
 
 def test_a_worker_that_can_not_start_is_given_up_on(monkeypatch):
-    monkeypatch.setattr("kvviz.server.worker_process.PATIENCE", (0.01, 0.01))
-    scheduler = Scheduler(command=lambda descriptor, cores: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr("kvviz.server.worker_process.RETRY_AFTER_S", (0.01, 0.01))
+    scheduler = Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", "raise SystemExit(3)"]))
     scheduler.start()
     until(lambda: scheduler.worker_state == "down")
     waiting = scheduler.submit(SHORT)  # a new reason to try
@@ -124,7 +125,7 @@ def odd(tmp_path):
 
     def make(habit):
         scheduler = Scheduler(
-            lambda fd, cores: [sys.executable, "-c", ODD_WORKER, str(fd), str(tmp_path / "marker"), habit]
+            WorkerLink(lambda fd, cores: [sys.executable, "-c", ODD_WORKER, str(fd), str(tmp_path / "marker"), habit])
         )
         scheduler.start()
         schedulers.append(scheduler)
@@ -151,12 +152,12 @@ def test_loading_can_be_stopped_too(odd):
 
 
 def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch):
-    monkeypatch.setattr("kvviz.server.worker_process.PATIENCE", (0.01, 0.01))
+    monkeypatch.setattr("kvviz.server.worker_process.RETRY_AFTER_S", (0.01, 0.01))
 
     def no_memory(descriptor, cores):
         raise OSError("Cannot allocate memory")
 
-    scheduler = Scheduler(no_memory)
+    scheduler = Scheduler(WorkerLink(no_memory))
     scheduler.start()
     until(lambda: scheduler.worker_state == "down")
     scheduler._link.command = lambda descriptor, cores: worker_command(descriptor, "")
@@ -169,7 +170,7 @@ def test_the_last_result_stays_when_a_waiting_comparison_is_stopped(scheduler):
     second = scheduler.submit(SHORT)
     scheduler.stop(second)
     finished(scheduler, first)
-    assert scheduler.latest().id == first
+    assert scheduler.shown().id == first
 
 
 def test_the_worker_leaves_when_the_server_is_killed():

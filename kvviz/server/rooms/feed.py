@@ -15,14 +15,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
-from kvviz.server.feed import NOT_ALLOWED, same_origin
+from kvviz.server.feed import NOT_ALLOWED, same_origin, until_one_ends
 from kvviz.server.front_door import browser_of
 from kvviz.server.rooms.joining import join_link, only_here, qr, reachable
 from kvviz.server.rooms.rooms import LARGEST, Room, Rooms, Seat
 
 BREATH = 0.08  # seconds between two messages to one page; what happens meanwhile comes in one
 PER_SECOND = 40  # messages that a page may send; a dragged slider sends ten
-LOOK_AGAIN = 300.0  # seconds after which a silent seat asks whether its room is still there
+PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a leader ended
 
 
 def routes(rooms: Rooms) -> list[WebSocketRoute]:
@@ -49,16 +49,10 @@ async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
             await websocket.send_text(json.dumps({"t": "none", "message": str(error)}))
             await websocket.close()
         return
-    reader = asyncio.create_task(_listen(rooms, room, seat, websocket))
-    writer = asyncio.create_task(_tell(rooms, room, seat, websocket, changed))
     try:
-        await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        await until_one_ends(_read(rooms, room, seat, websocket), _write(rooms, room, seat, websocket, changed))
     finally:
         rooms.leave(room, seat)
-        for task in (reader, writer):
-            task.cancel()
-            with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
-                await task
 
 
 def admitted(rooms: Rooms, query: Any, seat: Seat) -> Room:
@@ -97,11 +91,11 @@ def host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-async def _tell(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, changed: asyncio.Event) -> None:
+async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, changed: asyncio.Event) -> None:
     await websocket.send_text(json.dumps(await welcome(room, seat, websocket)))
     while not room.ended:
         with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), LOOK_AGAIN)
+            await asyncio.wait_for(changed.wait(), PURGE_S)
         changed.clear()
         if news := room.news(seat):
             await websocket.send_text(json.dumps({"t": "news", **news}))
@@ -111,7 +105,7 @@ async def _tell(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, chan
     await websocket.close()
 
 
-async def _listen(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> None:
+async def _read(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> None:
     """Hear the leader out. Who says too much at once or something too long is shown the door."""
     began, count = time.monotonic(), 0
     while (message := await websocket.receive())["type"] != "websocket.disconnect":

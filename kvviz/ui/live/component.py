@@ -23,7 +23,7 @@ _component = component("kvviz_live", "live/live.js", "kv-live")
 
 def known_over(comparison: str | None) -> str | None:
     """The id of the comparison that `live_view` will draw, where it is over: asked before the page's first button."""
-    work = scheduler().get(comparison) if comparison else scheduler().latest()
+    work = scheduler().shown(comparison)
     return work.id if work is not None and not work.active else None
 
 

@@ -438,7 +438,8 @@ def _reference_bytes(row: Any) -> int:
 
 
 def _three_accounts(scheduler: Scheduler) -> None:
-    document = scheduler.last_document() or {"runs": []}
+    last = scheduler.last_finished()
+    document = (last and last.document) or {"runs": []}
     run = next((run for run in document["runs"] if run["mode"] == "cached" and run.get("memory")), None)
     if run is None:
         st.caption("Run a model on the live page, and its cache's three accounts stand here.")

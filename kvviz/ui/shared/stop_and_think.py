@@ -29,12 +29,8 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:
     """The comparison that the page shows, once it is over."""
-    if watched is None:
-        found = scheduler.last_document()
-    else:
-        work = scheduler.get(watched)
-        found = work.document if work is not None else None
-    at_hand = AtHand.of_document(found)
+    job = scheduler.shown(watched)
+    at_hand = AtHand.of_document(job.document if job is not None else None)
     return replace(at_hand, title=plain(at_hand.title))
 
 

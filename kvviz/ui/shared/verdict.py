@@ -17,10 +17,9 @@ FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "predict
 
 def of_live(scheduler: Scheduler, watched: str | None) -> None:
     """The verdict on the comparison that the page shows, once it is over."""
-    work = scheduler.get(watched) if watched else None
-    found = work.document if work is not None else (None if watched else scheduler.last_document())
-    if found:
-        _judge_and_show(found.get("prompt_tokens"), found["runs"])
+    job = scheduler.shown(watched)
+    if job is not None and job.document:
+        _judge_and_show(job.document.get("prompt_tokens"), job.document["runs"])
 
 
 def of_runs(runs: Sequence[Run]) -> None:
