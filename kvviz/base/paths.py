@@ -5,6 +5,8 @@ from pathlib import Path
 
 from kvviz.base.errors import KvvizError
 
+CHECKOUT = Path(__file__).resolve().parents[2]  # holds the package; a checkout of kvviz also has app.py and pages/ here
+
 
 def home() -> Path:
     """The folder, made where it is missing. Raises KvvizError where nothing can be written there."""

@@ -6,12 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.paths import CHECKOUT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90.0  # seconds; the slowest published model takes a third of it
 
 MEMORY = 8 * 2**30  # bytes; DeepSeek-V3 takes less than a GiB
@@ -53,7 +52,7 @@ def probe_apart(
             capture_output=True,
             text=True,
             timeout=limit,
-            cwd=ROOT,
+            cwd=CHECKOUT,
             check=False,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},  # a config that asks for more than itself gets nothing
         )

@@ -233,7 +233,7 @@ def test_a_headless_sweep_goes_on_from_its_journal(tmp_path):
 
 def test_a_signal_between_two_steps_ends_a_measurement_in_a_sentence():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Halted, match="nothing of it is kept") as end, stoppable("x", "nothing of it is kept") as stop:
+    with pytest.raises(Halted, match="nothing is kept") as end, stoppable("x", lambda: "nothing is kept") as stop:
         assert not stop()
         os.kill(os.getpid(), signal.SIGTERM)
         if stop():

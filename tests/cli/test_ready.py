@@ -7,19 +7,19 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.paths import CHECKOUT
 from kvviz.base.settings import Limits, Settings
-from kvviz.cli import ready as module
-from kvviz.cli.ready import Readiness, asked, lesson, with_weights
+from kvviz.cli import lesson_checks as module
+from kvviz.cli.lesson_checks import Readiness, lesson, with_weights
+from kvviz.cli.port import health_at
 from kvviz.cost.flops import Rates
 from kvviz.experiments.sweep.spec import PRESETS
 
-ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_A_DASHBOARD = """
 import importlib.util, sys
 missing = ("streamlit", "plotly", "sqlalchemy", "starlette", "pyarrow", "platformdirs", "pandas")
@@ -43,7 +43,7 @@ def test_a_machine_without_the_dashboards_packages(tmp_path, free_port):
     environment = {**os.environ, "KVVIZ_HOME": str(tmp_path), "PORT": str(free_port), "HOST": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_A_DASHBOARD, "ready", "--models", "tiny-gpt2", "--students", "7", "--json"],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
+        cwd=CHECKOUT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
@@ -60,17 +60,14 @@ def test_a_machine_without_the_dashboards_packages(tmp_path, free_port):
 @pytest.fixture
 def quick(monkeypatch, engine):
     """No rates are measured: `quick(...)` is a Readiness whose device is a test's."""
-    from kvviz.cli import measure_here as headless
-
     monkeypatch.setattr("kvviz.device.measure_rates.measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
     monkeypatch.setattr(module, "settle", lambda: None)
-    monkeypatch.setattr(headless, "settle", lambda: None)
     monkeypatch.setattr("kvviz.decoding.loaded_models.LoadedModels", lambda: engine)
 
     def make(names=(), students=30, host="127.0.0.1", port=9, limits=None, public=False, compared=(0.5, True)):
         given = Settings(public=public, limits=limits or Limits())
         monkeypatch.setattr(module, "settings", lambda: given)
-        monkeypatch.setattr(module, "_compared", lambda work, loaded: compared)
+        monkeypatch.setattr(module, "_compare", lambda work, loaded: compared)
         return Readiness(names, students, host, port)
 
     return make
@@ -98,7 +95,7 @@ def test_differing_tokens_and_runs_that_would_be_cut_off_are_no_readiness(quick)
 
 
 def test_a_comparison_that_would_take_long_is_estimated_and_said_to_be(quick, monkeypatch):
-    monkeypatch.setattr(module, "MEASURED_UP_TO", 0.0)
+    monkeypatch.setattr(module, "LONGEST_TRIAL", 0.0)
     readiness = quick(["tiny-gpt2"])
     assert "by estimate, tried with 4 tokens" in found(readiness)["model tiny-gpt2"].says
     assert readiness.document()["models"][0]["measured_s"] is None
@@ -107,7 +104,7 @@ def test_a_comparison_that_would_take_long_is_estimated_and_said_to_be(quick, mo
 def test_models_that_do_not_fit_together_are_changed_in_the_worst_case(quick, monkeypatch):
     readiness = quick(["tiny-gpt2"], students=10)
     list(readiness.checks())
-    readiness._device["free_bytes"] = 1
+    readiness._free = 1
     assert "change models" in next(check for check in readiness._queue() if check.name == "wait").says
 
 
@@ -118,15 +115,19 @@ def test_without_names_all_that_really_write_are_tried():
 @pytest.mark.parametrize(
     ("host", "public", "says"),
     [
-        ("127.0.0.1", False, "this machine alone, not public: trusts who can reach it; HOST=0.0.0.0 lets a class in"),
-        ("0.0.0.0", False, "others too .*; KVVIZ_PUBLIC=1 where strangers can reach it"),
+        (
+            "127.0.0.1",
+            False,
+            "this machine alone, not public: trusts whoever can reach it; HOST=0.0.0.0 lets a class in",
+        ),
+        ("0.0.0.0", False, "others too .*; set KVVIZ_PUBLIC=1 if strangers can reach it"),
         ("0.0.0.0", True, "others too .*, open to all: lower limits, no paths$"),
     ],
 )
 def test_who_can_reach_it_is_said(quick, host, public, says):
     import re
 
-    assert re.search(says, next(quick(host=host, public=public)._what_is_set()).says)
+    assert re.search(says, next(quick(host=host, public=public)._access()).says)
 
 
 def test_settings_that_can_not_be_read_are_no_readiness(quick, monkeypatch):
@@ -141,7 +142,7 @@ def test_settings_that_can_not_be_read_are_no_readiness(quick, monkeypatch):
 
 
 def test_a_disk_that_is_full_or_can_not_be_written(quick, monkeypatch):
-    monkeypatch.setattr(module, "ROOM", 10**18)
+    monkeypatch.setattr(module, "LEAST_DISK", 10**18)
     assert not next(quick()._disk()).ok
     monkeypatch.setenv("KVVIZ_HOME", "/proc/kvviz")
     (only,) = quick()._disk()
@@ -184,21 +185,21 @@ def test_what_answers_at_the_port(quick, code, body, ok, says):
     import re
 
     with answering(code, body) as port:
-        (check,) = quick(port=port)._place()
+        (check,) = quick(port=port)._listening()
     assert check.ok == ok and re.search(says, check.says)
 
 
 def test_a_port_that_is_free_or_that_nobody_may_have(quick, free_port):
-    assert next(quick(port=free_port)._place()).says == f"port {free_port} is free"
-    assert "nothing can listen" in next(quick(host="192.0.2.1", port=free_port)._place()).says
-    assert asked("127.0.0.1", free_port) is None
+    assert next(quick(port=free_port)._listening()).says == f"port {free_port} is free"
+    assert "nothing can listen" in next(quick(host="192.0.2.1", port=free_port)._listening()).says
+    assert health_at("127.0.0.1", free_port) is None
 
 
 def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
     from streamlit.testing.v1 import AppTest
 
-    page = AppTest.from_file(str(ROOT / "kvviz/ui/main.py"), default_timeout=60).run()
-    page = page.switch_page(str(ROOT / "pages/live.py")).run()
+    page = AppTest.from_file(str(CHECKOUT / "kvviz/ui/main.py"), default_timeout=60).run()
+    page = page.switch_page(str(CHECKOUT / "pages/live.py")).run()
     page.button(key="run").click().run()
     (work,) = scheduler_without_worker.jobs()
     assert work.spec == lesson(page.selectbox(key="model").value)
@@ -206,8 +207,8 @@ def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
 
 @pytest.mark.parametrize(("students", "port", "says"), [("0", "1", "--students is 0"), ("3", "x", "PORT is 'x'")])
 def test_bad_input_is_one_sentence(monkeypatch, students, port, says):
-    from kvviz.cli import classroom
+    from kvviz.cli.ready import ready
 
     monkeypatch.setenv("PORT", port)
     with pytest.raises(KvvizError, match=says):
-        classroom.ready(models="tiny-gpt2", students=int(students))
+        ready(models="tiny-gpt2", students=int(students))

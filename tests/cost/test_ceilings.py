@@ -14,7 +14,7 @@ import torch
 
 from bench.ceiling import step_cost, with_shares
 from kvviz.base.errors import KvvizError
-from kvviz.cli import measure_here as headless
+from kvviz.cli import ceilings as command
 from kvviz.cli.main import app
 from kvviz.cost import ceilings
 from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, ceilings_text, keep, kept, kept_for, path, read
@@ -214,8 +214,8 @@ def test_measured_once_then_on_demand(monkeypatch):
     found = iter([SET, replace(SET, launch=5e-6)])
     monkeypatch.setattr(module, "machine", lambda device: HERE)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: next(found))
-    monkeypatch.setattr(headless, "take_cores", lambda: None)
-    assert [headless.ceilings_here("cpu", refresh=again).launch for again in (False, False, True)] == [2e-6, 2e-6, 5e-6]
+    monkeypatch.setattr(command, "take_cores", lambda: None)
+    assert [command.ceilings_here("cpu", refresh=again).launch for again in (False, False, True)] == [2e-6, 2e-6, 5e-6]
     assert kept_for(HERE).launch == 5e-6
 
 
@@ -227,7 +227,7 @@ def test_the_text_names_every_figure():
 
 
 def test_the_command_prints_what_is_kept(monkeypatch, capsys):
-    monkeypatch.setattr(headless, "take_cores", lambda: None)
+    monkeypatch.setattr(command, "take_cores", lambda: None)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: replace(SET, environment=module.machine(device)))
     app(["ceilings", "--json", "--device", "cpu"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == kept()[0].to_dict()
@@ -241,10 +241,10 @@ def test_the_command_prints_what_is_kept(monkeypatch, capsys):
 
 
 def test_it_waits_its_turn(monkeypatch):
-    monkeypatch.setattr(headless, "take_cores", lambda: None)
+    monkeypatch.setattr(command, "take_cores", lambda: None)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: pytest.fail("measured while another has the device"))
     with measuring("another measurement"), pytest.raises(KvvizError, match="another measurement"):
-        headless.ceilings_here("cpu", refresh=True, patient=False)
+        command.ceilings_here("cpu", refresh=True, patient=False)
 
 
 def test_torch_is_all_that_it_needs():

@@ -350,17 +350,17 @@ def test_from_the_hub_to_a_run_on_a_machine_without_a_network(hub, tmp_path):
 
 
 def test_the_list_of_models_says_which_have_weights(here, served, capsys):
-    from kvviz.cli.main import models_command
+    from kvviz.cli.models import models
     from kvviz.ui.live.form import _label
 
     had("gpt2", here)
     served(here)
-    models_command(as_json=True)
+    models(as_json=True)
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)["models"]}
     assert [rows[m]["weights"] for m in ("mini-gpt2", "gpt2", "gpt2-xl")] == ["bundled", "local", "random"]
     assert ["trained" in _label(m) for m in ("mini-gpt2", "gpt2", "gpt2-xl")] == [True, True, False]
     had("some/parts", here)
-    models_command(as_json=True)
+    models(as_json=True)
     (row,) = [row for row in json.loads(capsys.readouterr().out)["models"] if row["id"] == "some/parts"]
     assert (row["weights"], row["layers"], row["family"]) == ("local", 4, "gpt2")
 

@@ -1,0 +1,60 @@
+"""`kvviz calc`: the bytes of a KV cache by formula."""
+
+from typing import Annotated
+
+import typer
+
+from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
+from kvviz.base.words import human
+from kvviz.cli.options import AsJson, Batch, CachedTokens, ModelArgument, SourceTokens, source_with_config
+from kvviz.cli.output import answer
+from kvviz.memory.formula import Memory, kv_memory
+from kvviz.memory.views import VIEWS
+from kvviz.models.spec import ModelSpec
+
+
+def calc(
+    model: ModelArgument,
+    tokens: CachedTokens = 1024,
+    batch: Batch = 1,
+    dtype: Annotated[str, typer.Option(help=f"Of the cache: {', '.join(PRECISIONS)}.")] = "bfloat16",
+    weights_dtype: Annotated[str | None, typer.Option(help=f"Of the weights: {', '.join(WEIGHT_BITS)}.")] = None,
+    view: Annotated[str, typer.Option(help=f"Whose bytes: {', '.join(VIEWS)}.")] = "architecture",
+    tensor_parallel: Annotated[int, typer.Option(help="Devices that share the heads; bytes are per device.")] = 1,
+    beams: Annotated[int, typer.Option(help="Beams of each sequence.")] = 1,
+    source_tokens: SourceTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the bytes of a model's KV cache by formula, layer by layer."""
+    source = source_with_config(model)
+    memory = kv_memory(
+        ModelSpec.from_config(source.config or {}, name=source.model, source=source.origin),
+        tokens,
+        batch=batch,
+        dtype=dtype,
+        view=view,
+        beams=beams,
+        tensor_parallel=tensor_parallel,
+        source_tokens=source_tokens,
+        weights_bytes=_weights_bytes(source.params, weights_dtype, dtype, tensor_parallel),
+    )
+    answer(memory.to_dict(), lambda: memory_text(memory), as_json)
+
+
+def _weights_bytes(params: int | None, weights_dtype: str | None, dtype: str, devices: int) -> int | None:
+    """Bytes of the weights, in the cache's dtype unless one is given (bfloat16 where weights have no such dtype).
+
+    None where the parameters are unknown, or divided over devices as only an engine knows.
+    """
+    size = weight_bytes(params or 0, weights_dtype or (dtype if dtype in WEIGHT_BITS else "bfloat16"))
+    return size if params is not None and devices == 1 else None
+
+
+def memory_text(memory: Memory) -> str:
+    """The document of `calc` and `probe` as one line."""
+    each = f", each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
+    sequences = f" x {memory.batch}" + (f" x {memory.beams} beams" if memory.beams > 1 else "")
+    what = f"{memory.model}, {memory.tokens:,} tokens{sequences}, {memory.dtype}, {memory.view}{each}"
+    size = f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B per additional token"
+    reserved = f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else ""
+    return f"{what}: {size}{reserved}"

@@ -1,0 +1,64 @@
+"""The options that several commands share, and what their values stand for."""
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvviz.base.errors import KvvizError
+from kvviz.models.catalog.rows import models
+from kvviz.models.hub_config import fetch_config
+from kvviz.models.sources import Source, find_source, looks_like_hub_id
+
+
+def _model_path(context: typer.Context, model: str | None) -> str | None:
+    """Read the config on standard input that `-` stands for, into a file that lasts as long as the command."""
+    if model != "-":
+        return model
+    path = Path(context.with_resource(tempfile.TemporaryDirectory())) / "config.json"
+    path.write_text(sys.stdin.read(), encoding="utf-8")
+    return str(path)
+
+
+_MODEL = "Catalog id, folder, config.json, Hugging Face id, or - for a config on standard input."
+WEIGHTS = typer.Option(help="auto, bundled, random, hub or local.")
+DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
+ATTENTION = typer.Option(help="sdpa (flash where the device has it) or eager.")
+
+ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_model_path)]
+ModelOption = Annotated[str, typer.Option(help=_MODEL, callback=_model_path)]
+ModelsOption = Annotated[
+    str | None, typer.Option(help="One model or several, separated by commas; - as for `run`.", callback=_model_path)
+]
+Weights = Annotated[str, WEIGHTS]
+Device = Annotated[str, DEVICE]
+Attention = Annotated[str, ATTENTION]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+CachedTokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]
+Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
+SourceTokens = Annotated[int | None, typer.Option(help="Length of an encoder's output; --tokens if not given.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another process is measuring.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Split a list of names at its commas."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def counts(option: str, text: str) -> tuple[int, ...]:
+    """Read a list of whole numbers, separated by commas. Raises KvvizError."""
+    try:
+        return tuple(int(count) for count in text.split(","))
+    except ValueError as error:
+        raise KvvizError(f"{option} is {text[:80]!r}; it takes whole numbers, separated by commas") from error
+
+
+def source_with_config(model: str) -> Source:
+    """Find MODEL and its config; the config of a Hugging Face id is downloaded."""
+    if model in models() or not looks_like_hub_id(model):
+        return find_source(model)
+    return replace(find_source(model, "hub"), config=fetch_config(model))
