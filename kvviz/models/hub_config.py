@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.models.sources import LARGEST_CONFIG, check_hub, read_config
@@ -16,10 +15,10 @@ from kvviz.models.sources import LARGEST_CONFIG, check_hub, read_config
 INSTEAD = "paste the config.json instead"
 
 
-def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, Any]:
-    """The config.json of a repository, within `timeout` seconds; the cached one where the Hub can't be reached.
+def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
+    """The config.json of a repository, within `timeout` seconds; the cached one if the Hub can't be reached.
 
-    Raises KvvizError with one sentence for an id that there is not, no access, no network, no JSON object.
+    Raises KvvizError with one sentence for an unknown id, no access, no network, no JSON object.
     """
     check_hub(repo_id)
     from huggingface_hub import errors
@@ -31,14 +30,18 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, Any]:
     except errors.HFValidationError as error:
         raise KvvizError(f"{repo_id[:80]!r} is no Hugging Face id, which has the form owner/name") from error
     except Exception as error:
-        path = _cached(repo_id) if _unreachable(error) else None
-        if path is None:
+        cached = _cached(repo_id) if _unreachable(error) else None
+        if cached is None:
             raise KvvizError(_why_not(repo_id, error)) from error
-    return _read(path, repo_id)
+        path = cached
+    try:
+        return read_config(path)
+    except KvvizError as error:
+        raise KvvizError(str(error).replace(str(path), f"the config.json of {repo_id}")) from error
 
 
 def _within(seconds: float, work: Callable[[], Path]) -> Path:
-    """What `work` returns or raises; TimeoutError where it takes longer, as a name that does not resolve can."""
+    """What `work` returns or raises; TimeoutError if it takes longer, as looking up a host name can."""
     answers: SimpleQueue[Path | Exception] = SimpleQueue()
 
     def answer() -> None:
@@ -47,7 +50,7 @@ def _within(seconds: float, work: Callable[[], Path]) -> Path:
         except Exception as error:
             answers.put(error)
 
-    Thread(target=answer, daemon=True, name="hubconfig").start()
+    Thread(target=answer, daemon=True, name="hub-config").start()
     try:
         result = answers.get(timeout=seconds)
     except Empty:
@@ -58,13 +61,13 @@ def _within(seconds: float, work: Callable[[], Path]) -> Path:
 
 
 def _downloaded(repo_id: str, timeout: float) -> Path:
-    """The file in the local cache, fetched where it is new; its size is asked for first."""
+    """The file in the local cache, fetched if the Hub has a newer one; its size is checked before it is fetched."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     size = get_hf_file_metadata(hf_hub_url(repo_id, "config.json"), timeout=timeout).size
     if size is None or size > LARGEST_CONFIG:
-        told = "of unknown size" if size is None else f"of {size:,} bytes"
-        raise KvvizError(f"the config.json of {repo_id} is {told}; kvviz reads at most {LARGEST_CONFIG:,} bytes")
+        stated = "of unknown size" if size is None else f"of {size:,} bytes"
+        raise KvvizError(f"the config.json of {repo_id} is {stated}; kvviz reads at most {LARGEST_CONFIG:,} bytes")
     return Path(hf_hub_download(repo_id, "config.json", etag_timeout=timeout))
 
 
@@ -76,7 +79,7 @@ def _cached(repo_id: str) -> Path | None:
 
 
 def _unreachable(error: Exception) -> bool:
-    """Whether no answer came, as against an answer that says no."""
+    """Whether no answer came; a refusal is an answer."""
     from huggingface_hub import errors
 
     return isinstance(error, errors.LocalEntryNotFoundError) or not isinstance(
@@ -96,10 +99,3 @@ def _why_not(repo_id: str, error: Exception) -> str:
     if isinstance(error, errors.EntryNotFoundError):
         return f"{repo_id} has no config.json on the Hugging Face Hub; {INSTEAD}"
     return f"the Hugging Face Hub did not give the config.json of {repo_id} ({type(error).__name__}); {INSTEAD}"
-
-
-def _read(path: Path, repo_id: str) -> dict[str, Any]:
-    try:
-        return read_config(path)
-    except KvvizError as error:
-        raise KvvizError(str(error).replace(str(path), f"the config.json of {repo_id}")) from error

@@ -196,8 +196,10 @@ def _gpt_neo(fields: Fields, count: int) -> list[str]:
     types: list[str] = []
     try:
         for names, times in runs if isinstance(runs, list | tuple) else ():
-            for _ in range(min(checked("attention_types", times), count)):
-                types += [SLIDING if name == "local" else FULL for name in names]
+            block = [SLIDING if name == "local" else FULL for name in names[:count]]
+            types += block * min(checked("attention_types", times), count)
+            if len(types) >= count:
+                break
     except (TypeError, ValueError):
         types = []
     if len(types) < count:

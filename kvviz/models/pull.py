@@ -8,53 +8,41 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import Pulled, PulledFile, sha256
-from kvviz.models.sources import BUNDLED, read_config
+from kvviz.models.sources import bundled_folder, read_config
 from kvviz.models.spec import ModelSpec
 
-SPARE = 100_000_000  # bytes of the disk that are left alone
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
+
+SPARE = 100_000_000  # bytes of the disk that stay free
 INDEX = "model.safetensors.index.json"
-WHOLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
-BESIDE = frozenset(
-    [
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "vocab.txt",
-        "tokenizer.model",
-        "spiece.model",
-        "chat_template.jinja",
-        "LICENSE",
-        "LICENSE.txt",
-        "LICENSE.md",
-        "NOTICE",
-        "USE_POLICY.md",
-    ]
+BESIDE_WEIGHTS = frozenset(
+    (
+        *("config.json", "generation_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"),
+        *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"),
+        *("spiece.model", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "USE_POLICY.md"),
+    )
 )
-
-OTHER = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
+OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
 
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One file to have: its size (bytes), and the sum that says it is there: sha256, or git's own for small files."""
+    """One file of a model: its size (bytes) and its checksum, sha256 or, for a small file, git's own (`blob`)."""
 
     name: str
     size: int
@@ -62,7 +50,7 @@ class Wanted:
     blob: str | None = None
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file lies there, every byte of it."""
+        """Whether `path` holds every byte of the file."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         if self.sha256 is not None:
@@ -73,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be had of one model, and where to."""
+    """The files of one model, and the folder they go to. `repo` is None for a model that comes with kvviz."""
 
     model: str
     repo: str | None
@@ -83,38 +71,39 @@ class Order:
     folder: Path
 
     def missing(self) -> tuple[Wanted, ...]:
-        """The files that are not there yet."""
+        """The files that the folder does not hold yet."""
         return tuple(file for file in self.files if not file.is_at(self.folder / file.name))
 
 
 def order(model: str, folder: Path) -> Order:
-    """What `model`, a catalog id or owner/name, consists of. Asks the Hub; raises KvvizError for what can't be had."""
+    """The files of `model`, a catalog id or owner/name, by asking the Hub. Raises KvvizError if they can't be had."""
     row = models().get(model)
     if row is not None and row.has_encoder:
         raise KvvizError(f"{model} is an encoder-decoder, which kvviz calculates but does not decode; nothing to pull")
-    if (BUNDLED / model / "config.json").is_file():
-        return _bundled(model, folder / model)
+    if (bundled := bundled_folder(model)) is not None:
+        return _bundled(model, bundled, folder / model)
     repo = model if row is None else row.hub
     if repo is None:
         raise KvvizError(f"{model} has no Hugging Face id in the catalog; give the repository itself, owner/name")
     if not _ID.fullmatch(repo):
         raise KvvizError(f"{model[:80]!r} is neither a catalog id nor a Hugging Face id, owner/name")
-    info = _asked(repo)
-    chosen = _chosen(model, info.siblings or ())
-    files = [_wanted(sibling) for sibling in info.siblings if sibling.rfilename in chosen]
+    info = _model_info(repo)
+    siblings = info.siblings or []
+    needed = _needed_names(model, (sibling.rfilename for sibling in siblings))
+    files = [_wanted(sibling) for sibling in siblings if sibling.rfilename in needed]
     licence = getattr(info.card_data, "license", None)
     licence = licence if isinstance(licence, str) else None
     return Order(model, repo, info.sha, licence, tuple(files), folder / model.replace("/", "--"))
 
 
-def _bundled(model: str, folder: Path) -> Order:
-    """A model that comes with kvviz is copied."""
-    paths = [path for path in sorted((BUNDLED / model).iterdir()) if path.name in BESIDE or path.name == WHOLE]
+def _bundled(model: str, source: Path, folder: Path) -> Order:
+    """The files of a model that comes with kvviz, to be copied."""
+    paths = [path for path in sorted(source.iterdir()) if path.name in BESIDE_WEIGHTS or path.name == SINGLE_FILE]
     files = tuple(Wanted(path.name, path.stat().st_size, sha256(path)) for path in paths)
     return Order(model, None, None, "MIT", files, folder)
 
 
-def _asked(repo: str) -> Any:
+def _model_info(repo: str) -> "ModelInfo":
     from huggingface_hub import HfApi
 
     try:
@@ -123,13 +112,13 @@ def _asked(repo: str) -> Any:
         raise KvvizError(_why_not(repo, error)) from error
 
 
-def _chosen(model: str, siblings: Sequence[Any]) -> set[str]:
-    """The names of a repository's files that a decoder needs. Raises KvvizError where it has no safetensors."""
-    names = {sibling.rfilename for sibling in siblings}
+def _needed_names(model: str, all_names: Iterable[str]) -> set[str]:
+    """The names of a repository's files that a decoder needs. Raises KvvizError for one without safetensors."""
+    names = set(all_names)
     shards = {name for name in names if _SHARD.fullmatch(name)}
-    weights = {INDEX, *shards} if INDEX in names and shards else {WHOLE} & names
+    weights = {INDEX, *shards} if INDEX in names and shards else {SINGLE_FILE} & names
     if not weights:
-        other = next((name for name in sorted(names) if name.endswith(OTHER)), None)
+        other = next((name for name in sorted(names) if name.endswith(OTHER_FORMATS)), None)
         there = f"its weights only in another format ({other[:80]})" if other else "no weights"
         raise KvvizError(
             f"{model} has {there}; kvviz takes safetensors alone, which hold numbers and no code: look for a "
@@ -137,15 +126,16 @@ def _chosen(model: str, siblings: Sequence[Any]) -> set[str]:
         )
     if "config.json" not in names:
         raise KvvizError(f"{model} has no config.json, so it is no model that transformers loads")
-    return weights | (names & BESIDE)
+    return weights | (names & BESIDE_WEIGHTS)
 
 
-def _wanted(sibling: Any) -> Wanted:
-    return Wanted(sibling.rfilename, sibling.size, sibling.lfs.sha256 if sibling.lfs else None, sibling.blob_id)
+def _wanted(sibling: "RepoSibling") -> Wanted:
+    lfs = sibling.lfs
+    return Wanted(sibling.rfilename, sibling.size or 0, lfs.sha256 if lfs else None, sibling.blob_id)
 
 
 def check_room(orders: Sequence[Order], folder: Path) -> int:
-    """Bytes that are still to be had. Raises KvvizError where the folder can't be made or the disk is too full."""
+    """Bytes that are still to be fetched. Raises KvvizError if the folder can't be made or the disk is too full."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -161,7 +151,7 @@ def check_room(orders: Sequence[Order], folder: Path) -> int:
 
 
 def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
-    """Have every file that is missing, look at all of them, write the manifest. `progress` is told of bytes."""
+    """Fetch every missing file, check all of them, write the manifest. `progress` receives the bytes that arrive."""
     try:
         order.folder.mkdir(parents=True, exist_ok=True)
         missing = order.missing()
@@ -169,7 +159,7 @@ def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
             for file in missing:
                 if file.name.endswith(".safetensors") == large:
                     _fetch(order, file, progress)
-            _check_config(order)  # between the small files and the large
+            _check_config(order)  # after the small files too: a model that can't be read costs no large download
             _check_index(order)
         shutil.rmtree(order.folder / ".cache", ignore_errors=True)  # huggingface_hub's notes
         names = [PulledFile(file.name, file.size, sha256(order.folder / file.name)) for file in order.files]
@@ -182,45 +172,44 @@ def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
 
 def _fetch(order: Order, file: Wanted, progress: Progress) -> None:
     path = order.folder / file.name
-    path.unlink(missing_ok=True)  # a broken one would be taken for the one that was fetched before
-    if order.repo is None:
-        shutil.copyfile(BUNDLED / order.model / file.name, path)
+    path.unlink(missing_ok=True)  # huggingface_hub would keep a broken file
+    if order.repo is not None:
+        _download(order, order.repo, file, progress)
+    elif (bundled := bundled_folder(order.model)) is not None:
+        shutil.copyfile(bundled / file.name, path)
         progress(file.size)
-    else:
-        _download(order, file, progress)
     if not file.is_at(path):
         path.unlink(missing_ok=True)
         raise KvvizError(f"{file.name} of {order.model} did not arrive as it was sent (its sum differs); pull it again")
 
 
-def _download(order: Order, file: Wanted, progress: Progress) -> None:
+def _download(order: Order, repo: str, file: Wanted, progress: Progress) -> None:
     from huggingface_hub import hf_hub_download
 
+    reporter = _reporting_tqdm(progress)
     try:
-        hf_hub_download(
-            order.repo, file.name, revision=order.revision, local_dir=order.folder, tqdm_class=_teller(progress)
-        )
+        hf_hub_download(repo, file.name, revision=order.revision, local_dir=order.folder, tqdm_class=reporter)
     except Exception as error:
-        raise KvvizError(_why_not(order.repo or "", error)) from error
+        raise KvvizError(_why_not(repo, error)) from error
 
 
-def _teller(progress: Progress) -> type:
-    """A tqdm that draws nothing and hands on what it is told."""
+def _reporting_tqdm(progress: Progress) -> type:
+    """A tqdm class that draws nothing and passes each update on to `progress`."""
     from tqdm import tqdm
 
-    class Teller(tqdm):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+    class ReportingTqdm(tqdm):
+        def __init__(self, *args: object, **kwargs: object) -> None:
             kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "disable": True})
 
         def update(self, n: float | None = 1) -> None:
             progress(int(n or 0))
 
-    return Teller
+    return ReportingTqdm
 
 
 def _check_config(order: Order) -> None:
-    """Raises KvvizError for a config that kvviz can't read."""
+    """Raise KvvizError for a config that kvviz can't read."""
     try:
         ModelSpec.from_config(read_config(order.folder / "config.json"), name=order.model)
     except KvvizError as error:
@@ -228,14 +217,14 @@ def _check_config(order: Order) -> None:
 
 
 def _check_index(order: Order) -> None:
-    """Every part that the index names has to be among the files."""
+    """Raise KvvizError for an index that names a file which the repository lacks."""
     names = {file.name for file in order.files}
     if INDEX not in names:
         return
     try:
         parts = set(json.loads((order.folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise KvvizError(f"{INDEX} of {order.model} can't be read, so its weights can't be told") from error
+        raise KvvizError(f"{INDEX} of {order.model} can't be read, so its weights are unknown") from error
     if lacking := sorted(map(str, parts - names)):
         raise KvvizError(f"{order.model} lacks {lacking[0][:80]}, which its {INDEX} names")
 

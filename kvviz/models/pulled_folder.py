@@ -1,7 +1,7 @@
-"""The folder of models that `kvviz pull` made: what lies in it, by name, and whether each file is still what it was.
+"""The folder of models that `kvviz pull` made: its models by name, and whether each file is still what was pulled.
 
-A model is a folder with a manifest, `kvviz.json`: where its files came from, their sizes and sha256. Sizes are looked
-at whenever a model is named; sums when it is loaded, once per file as long as its size and time stay. Standard library.
+A model is a folder with a manifest, `kvviz.json`: where its files came from, their sizes and sha256. Sizes are checked
+whenever a model is named; sums when it is loaded, once per file as long as its size and time stay. Standard library.
 """
 
 import hashlib
@@ -9,11 +9,11 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
@@ -21,7 +21,7 @@ from kvviz.base.settings import settings
 
 MANIFEST = "kvviz.json"
 LARGEST_MANIFEST = 1_000_000  # bytes
-AGAIN = "pull the model again"
+ADVICE = "pull the model again"
 _NAME = re.compile(r"[\w-][\w.-]{0,150}")
 _SUM = re.compile(r"[0-9a-f]{64}")
 
@@ -37,7 +37,7 @@ class PulledFile:
 
 @dataclass(frozen=True)
 class Pulled:
-    """One model of the folder. `repo` and `revision` are None for one that comes with kvviz."""
+    """One model of the folder. `repo` and `revision` are None for a model that comes with kvviz."""
 
     model: str
     repo: str | None
@@ -52,79 +52,83 @@ class Pulled:
         return sum(file.size for file in self.files)
 
     def check_sizes(self) -> None:
-        """Quick, for whoever names the model. Raises KvvizError naming the file that is not what was pulled."""
+        """Raise KvvizError naming a file that has another size than when it was pulled."""
         for file in self.files:
             try:
                 size = (self.folder / file.name).stat().st_size
             except OSError as error:
-                raise KvvizError(f"{file.name} of {self.model} is not in the folder of models; {AGAIN}") from error
+                raise KvvizError(f"{file.name} of {self.model} is not in the folder of models; {ADVICE}") from error
             if size != file.size:
                 raise KvvizError(
-                    f"{file.name} of {self.model} has {size:,} bytes and had {file.size:,} when it was pulled; {AGAIN}"
+                    f"{file.name} of {self.model} has {size:,} bytes and had {file.size:,} when it was pulled; {ADVICE}"
                 )
 
     def check_sums(self) -> None:
-        """Every byte, unless this file was looked at before and has the same size and time."""
+        """Raise KvvizError naming a file with other bytes; one checked before, at this size and time, is skipped."""
         self.check_sizes()
-        known, new = _remembered(), {}
+        known, new = _read_checked(), {}
         for file in self.files:
             path = self.folder / file.name
             key, mark = str(path.absolute()), [path.stat().st_size, path.stat().st_mtime_ns, file.sha256]
             if known.get(key) == mark:
                 continue
             if sha256(path) != file.sha256:
-                raise KvvizError(f"{file.name} of {self.model} is not what was pulled (its sha256 differs); {AGAIN}")
+                raise KvvizError(f"{file.name} of {self.model} is not what was pulled (its sha256 differs); {ADVICE}")
             new[key] = mark
         if new:
-            _remember({**known, **new})
+            _write_checked({**known, **new})
 
     def write(self) -> None:
-        """Put the manifest beside the files."""
+        """Write the manifest beside the files."""
         fields = {name: value for name, value in asdict(self).items() if name != "folder"}
         _replace(self.folder / MANIFEST, json.dumps({"kvviz": 1, **fields}, indent=2))
 
 
 def read_manifest(folder: Path) -> Pulled:
-    """The model that lies in a folder. Raises KvvizError where its manifest is none."""
+    """The model in a folder. Raises KvvizError for a manifest that is missing or unfit."""
     path = folder / MANIFEST
     try:
         if path.stat().st_size > LARGEST_MANIFEST:
             raise ValueError
         data = json.loads(path.read_text(encoding="utf-8"))
-        files = tuple(_file(entry) for entry in data["files"])
-        texts = [data[name] for name in ("model", "repo", "revision", "licence")]
-        if data["kvviz"] != 1 or not isinstance(texts[0], str) or not all(isinstance(t, str | None) for t in texts):
+        model, repo, revision, licence = (data[name] for name in ("model", "repo", "revision", "licence"))
+        optional = all(isinstance(value, str | None) for value in (repo, revision, licence))
+        if data["kvviz"] != 1 or not isinstance(model, str) or not optional:
             raise ValueError
+        files = tuple(_file_of(entry) for entry in data["files"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise KvvizError(
-            f"{folder.name} in the folder of models has no {MANIFEST} that can be read; {AGAIN}"
-        ) from error
-    return Pulled(*texts, files, folder)
+        unread = f"{folder.name} in the folder of models has no {MANIFEST} that can be read"
+        raise KvvizError(f"{unread}; {ADVICE}") from error
+    return Pulled(model, repo, revision, licence, files, folder)
 
 
-def _file(entry: dict[str, Any]) -> PulledFile:
-    file = PulledFile(entry["name"], entry["size"], entry["sha256"])
-    if not _NAME.fullmatch(file.name) or not isinstance(file.size, int) or not _SUM.fullmatch(file.sha256):
+def _file_of(entry: Mapping[str, object]) -> PulledFile:
+    """A file of the manifest. Raises KeyError, TypeError or ValueError for an entry that is none."""
+    name, size, digest = entry["name"], entry["size"], entry["sha256"]
+    if not (isinstance(name, str) and isinstance(size, int) and isinstance(digest, str)):
+        raise TypeError
+    if not _NAME.fullmatch(name) or not _SUM.fullmatch(digest):
         raise ValueError
-    return file
+    return PulledFile(name, size, digest)
 
 
 def find_pulled(model: str) -> Pulled | None:
-    """A model of the folder by its catalog id or its Hugging Face id; None where there is none."""
+    """A model of the folder by its catalog id or its Hugging Face id; None if it was not pulled."""
     folder = settings().models
-    if folder is None:
-        return None
-    return _index(_stamp(folder)).get(model)
+    return None if folder is None else _by_id(_manifest_times(folder)).get(model)
 
 
 def pulled_ids() -> list[str]:
     """The ids under which the folder's models were pulled."""
     folder = settings().models
-    return [] if folder is None else sorted({found.model for found in _index(_stamp(folder)).values()})
+    return [] if folder is None else sorted({found.model for found in _by_id(_manifest_times(folder)).values()})
 
 
-def _stamp(folder: Path) -> tuple[tuple[Path, int], ...]:
-    """The models' folders with their manifests' times: what the index below depends on."""
+ManifestTimes = tuple[tuple[Path, int], ...]
+
+
+def _manifest_times(folder: Path) -> ManifestTimes:
+    """The models' folders with their manifests' times: what has to change for `_by_id` to read again."""
     found = []
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
@@ -134,9 +138,10 @@ def _stamp(folder: Path) -> tuple[tuple[Path, int], ...]:
 
 
 @lru_cache(maxsize=4)
-def _index(stamp: tuple[tuple[Path, int], ...]) -> dict[str, Pulled]:
+def _by_id(manifests: ManifestTimes) -> dict[str, Pulled]:
+    """The models by Hugging Face id and by the name under which they were pulled."""
     index: dict[str, Pulled] = {}
-    for folder, _ in stamp:
+    for folder, _ in manifests:
         with suppress(KvvizError):
             found = read_manifest(folder)
             index.setdefault(found.repo or found.model, found)
@@ -145,33 +150,33 @@ def _index(stamp: tuple[tuple[Path, int], ...]) -> dict[str, Pulled]:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal digits."""
+    """The sha256 of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- what has been looked at ---------------------------------------------------------------------------------------
+# --- which files were checked, by path: [size, time, sha256] ---------------------------------------------------------
 
 
-def _memory() -> Path:
+def _checked_file() -> Path:
     return home() / "checked-files.json"
 
 
-def _remembered() -> dict[str, Any]:
+def _read_checked() -> dict[str, object]:
     try:
-        found = json.loads(_memory().read_text(encoding="utf-8"))
+        found = json.loads(_checked_file().read_text(encoding="utf-8"))
     except (OSError, ValueError, KvvizError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _remember(marks: dict[str, Any]) -> None:
-    with suppress(OSError, KvvizError):  # then it is looked at again
-        _replace(_memory(), json.dumps(marks))
+def _write_checked(marks: Mapping[str, object]) -> None:
+    with suppress(OSError, KvvizError):  # without the file, sums are checked again
+        _replace(_checked_file(), json.dumps(marks))
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file wholly or not at all."""
+    """Write a file whole or not at all."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,19 +1,17 @@
 """Where a model comes from: an id, a folder or a config in, one `Source` out. Standard library, no network."""
 
 import json
-import math
 import re
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.models.catalog.rows import HERE as CATALOG
 from kvviz.models.catalog.rows import models, near
 from kvviz.models.pulled_folder import Pulled, find_pulled, pulled_ids
 from kvviz.models.spec import ModelSpec
+from kvviz.models.weight_files import parameters
 
 BUNDLED = CATALOG / "bundled"
 LARGEST_CONFIG = 5_000_000  # bytes; a published config.json takes a few thousand
@@ -24,13 +22,13 @@ DEEPEST_CONFIG = 40  # objects and lists in one another; published ones have fiv
 class Source:
     """A model that can be loaded: `weights` is one of bundled, random, local, hub.
 
-    `config` is None for a hub model until it is fetched; `params` is None where nothing tells it before loading.
+    `config` is None for a hub model until it is fetched; `params` is None if only loading can tell it.
     """
 
     model: str
     title: str
     weights: str
-    config: dict[str, Any] | None = None
+    config: dict[str, object] | None = None
     folder: Path | None = None
     hub: str | None = None
     params: int | None = None
@@ -38,27 +36,27 @@ class Source:
 
     @property
     def spec(self) -> ModelSpec | None:
-        """The cache's shape, None while the config is unknown."""
+        """The layers of its cache, None while the config is unknown."""
         if self.config is None:
             return None
         return ModelSpec.from_config(self.config, name=self.model, source=self.origin)
 
 
-_hub_models: frozenset[str] | None = None  # all that may be fetched, None for anything
+_hub_models: frozenset[str] | None = None  # the ids that may be fetched; None: any
 
 
 def restrict(hub_models: Iterable[str] | None) -> None:
-    """From now on this process knows the catalog and these Hugging Face ids alone: no folder, no file, no other id.
+    """Restrict this process to the catalog and these Hugging Face ids: no folder, no file, no other id.
 
-    A server that is open to all says so once, in its own process and in the worker's; whatever way a name takes, it
-    ends in `find_source` or `check_hub`. None lifts it.
+    A server that is open to all calls this once in its own process and once in the worker's. Every name of a model
+    passes `find_source` or `check_hub`. None lifts the restriction.
     """
     global _hub_models
     _hub_models = None if hub_models is None else frozenset(hub_models)
 
 
 def check_hub(repo_id: str) -> None:
-    """Raises KvvizError where this process may not fetch a Hugging Face id."""
+    """Raise KvvizError for a Hugging Face id that this process may not fetch."""
     if _hub_models is not None and repo_id not in _hub_models:
         raise KvvizError(f"this server is open to all and fetches {_offered()} from the Hugging Face Hub")
 
@@ -76,12 +74,12 @@ def find_source(model: str, weights: str = "auto") -> Source:
     if weights in ("auto", "local") and (found := find_pulled(model)) is not None:
         return _from_pulled(found, Source(model, model.rpartition("/")[2], "local"))
     if _hub_models is not None:
-        return _on_the_list(model, weights)
+        return _from_allowed_ids(model, weights)
     try:
         path = Path(model).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
     except (OSError, RuntimeError) as error:  # a name too long, an unknown user's home, a folder that may not be read
-        raise KvvizError(f"{model[:80]!r} can't be looked at as a path ({type(error).__name__})") from error
+        raise KvvizError(f"{model[:80]!r} can't be used as a path ({type(error).__name__})") from error
     if is_folder:
         return _from_folder(path, weights)
     if is_file:
@@ -94,8 +92,8 @@ def find_source(model: str, weights: str = "auto") -> Source:
     )
 
 
-def _on_the_list(model: str, weights: str) -> Source:
-    """The one other thing that a restricted process takes; nothing on its disk is looked at."""
+def _from_allowed_ids(model: str, weights: str) -> Source:
+    """A model of the Hub that a restricted process may fetch; the process never opens a path that a user names."""
     if model not in (_hub_models or ()):
         known = f"the models of its catalog (near ones: {', '.join(near(model[:80]))})"
         raise KvvizError(
@@ -117,20 +115,20 @@ def looks_like_hub_id(model: str) -> bool:
     return not Path(model).exists()
 
 
+def bundled_folder(model: str) -> Path | None:
+    """The folder of a model whose weights come with kvviz; None for any other."""
+    return BUNDLED / model if (BUNDLED / model / "config.json").is_file() else None
+
+
 def _from_catalog(model: str, weights: str) -> Source:
     row = models()[model]
-    known = {"model": model, "title": row.title, "origin": row.source}
-    folder = BUNDLED / model
-    if weights in ("auto", "bundled") and (folder / "config.json").is_file():
-        return Source(
-            **known,
-            weights="bundled",
-            config=_read_config(folder),
-            folder=folder,
-            params=_stored_params(folder),
-        )
+    known = Source(model, row.title, "random", row.config, params=row.params, origin=row.source)
+    folder = bundled_folder(model)
+    if folder is not None and weights in ("auto", "bundled"):
+        config, params = _config_in(folder), parameters(folder)
+        return replace(known, weights="bundled", config=config, folder=folder, params=params)
     if weights in ("auto", "local") and (found := find_pulled(model)) is not None:
-        return _from_pulled(found, Source(**known, weights="local", params=row.params))
+        return _from_pulled(found, replace(known, weights="local"))
     if weights == "bundled":
         raise KvvizError(f"{model} does not come with kvviz; --weights random builds it with random weights")
     if weights == "local":
@@ -142,46 +140,44 @@ def _from_catalog(model: str, weights: str) -> Source:
         if row.hub is None:
             raise KvvizError(f"{model} has no Hugging Face id in the catalog; give the id itself, owner/name")
         check_hub(row.hub)
-        return Source(**known, weights="hub", config=row.config, hub=row.hub, params=row.params)
-    return Source(**known, weights="random", config=row.config, params=row.params)
+        return replace(known, weights="hub", hub=row.hub)
+    return known
 
 
 def _from_pulled(found: Pulled, known: Source) -> Source:
-    """A model of the folder that `kvviz pull` made. Its files' sums are looked at when it is loaded."""
+    """A model of the folder that `kvviz pull` made. Its files' sums are checked when it is loaded."""
     found.check_sizes()
-    config = _read_config(found.folder)
-    params = known.params or _stored_params(found.folder)
+    params = known.params or parameters(found.folder)
     origin = f"https://huggingface.co/{found.repo}" if found.repo else known.origin
-    return replace(known, config=config, folder=found.folder, params=params, origin=origin)
+    return replace(known, config=_config_in(found.folder), folder=found.folder, params=params, origin=origin)
 
 
 def stored_weights(model: str) -> str:
     """Which weights `auto` takes of a catalog model: bundled, local or random."""
-    if (BUNDLED / model / "config.json").is_file():
+    if bundled_folder(model) is not None:
         return "bundled"
     return "random" if find_pulled(model) is None else "local"
 
 
 def beside_catalog() -> list[str]:
-    """The models of the folder that no catalog id names: owner/name."""
+    """The pulled models that have no catalog id: owner/name."""
     return [name for name in pulled_ids() if name not in models()]
 
 
 def _from_folder(folder: Path, weights: str) -> Source:
-    config = _read_config(folder)
-    known = {"model": str(folder), "title": folder.resolve().name, "config": config, "origin": str(folder)}
+    known = Source(str(folder), folder.resolve().name, "random", _config_in(folder), origin=str(folder))
     stored = any(folder.glob("*.safetensors"))
     if weights == "random" or (weights == "auto" and not stored):
-        return Source(**known, weights="random")
+        return known
     if weights not in ("auto", "local"):
         raise KvvizError(f"{folder} is a folder: its weights are local or random, not {weights}")
     if not stored:
         raise KvvizError(f"{folder} holds no .safetensors file{_pickled(folder)}; kvviz loads no other format")
-    return Source(**known, weights="local", folder=folder, params=_stored_params(folder))
+    return replace(known, weights="local", folder=folder, params=parameters(folder))
 
 
 def _pickled(folder: Path) -> str:
-    """What else it holds, as part of a sentence: weights in a format that can hold code."""
+    """The part of a sentence that names weights in a format that can hold code."""
     ends = ("bin", "pt", "pth", "ckpt", "pkl")
     name = next((path.name for end in ends for path in sorted(folder.glob(f"*.{end}"))), "")
     return f" but {name}, a pickle, which could run code" if name else ""
@@ -202,18 +198,18 @@ def _from_hub(model: str, weights: str) -> Source:
     return Source(model, model.split("/")[1], "hub", hub=model, origin=f"https://huggingface.co/{model}")
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _config_in(folder: Path) -> dict[str, object]:
     path = folder / "config.json"
     if not path.is_file():
         raise KvvizError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
     return read_config(path)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Read a config.json. Raises KvvizError where it is too large, not JSON or not an object."""
+def read_config(path: Path) -> dict[str, object]:
+    """Read a config.json. Raises KvvizError for one that is too large, not JSON or not an object."""
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_CONFIG + 1)  # a file under /proc says that it is empty, whatever it holds
+            data = file.read(LARGEST_CONFIG + 1)  # not stat: a file under /proc has size 0 whatever it holds
         if len(data) > LARGEST_CONFIG:
             raise KvvizError(f"{path} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
         config = json.loads(data.decode("utf-8"))
@@ -225,9 +221,9 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def check_depth(config: Any) -> None:
-    """Raises ConfigError for parts in parts in parts: what walks a config must not run out of stack."""
-    level = [config]
+def check_depth(config: dict[str, object]) -> None:
+    """Raise ConfigError for a config that is nested too deep: code that walks it must not run out of stack."""
+    level: list[dict[str, object] | list[object]] = [config]
     for _ in range(DEEPEST_CONFIG):
         level = [
             part
@@ -237,20 +233,3 @@ def check_depth(config: Any) -> None:
         ]
     if level:
         raise ConfigError(f"this config is nested more than {DEEPEST_CONFIG} deep; no config.json is built so")
-
-
-def _stored_params(folder: Path) -> int | None:
-    """Parameters in a folder's safetensors files, from their headers alone; None where one can't be read.
-
-    The format: https://huggingface.co/docs/safetensors/index#format
-    """
-    total = 0
-    for path in folder.glob("*.safetensors"):
-        try:
-            with path.open("rb") as file:
-                (size,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(min(size, 100_000_000)))
-            total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error):
-            return None  # loading will say what is wrong with it
-    return total

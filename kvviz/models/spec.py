@@ -24,9 +24,9 @@ PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_con
 class ModelSpec:
     """A decoder's layers, its context limit (tokens), its vocabulary, its query heads and its source.
 
-    `origins` says for each quantity in which field of the config it stood, `values` what stood there. `crossing`: the
-    last half of the layers attends to an encoder, whose output is `source_tokens` long where the architecture fixes
-    it. `state_float32`: the config asks for recurrent states in float32.
+    `origins` names for each quantity the field of the config that gave it, `values` the field's value. `crossing`: the
+    second half of the layers attends to an encoder, whose output is `source_tokens` long if the architecture fixes
+    its length. `state_float32`: the config asks for recurrent states in float32.
     """
 
     name: str
@@ -43,14 +43,14 @@ class ModelSpec:
 
     @property
     def decoder_layers(self) -> int:
-        """Layers of the decoder, those that attend to an encoder counted once."""
+        """Layers of the decoder; one that also attends to an encoder counts once."""
         return len(self.layers) // 2 if self.crossing else len(self.layers)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *, name: str = "", source: str = "") -> "ModelSpec":
         """Read a Hugging Face config (the dict of a config.json).
 
-        Raises ConfigError with one sentence naming the field where the config can't be read.
+        Raises ConfigError with one sentence naming the field that can't be read.
         """
         fields = decoder_fields(config)
         layers, crossing = read_layers(fields), crosses(fields)

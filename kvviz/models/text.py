@@ -1,15 +1,15 @@
-"""Between text and tokens: a model's own tokenizer, or bytes where it has none. Knows no tensor."""
+"""Between text and tokens: a model's own tokenizer, or bytes for a model without one. Knows no tensor."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from kvviz.base.errors import KvvizError
 
-STORY = "Once upon a time there was a little"  # the prompt where none is given: what the trained small models can go on
+STORY = "Once upon a time there was a little"  # the default prompt: one that the trained small models can continue
 
 
 class Codec(Protocol):
-    """Text to token ids and back. `note` is the sentence a page shows about it, empty where none is needed."""
+    """Text to token ids and back. `note` is the sentence that a page shows about it, or empty."""
 
     note: str
 
@@ -40,12 +40,20 @@ class ByteCodec:
         return "".join(chr(i) if 32 <= i < 127 or i == 10 else f"⟨{i}⟩" for i in ids)
 
 
+class Tokenizer(Protocol):
+    """What is used of a Hugging Face tokenizer."""
+
+    def __call__(self, text: str, /) -> Mapping[str, Sequence[int]]: ...
+
+    def decode(self, ids: list[int], /, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
+
+
 class TokenizerCodec:
     """A Hugging Face tokenizer."""
 
     note = ""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:

@@ -1,17 +1,27 @@
-"""Whether a folder's safetensors files are whole, from their headers alone. Standard library only.
+"""What the headers of safetensors files tell: whether a folder's weights are whole, and how many parameters they hold.
 
-The format: https://huggingface.co/docs/safetensors/index#format
+Standard library only. The format: https://huggingface.co/docs/safetensors/index#format
 """
 
 import json
+import math
 import struct
 from pathlib import Path
+from typing import TypedDict
 
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+NO_HEADER = (ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error)  # what parsing can raise
+
+
+class Tensor(TypedDict):
+    """One tensor of a header: its shape, and where its bytes begin and end behind the header."""
+
+    shape: list[int]
+    data_offsets: tuple[int, int]
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a folder's weights, in a sentence that names the file; "" where nothing can be seen."""
+    """What is wrong with a folder's weights, in a sentence that names the file; "" if nothing is."""
     if not folder.is_dir():
         return f"the folder {folder} is gone: put it back, or choose another model"
     files = sorted(folder.glob("*.safetensors"))
@@ -22,11 +32,10 @@ def damage(folder: Path) -> str:
 
 def _damage_of(file: Path) -> str:
     try:
-        size = file.stat().st_size
-        wanted = whole_size(file)
+        size, wanted = file.stat().st_size, whole_size(file)
     except OSError as error:
         return f"{file} can't be read ({type(error).__name__})"
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error):
+    except NO_HEADER:
         return f"{file} does not begin like a safetensors file; copy it again"
     if size < wanted:
         return f"{file} is cut off: it has {size:,} bytes of {wanted:,}; copy it again"
@@ -34,13 +43,30 @@ def _damage_of(file: Path) -> str:
 
 
 def whole_size(file: Path) -> int:
-    """Bytes that a safetensors file has by its own header. Raises ValueError and its like for no such header."""
+    """Bytes that a safetensors file has by its own header. Raises one of NO_HEADER for a file without a header."""
+    length, text = _header(file)
+    if len(text) < length:
+        return 8 + length  # the header itself is cut off
+    return 8 + length + max(tensor["data_offsets"][1] for tensor in _tensors(text))
+
+
+def parameters(folder: Path) -> int | None:
+    """Parameters in a folder's safetensors files; None if one of them can't be read, which loading will explain."""
+    try:
+        headers = [_header(file)[1] for file in folder.glob("*.safetensors")]
+        return sum(math.prod(tensor["shape"]) for text in headers for tensor in _tensors(text))
+    except (OSError, *NO_HEADER):
+        return None
+
+
+def _header(file: Path) -> tuple[int, bytes]:
+    """The length that a file states for its header, and as much of the header as the file holds."""
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > LONGEST_HEADER:
             raise ValueError("no header is that long")
-        text = stream.read(length)
-    if len(text) < length:
-        return 8 + length  # the header itself is cut off
-    header = json.loads(text)
-    return 8 + length + max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"))
+        return length, stream.read(length)
+
+
+def _tensors(header: bytes) -> list[Tensor]:
+    return [entry for name, entry in json.loads(header).items() if name != "__metadata__"]

@@ -150,7 +150,7 @@ def served(monkeypatch):
         monkeypatch.setattr(pulled, "settings", lambda: given)
 
     yield serve
-    pulled._index.cache_clear()
+    pulled._by_id.cache_clear()
 
 
 def test_what_a_decoder_needs_is_fetched_and_nothing_else(here):
