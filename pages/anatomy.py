@@ -4,9 +4,10 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.anatomy.first_steps import first_steps
+from kvviz.ui.anatomy.form import anatomy_form, ask
 from kvviz.ui.anatomy.letters import letters
 from kvviz.ui.anatomy.shared_heads import shared_heads
-from kvviz.ui.anatomy.walk import ask, walk
+from kvviz.ui.anatomy.walk import walk
 from kvviz.ui.shared.stop_and_think import think
 
 st.title("Inside one attention layer", anchor=False)
@@ -18,16 +19,15 @@ st.markdown(
 with st.expander("Start here: the same with three letters and no numbers", icon=":material/abc:"):
     letters()
 
-asked = ask()
-if asked is not None:
-    walk(scheduler(), asked)
+form = anatomy_form()
+spec = ask(form)
+if spec is not None:
+    walk(scheduler(), spec, form["head"])
 
-sections = {
-    "Who shares a key?": shared_heads,
-    "The step before": lambda: first_steps(scheduler()),
-}
 st.subheader("The same idea, smaller and wider", anchor=False)
-for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
-    with tab:
-        draw()
+heads, steps = st.tabs(["Who shares a key?", "The step before"])
+with heads:
+    shared_heads()
+with steps:
+    first_steps(scheduler())
 think("anatomy")

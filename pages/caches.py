@@ -3,8 +3,9 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
-from kvviz.ui.caches.form import ask, look
+from kvviz.ui.caches.form import ask, expected, progress
 from kvviz.ui.caches.results import draw
+from kvviz.ui.shared.experiment import measured
 
 st.title("Ways to keep a cache", anchor=False)
 st.markdown(
@@ -15,6 +16,6 @@ st.markdown(
 
 spec = ask(scheduler())
 if spec is not None:
-    found = look(scheduler(), spec)
+    found = measured(scheduler(), spec, key="k", words=expected(scheduler(), spec), progress=progress)
     if found is not None:
         draw(found)

@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from kvviz.ui.compare.compare import manage, overlaid, picked
+from kvviz.ui.compare.form import compare_form, picked
+from kvviz.ui.compare.manage import manage
+from kvviz.ui.compare.results import overlaid
 from kvviz.ui.compare.share import share
 from kvviz.ui.shared import verdict
 from kvviz.ui.shared.stop_and_think import of_runs, think
@@ -13,10 +15,11 @@ st.markdown(
     "time so far, the bytes of the cache, and how many times as fast one is at each step."
 )
 
-runs = picked()
-manage(runs)
+form = compare_form()
+runs = picked(form)
+manage(form, runs)
 if runs:
     overlaid(runs)
     verdict.of_runs(runs)
-share(runs)
+share(form, runs)
 think("compare", of_runs(runs))

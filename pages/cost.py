@@ -3,7 +3,8 @@
 import streamlit as st
 
 from kvviz.ui.cost.ceilings import ceilings
-from kvviz.ui.cost.cost import ask, draw
+from kvviz.ui.cost.form import ask
+from kvviz.ui.cost.results import draw
 
 st.title("What a token costs", anchor=False)
 st.markdown(

@@ -2,14 +2,11 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.live.component import known_over, live_view, open_recording
-from kvviz.ui.live.form import choose, in_words
-from kvviz.ui.shared import links, verdict
-from kvviz.ui.shared.live_link import watched
-from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.session import owner
+from kvviz.ui.live.controls import run_or_stop
+from kvviz.ui.live.form import choose, live_form
+from kvviz.ui.shared import verdict
 from kvviz.ui.shared.stop_and_think import of_live, think
 
 st.title("Watch the KV cache work", anchor=False)
@@ -19,32 +16,15 @@ st.markdown(
     "Press Run and watch the two curves part."
 )
 
-comparison = watched()
-over = known_over(comparison)
-choice = choose(scheduler())
-may_stop = scheduler().may_stop(comparison or "", owner())
+form = live_form()
+came = form.address.arrived()
+form.take_over(came)
+comparison = form.address.named("comparison", came)
+over = known_over(scheduler(), comparison)
 
-run, stop, words = st.columns([1, 1, 6], vertical_alignment="center")
-with run:
-    pressed = st.button("Run", type="primary", disabled=choice.work is None, width="stretch", key="run")
-with stop:
-    halted = st.button("Stop", disabled=not may_stop, width="stretch", key="stop")
-with words:
-    if choice.problem:
-        st.warning(plain(choice.problem))
-    elif choice.seconds is not None:
-        st.caption(f"Estimated from this device's measured rates: {in_words(choice.seconds)}")
-
-if pressed:
-    try:
-        links.write("live", {"comparison": scheduler().submit(choice.work, owner())})
-        st.rerun()
-    except KvvizError as error:
-        st.error(plain(error))
-if halted and may_stop:
-    scheduler().stop(comparison, owner())
-
-live_view(comparison, over=over, new_tokens=choice.work.new_tokens if choice.work else None)
+choice = choose(form, scheduler())
+run_or_stop(scheduler(), choice, comparison, form.address)
+live_view(comparison, over=over, new_tokens=form["new_tokens"] if choice.work else None)
 verdict.of_live(scheduler(), comparison)
-open_recording()
+open_recording(scheduler(), form.address)
 think("live", of_live(scheduler(), comparison))

@@ -4,8 +4,15 @@ import streamlit as st
 
 from kvviz.memory.calculator import answers
 from kvviz.server.scheduler import scheduler
-from kvviz.ui.memory import answer as show
-from kvviz.ui.memory.form import ask
+from kvviz.ui.memory.engine_log import log_line
+from kvviz.ui.memory.figures import example_table, headline
+from kvviz.ui.memory.form import ask, memory_form
+from kvviz.ui.memory.gpu import on_a_gpu
+from kvviz.ui.memory.known_figures import how_we_know
+from kvviz.ui.memory.layers import by_layer
+from kvviz.ui.memory.look_inside import look_inside
+from kvviz.ui.memory.side_by_side import side_by_side
+from kvviz.ui.memory.what_if import what_if
 from kvviz.ui.shared.stop_and_think import of_memory, think
 
 st.title("How much memory the KV cache takes", anchor=False)
@@ -14,21 +21,22 @@ st.markdown(
     "That adds up: pick a model, and see the sum, where each of its numbers comes from, and what would make it smaller."
 )
 
-asked = ask()
+form = memory_form()
+asked = ask(form)
 found = answers(asked)
 main = found[0]
 
-show.headline(main, asked)
-show.example_table(st.session_state.get("m_example"))
+headline(main, asked)
+example_table(st.session_state.get("m_example"))
 
 sections = {
-    "Side by side": lambda: (show.curves(found, asked), show.compared(found)),
-    "By layer": lambda: show.layers(main),
-    "On a GPU": lambda: show.on_a_gpu(main, asked),
-    "What if": lambda: show.what_if(main, asked),
-    "Look inside": lambda: show.inside(main, asked),
-    "A log line": lambda: show.log_line(main, asked),
-    "How we know": lambda: show.how_we_know(scheduler()),
+    "Side by side": lambda: side_by_side(found, asked),
+    "By layer": lambda: by_layer(main),
+    "On a GPU": lambda: on_a_gpu(main, asked, form),
+    "What if": lambda: what_if(main, asked),
+    "Look inside": lambda: look_inside(main, asked),
+    "A log line": lambda: log_line(main, asked),
+    "How we know": lambda: how_we_know(scheduler()),
 }
 for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
-from kvviz.ui.mistakes.mistakes import ask, show
-from kvviz.ui.shared.small_models import taken
+from kvviz.ui.mistakes.form import ask
+from kvviz.ui.mistakes.results import show
+from kvviz.ui.shared.experiment import inspected
 
 st.title("Break it on purpose", anchor=False)
 st.markdown(
@@ -12,6 +13,6 @@ st.markdown(
     "below really makes it, on real weights, beside the right one. Look for the first thing that a user would notice."
 )
 
-asked = ask()
-if asked is not None:
-    taken(scheduler(), asked, show)
+spec = ask()
+if spec is not None:
+    inspected(scheduler(), spec, show)

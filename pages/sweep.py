@@ -3,9 +3,10 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
-from kvviz.ui.shared import links
+from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.stop_and_think import of_sweep, think
-from kvviz.ui.sweep.sweep import ask, foreseen, shown, start
+from kvviz.ui.sweep.form import ask, expected, run_or_stop
+from kvviz.ui.sweep.results import shown
 
 st.title("Sweep: one thing varies, everything else stays", anchor=False)
 st.markdown(
@@ -14,10 +15,11 @@ st.markdown(
     "one that stays flat."
 )
 
-watched = links.named("sweep", "sweep", links.arrived("sweep"))
+address = Address("sweep")
+watched = address.named("sweep", address.arrived())
 spec = ask(scheduler())
 if spec is not None:
-    foreseen(spec, scheduler())
-start(spec, scheduler(), watched)
-shown(scheduler(), watched)
+    expected(spec, scheduler())
+run_or_stop(spec, scheduler(), watched, address)
+shown(scheduler(), watched, address)
 think("sweep", of_sweep(scheduler(), watched))

@@ -131,7 +131,7 @@ def test_ones_own_run_may_be_deleted_wherever_the_server_is(visit, store, measur
 def test_a_store_that_fails_is_a_sentence_on_the_page(visit, monkeypatch):
     app = visit()
     monkeypatch.setattr(keeping, "library", broken)
-    monkeypatch.setattr("kvviz.ui.compare.compare.library", broken)
+    monkeypatch.setattr("kvviz.ui.compare.form.library", broken)
     app.run()
     assert not app.exception and any("the disk is gone" in error.value for error in app.error)
 

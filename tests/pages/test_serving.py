@@ -7,8 +7,9 @@ import pytest
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.ui.serving.conversation import strip
-from kvviz.ui.serving.shared import progress, shareable
+from kvviz.ui.serving.form import progress
 from kvviz.ui.serving.to_vllm import ROWS
+from kvviz.ui.shared.model_choice import small_models
 from tests.pages.conftest import answered, said
 
 SYSTEM = "You are a kind teller of short stories about animals."
@@ -163,8 +164,8 @@ def test_how_far_a_look_is():
 
 
 def test_only_models_that_can_share_blocks_are_offered():
-    assert {"mini-gpt2", "gpt2", "tiny-gemma3"} <= shareable().keys()
-    assert not {"mamba-130m", "t5-small"} & shareable().keys()
+    assert {"mini-gpt2", "gpt2", "tiny-gemma3"} <= set(small_models("prefix"))
+    assert not {"mamba-130m", "t5-small"} & set(small_models("prefix"))
 
 
 @pytest.mark.parametrize("link", [link for row in ROWS for link in row.links], ids=lambda link: link[0])

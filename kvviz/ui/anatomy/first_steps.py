@@ -1,15 +1,14 @@
-"""The step before: a decoder of attention alone, its cache a plain dict, run as it stands."""
+"""The step before: a decoder of attention alone, whose cache is a plain dict; its source, and what it does when run."""
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
 from kvviz.decoding import scratch
 from kvviz.experiments.inside.spec import LookSpec
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared.small_models import taken
+from kvviz.ui.shared.experiment import Document, inspected
 
 SOURCE = Path(scratch.__file__).with_name("first_steps.py")
 SHOWN = {"AttentionNoCache": "Without a cache", "AttentionWithCache": "With a cache"}
@@ -28,7 +27,7 @@ def first_steps(scheduler: Scheduler) -> None:
             st.code(_written(name), language="python")
     if st.button("Run it", key="f_run") or st.session_state.get("f_ran"):
         st.session_state.f_ran = True
-        taken(scheduler, LookSpec("first-steps"), _show, key="f_look")
+        inspected(scheduler, LookSpec("first-steps"), _show, key="f_look")
 
 
 def _written(name: str) -> str:
@@ -37,7 +36,7 @@ def _written(name: str) -> str:
     return ast.get_source_segment(text, node) or ""
 
 
-def _show(about: dict[str, Any], found: dict[str, Any]) -> None:
+def _show(about: Document, found: Document) -> None:
     measured = found["benchmark"]
     one, two, three = st.columns(3)
     one.metric("No cache", f"{measured['no_cache_ms']:.1f} ms")
@@ -45,8 +44,8 @@ def _show(about: dict[str, Any], found: dict[str, Any]) -> None:
     three.metric("Speed-up", f"{measured['speedup']:.2f}×")
     st.caption(
         f"{measured['new_tokens']} tokens after a prompt of {measured['prompt_tokens']}: 4 layers, width 128, 4 heads, "
-        f"vocabulary 128; the mean of {measured['runs']} runs after one that isn't counted, on {about['device']}. The "
-        "way without a cache fills a new dict at every step and drops it, as a call without one does."
+        f"vocabulary 128; the mean of {measured['runs']} runs after one that isn't counted, on {about['device']}. "
+        "Without a cache, every step fills a new dict and drops it, as a call without one does."
     )
     ending = "and stopped at a full stop" if found["stopped"] else "and met no full stop"
     st.markdown(

@@ -1,4 +1,6 @@
-"""Who shares a key: the heads of any model's layer, drawn, with what that does to the cache."""
+"""Who shares a key: the heads of any model's layer as a picture, and what they do to the cache."""
+
+from functools import partial
 
 import streamlit as st
 
@@ -6,7 +8,7 @@ from kvviz.charts.heads import heads_figure
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
-from kvviz.ui.shared import filled
+from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plots import plot
 
 DRAWN = {"full", "sliding", "chunked", "latent", "indexed", "hybrid"}
@@ -23,24 +25,20 @@ def shared_heads() -> None:
     """Pick a model; see its heads."""
     titles = {row.id: row.title for row in models().values() if not row.has_encoder}
     known = [name for name in EXAMPLES if name in titles]
-    st.session_state.setdefault("h_model", known[min(1, len(known) - 1)])
-    place = st.columns(len(known))
-    for column, name in zip(place, known, strict=True):
-        column.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=_take, args=(name,), width="stretch")
-    ids = list(titles)
-    name = st.selectbox("Model", ids, filled.index("h_model", ids), format_func=titles.__getitem__, key="h_model")
+    form = Form("heads", "h_", model=Field(known[min(1, len(known) - 1)]))
+    form.take_over(None)
+    for column, name in zip(st.columns(len(known)), known, strict=True):
+        take = partial(form.fill, {"model": name})
+        column.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=take, width="stretch")
+    name = st.selectbox("Model", format_func=titles.__getitem__, **form.choice("model", list(titles)))
     spec = ModelSpec.from_config(models()[name].config, name=name)
     layer = next((row for row in spec.layers if row.kind in DRAWN and (row.kv_heads or row.kind == "latent")), None)
     heads = spec.heads
     if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
-        st.info(f"{titles[name]} has no attention layer whose heads could be drawn so.")
+        st.info(f"{titles[name]} has no attention layer whose heads could be drawn like this.")
         return
     plot(heads_figure(layer, heads), config={"displayModeBar": False}, key="h_chart")
     st.markdown(_words(layer, heads))
-
-
-def _take(name: str) -> None:
-    st.session_state.h_model = name
 
 
 def _words(layer: LayerSpec, heads: int) -> str:
@@ -49,14 +47,14 @@ def _words(layer: LayerSpec, heads: int) -> str:
         row = layer.key_dim + layer.value_dim
         return (
             f"All **{heads}** query heads read **one** latent row per token: {layer.key_dim} + {layer.value_dim} = "
-            f"{row} numbers, {row * BYTES:,} B in bfloat16. Each head makes its own keys and values of it, as it reads."
+            f"{row} numbers, {row * BYTES:,} B in bfloat16. From it each head computes its own keys and values."
         )
     width = layer.key_dim + layer.value_dim
     own = f"{layer.kv_heads} × ({layer.key_dim} + {layer.value_dim}) × {BYTES} B = {layer.kv_heads * width * BYTES:,} B"
-    said = f"**{heads}** query heads, **{layer.kv_heads}** KV heads: a token takes {own} in a layer, in bfloat16."
+    sizes = f"**{heads}** query heads, **{layer.kv_heads}** KV heads: a token takes {own} in a layer, in bfloat16."
     if layer.kv_heads == heads:
-        return f"{said} Every query head has keys and values of its own."
+        return f"{sizes} Every query head has keys and values of its own."
     return (
-        f"{said} With one KV head for each query head it would be **{heads // layer.kv_heads} times** as much. The "
+        f"{sizes} With one KV head for each query head it would be **{heads // layer.kv_heads} times** as much. The "
         "query heads of one colour ask different questions about the same keys."
     )

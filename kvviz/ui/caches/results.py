@@ -1,8 +1,5 @@
 """What the caches page shows of a measured document: tokens and quality, memory as it is, bytes, latency."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from kvviz.base.words import human
@@ -11,14 +8,13 @@ from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figur
 from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
 from kvviz.experiments.cache_designs.words import NOTHING, rows, sentences
-from kvviz.ui.shared import filled
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 
-Found = Mapping[str, Any]
 
-
-def draw(found: Found) -> None:
+def draw(found: Document) -> None:
     """All of it."""
     table(found)
     st.fragment(lambda: pictures(found))()
@@ -28,7 +24,7 @@ def draw(found: Found) -> None:
     where(found)
 
 
-def table(found: Found) -> None:
+def table(found: Document) -> None:
     """What it says, and every way in figures."""
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
@@ -64,23 +60,26 @@ def table(found: Found) -> None:
         st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
 
 
-def _slow(r: Found) -> str:
+def _slow(r: Document) -> str:
     source = f" [Where it comes from]({DESIGNS[r['mode']].source})." if r["mode"] in DESIGNS else ""
     return r["slow"] + source
 
 
-def pictures(found: Found) -> None:
+def pictures(found: Document) -> None:
     """One layer's memory of each design at the step that the slider says."""
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
         return
     st.subheader("Their memory as it is", anchor=False)
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
-    if st.session_state.get("k_step") not in steps:
-        st.session_state["k_step"] = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
-    place = st.columns([3, 2], gap="large", vertical_alignment="center")
-    step = place[0].select_slider("After new token", steps, filled.value("k_step"), key="k_step")
-    place[1].caption(_sequences(found))
+    halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
+    form = Form("pictures", "k_", step=Field(halfway))
+    form.take_over(None)
+    if form["step"] not in steps:
+        form["step"] = halfway
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    step = left.select_slider("After new token", steps, **form.value("step"))
+    right.caption(_sequences(found))
     st.html(STYLE)
     for start in range(0, len(drawn), 2):
         for column, run in zip(st.columns(2, gap="medium"), drawn[start : start + 2], strict=False):
@@ -92,7 +91,7 @@ def pictures(found: Found) -> None:
     )
 
 
-def _sequences(found: Found) -> str:
+def _sequences(found: Document) -> str:
     shared = found["shared_tokens"]
     if found["batch"] == 1:
         return f"One sequence: a prompt of {shared:,} tokens, and what it writes."
@@ -102,18 +101,21 @@ def _sequences(found: Found) -> str:
     )
 
 
-def over_steps(found: Found) -> None:
+def over_steps(found: Document) -> None:
     """Bytes of every design over the steps: what is chosen of them."""
     st.subheader("Bytes over the steps", anchor=False)
-    if st.session_state.get("k_measure_bytes") is None:
-        st.session_state["k_measure_bytes"] = "allocated"
+    form = Form("bytes", "k_", measure_bytes=Field("allocated"))
+    form.take_over(None)
     measure = st.segmented_control(
-        "Bytes", list(MEASURES), format_func=lambda name: MEASURES[name][0], default=filled.value("k_measure_bytes"),
-        key="k_measure_bytes", width="content",
+        "Bytes",
+        format_func=lambda name: MEASURES[name][0],
+        width="content",
         label_visibility="collapsed",
-    )  # fmt: skip
-    plot(bytes_figure(found["runs"], measure or "allocated"), key="k_bytes")
-    st.caption(_LOOK_AT[measure or "allocated"])
+        required=True,
+        **form.choices("measure_bytes", list(MEASURES)),
+    )
+    plot(bytes_figure(found["runs"], measure), key="k_bytes")
+    st.caption(_LOOK_AT[measure])
 
 
 _LOOK_AT = {
@@ -125,7 +127,7 @@ _LOOK_AT = {
 }
 
 
-def latency(found: Found) -> None:
+def latency(found: Document) -> None:
     """The time of every step."""
     st.subheader("Time of each step", anchor=False)
     plot(latency_figure(found), key="k_latency")
@@ -135,7 +137,7 @@ def latency(found: Found) -> None:
     )
 
 
-def quality(found: Found) -> None:
+def quality(found: Document) -> None:
     """What lossy designs lose: against their memory, and from token to token."""
     st.subheader("Quality against memory", anchor=False)
     left, right = st.columns(2, gap="large")
@@ -159,7 +161,7 @@ def quality(found: Found) -> None:
     st.caption(words)
 
 
-def where(found: Found) -> None:
+def where(found: Document) -> None:
     """Where it was measured."""
     env = found["environment"]
     disturbed = (

@@ -1,6 +1,7 @@
 """Handing a comparison on, and taking one in: the compare page's last part."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -10,17 +11,18 @@ from kvviz.server.persister import library
 from kvviz.store.db.stored import Run
 from kvviz.store.files import exchange
 from kvviz.ui.shared.files import content
+from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
 
-def share(runs: Sequence[Run]) -> None:
+def share(form: Form, runs: Sequence[Run]) -> None:
     """Files of the comparisons on the page, and a place to open others'."""
     left, right = st.columns(2, gap="large")
     with left, st.expander("Hand on"):
         _hand_on(runs)
     with right, st.expander("Take in"):
-        _take_in()
+        _take_in(form)
 
 
 FORMATS = {
@@ -38,13 +40,13 @@ def _hand_on(runs: Sequence[Run]) -> None:
         return
     titles = {run.comparison.id: run.comparison.title or run.comparison.model for run in runs}
     chosen = st.selectbox("Comparison", ids, format_func=lambda name: f"{titles[name]} ({name})", key="c_share")
-    for label, (form, mime) in FORMATS.items():
+    for label, (suffix, mime) in FORMATS.items():
         st.download_button(
             label,
-            lambda form=form: written(chosen, form),
-            f"kvviz-{chosen}.{form}",
+            partial(written, chosen, suffix),
+            f"kvviz-{chosen}.{suffix}",
             mime,
-            key=f"c_{form}",
+            key=f"c_{suffix}",
             on_click="ignore",  # a rerun would take the file away before the browser has it
         )
 
@@ -54,7 +56,7 @@ def written(comparison_id: str, form: str) -> str | bytes:
     return exchange.written(exchange.kept(library(), comparison_id), form)
 
 
-def _take_in() -> None:
+def _take_in(form: Form) -> None:
     """A file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
     st.markdown(
         "A JSON that kvviz wrote: exported here, saved in a notebook, or printed by `kvviz run` on another machine."
@@ -63,7 +65,7 @@ def _take_in() -> None:
     if file is None or st.session_state.get("c_taken") == file.file_id:
         return
     try:
-        st.session_state.c_runs = take(content(file), file.name, owner())
+        form["runs"] = take(content(file), file.name, owner())
         st.session_state.c_taken = file.file_id
         st.rerun()
     except KvvizError as error:

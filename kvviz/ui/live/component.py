@@ -1,18 +1,16 @@
 """The live component: a socket to the feed and everything that moves on the page, in the browser."""
 
-from typing import Any
-
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.charts import palette
 from kvviz.decoding.modes import MODES
-from kvviz.server.scheduler import scheduler
+from kvviz.server.scheduler import Scheduler
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS_URL
-from kvviz.ui.shared import links
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.files import content
+from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
@@ -21,22 +19,20 @@ GUESSED = ("uncached", "cached")  # the curves that a viewer draws beforehand, i
 _component = component("kvviz_live", "live/live.js", "kv-live")
 
 
-def known_over(comparison: str | None) -> str | None:
-    """The id of the comparison that `live_view` will draw, where it is over: asked before the page's first button."""
-    work = scheduler().shown(comparison)
-    return work.id if work is not None and not work.active else None
+def known_over(scheduler: Scheduler, comparison: str | None) -> str | None:
+    """The id of the comparison that `live_view` will draw, if it is over: asked before the page's first button."""
+    job = scheduler.shown(comparison)
+    return job.id if job is not None and not job.active else None
 
 
-def live_view(
-    comparison: str | None, *, over: str | None = None, new_tokens: int | None = None, key: str = "live"
-) -> Any:
+def live_view(comparison: str | None, *, over: str | None = None, new_tokens: int | None = None) -> None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `new_tokens` is
     how many the form asks for: the width of the chart on which a viewer draws what to expect.
     """
-    return _component(
-        key=key,
+    _component(
+        key="live",
         data={
             "comparison": comparison,
             "over": over,
@@ -50,7 +46,7 @@ def live_view(
     )
 
 
-def open_recording() -> None:
+def open_recording(scheduler: Scheduler, address: Address) -> None:
     """Offer to open a recording: a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
     with st.expander("Open a recording"):
         st.markdown("`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device.")
@@ -60,7 +56,7 @@ def open_recording() -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            links.write("live", {"comparison": scheduler().adopt(reading.read(content(file)).records, owner())})
+            address.write({"comparison": scheduler.adopt(reading.read(content(file)).records, owner())})
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

@@ -1,8 +1,7 @@
-"""The live page's form: widgets in, a ComparisonSpec out."""
+"""The live page's form: what a comparison is asked for with. Another page's link can fill it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -10,115 +9,133 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
 from kvviz.decoding.modes import MODES
-from kvviz.decoding.requirements import seconds
 from kvviz.experiments.comparison.spec import ATTENTION, ComparisonSpec
+from kvviz.experiments.eta import seconds_of
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
 from kvviz.models.sources import beside_catalog, looks_like_hub_id, stored_weights
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared import filled
-from kvviz.ui.shared.model_choice import accepted, decodable
+from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
+from kvviz.ui.shared.model_choice import accepted, decodable, model_field
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
+MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 PROMPTS = {
     "A story": STORY,
     "Inference": "The transformer architecture revolutionized NLP because",
     "Code": "def fibonacci(n):\n    ",
     "A long one": "The cache holds what the model has already read. " * 6,
 }
+LONGEST_IN_A_LINK = 4_000  # characters of a prompt
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the form says: the work, or the sentence why it can't be done; and what it will take."""
+    """What the form says: the work and how long it will take, or the sentence why it can't be done."""
 
     work: ComparisonSpec | None
     problem: str = ""
     seconds: float | None = None
 
 
-def default_model() -> str:
-    """A trained model where one comes with kvviz, else GPT-2's true shape."""
-    return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
+def live_form() -> Form:
+    """The page's fields. A link may fill six of them; the address keeps none, it names the comparison."""
+    return Form(
+        "live",
+        "",
+        model=model_field(decodable()),
+        prompt=Field(STORY, _prompt_text),
+        new_tokens=Field(32, lambda text: whole(text) // 8 * 8),  # a step of the slider
+        modes=Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
+        more_modes=Field([], _modes_among(MORE_MODES), called="modes"),
+        attn=Field("sdpa", one_of(*ATTENTION)),
+        batch=Field(1, whole),
+        own_model=Field(""),
+        repeats=Field(3),
+        warmup=Field(1),
+        dtype=Field("float32"),
+        weights=Field("auto"),
+        stop_text=Field(""),
+        stop_at_eos=Field(False),
+        temperature=Field(0.0),
+        top_k=Field(0),
+        top_p=Field(1.0),
+        seed=Field(0),
+    )
 
 
-def choose(scheduler: Scheduler) -> Choice:
+def link(**fields: object) -> dict[str, str]:
+    """The address's fields for a form filled like this."""
+    return {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in fields.items()}
+
+
+def _prompt_text(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST_IN_A_LINK:
+        raise ValueError(text)
+    return text
+
+
+def _modes_among(offered: Sequence[str]) -> Read:
+    """Reads those of a link's modes that are offered in one of the form's two places."""
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        if not any(name in MODES for name in names):
+            raise ValueError(text)
+        return [name for name in offered if name in names]
+
+    return read
+
+
+def choose(form: Form, scheduler: Scheduler) -> Choice:
     """Draw the form and read it."""
     left, middle, right = st.columns([3, 5, 3], gap="medium")
     with left:
-        model, weights = _model()
+        model, weights = _model(form)
     with middle:
-        prompt = _prompt()
+        _prompt(form)
     with right:
-        new_tokens = st.slider("New tokens", 8, 512, filled.value("new_tokens", 32), step=8, key="new_tokens")
-        modes = _modes()
+        st.slider("New tokens", step=8, **form.within("new_tokens", 8, 512))
+        modes = _modes(form)
     with st.expander("Settings"):
-        settings = _settings()
+        _settings(form)
     try:
         work = ComparisonSpec(
             model=model,
             weights=weights,
-            prompt=prompt,
-            new_tokens=new_tokens,
             modes=modes,
-            **settings,
-            sampling=_sampling(),
+            sampling=_sampling(form),
+            **{name: form[name] for name in ("prompt", "new_tokens", "repeats", "warmup", "dtype", "attn", "batch")},
+            **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
-        return Choice(work, seconds=plan(work, scheduler))
+        return Choice(work, seconds=seconds_if_accepted(work, scheduler))
     except KvvizError as error:
         return Choice(None, problem=str(error))
 
 
-def _modes() -> tuple[str, ...]:
-    """The modes that a lesson is about at once, and the other ways to keep a cache in a quieter place."""
-    others = [name for name in MODES if name not in FIRST_MODES]
-    first = st.pills(
-        "Modes",
-        FIRST_MODES,
-        selection_mode="multi",
-        format_func=lambda name: MODES[name].title,
-        default=filled.value("modes", ["uncached", "cached"]),
-        key="modes",
-        wrap=True,
-        help=_summaries(FIRST_MODES),
-    )
-    with st.popover("More ways to keep the cache", icon=":material/memory:", width="stretch"):
-        more = st.multiselect(
-            "Cache designs, and transformers' own caches",
-            others,
-            format_func=lambda name: MODES[name].title,
-            default=filled.value("more_modes", []),
-            key="more_modes",
-            help=_summaries(others),
-        )
-        st.caption("The page **Caches** holds them side by side: their memory, their copies, what lossy ones lose.")
-    if more:
-        st.caption("and " + ", ".join(MODES[name].title for name in others if name in more))
-    return tuple(name for name in MODES if name in first or name in more)
+def seconds_if_accepted(work: ComparisonSpec, scheduler: Scheduler) -> float | None:
+    """How long the work will take on the scheduler's device; None if model or device tell too little yet.
+
+    Raises KvvizError for what the worker would refuse.
+    """
+    accepted(scheduler, work)
+    return seconds_of(work, scheduler.device)
 
 
-def _summaries(names: Sequence[str]) -> str:
-    return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
-
-
-def _model() -> tuple[str, str]:
+def _model(form: Form) -> tuple[str, str]:
+    """The model, and which weights of it."""
     given = settings()
     offered = [*decodable(), *(given.hub_models if given.public else (OWN,))]
-    choice = st.selectbox(
-        "Model",
-        offered,
-        filled.index("model", offered, default_model()),
-        format_func=lambda name: _label(name),
-        key="model",
-    )
+    choice = st.selectbox("Model", format_func=lambda name: _label(name), **form.choice("model", offered))
     if choice in given.hub_models:
         return choice, "hub"
+    weights = form["weights"]
     if choice != OWN:
-        return choice, st.session_state.get("weights", "auto")
-    own = st.text_input("Where it is", placeholder="/models/my-gpt, config.json or owner/name", key="own_model").strip()
-    weights = st.session_state.get("weights", "auto")
+        return choice, weights
+    example = "/models/my-gpt, config.json or owner/name"
+    own = st.text_input("Where it is", placeholder=example, **form.value("own_model")).strip()
     fetch = weights == "auto" and looks_like_hub_id(own) and find_pulled(own) is None
     return own, "hub" if fetch else weights
 
@@ -138,80 +155,88 @@ def _millions(params: int) -> str:
     return str(params)
 
 
-def _prompt() -> str:
+def _prompt(form: Form) -> None:
     def take_preset() -> None:
         if st.session_state.preset:
-            st.session_state.prompt = PROMPTS[st.session_state.preset]
+            form["prompt"] = PROMPTS[st.session_state.preset]
 
-    text = st.text_area("Prompt", filled.value("prompt", PROMPTS["A story"]), key="prompt", height=92)
+    st.text_area("Prompt", height=92, **form.value("prompt"))
     st.pills("Prompts", list(PROMPTS), key="preset", on_change=take_preset, label_visibility="collapsed", wrap=True)
-    return text
 
 
-def _settings() -> dict[str, Any]:
-    """The fields of a ComparisonSpec that a first look does without."""
-    one, two, three, four, five = st.columns(5)
-    repeats = one.number_input("Timed passes of each mode", 1, 20, 3, key="repeats")
-    warmup = two.number_input(
-        "Warm-up passes", 1, 10, 1, key="warmup", help="The first proves that the modes agree; none is timed."
+def _modes(form: Form) -> tuple[str, ...]:
+    """The modes that a lesson is about at once, and the cache designs in a quieter place."""
+    st.pills(
+        "Modes",
+        selection_mode="multi",
+        format_func=_mode_title,
+        wrap=True,
+        help=_summaries(FIRST_MODES),
+        **form.choices("modes", FIRST_MODES),
     )
-    dtype = three.selectbox("Precision", DTYPES, key="dtype", help="float32 proves that the tokens are identical.")
-    attn = four.selectbox(
+    with st.popover("More ways to keep the cache", icon=":material/memory:", width="stretch"):
+        st.multiselect(
+            "Cache designs, and transformers' own caches",
+            format_func=_mode_title,
+            help=_summaries(MORE_MODES),
+            **form.choices("more_modes", MORE_MODES),
+        )
+        st.caption("The page **Caches** holds them side by side: their memory, their copies, what lossy ones lose.")
+    chosen = [*form["modes"], *form["more_modes"]]
+    if form["more_modes"]:
+        st.caption("and " + ", ".join(_mode_title(name) for name in MORE_MODES if name in chosen))
+    return tuple(name for name in MODES if name in chosen)
+
+
+def _mode_title(name: str) -> str:
+    return MODES[name].title
+
+
+def _summaries(names: Sequence[str]) -> str:
+    return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
+
+
+def _settings(form: Form) -> None:
+    """What a first look does without."""
+    public = settings().public
+    one, two, three, four, five = st.columns(5)
+    one.number_input("Timed passes of each mode", **form.within("repeats", 1, 20))
+    two.number_input(
+        "Warm-up passes", help="The first proves that the modes agree; none is timed.", **form.within("warmup", 1, 10)
+    )
+    three.selectbox("Precision", help="float32 proves that the tokens are identical.", **form.choice("dtype", DTYPES))
+    four.selectbox(
         "Attention",
-        ATTENTION,
-        filled.index("attn", ATTENTION),
-        key="attn",
         help="sdpa: torch's scaled_dot_product_attention, on a GPU in half precision its flash kernel; "
         "eager: the products and the softmax one by one.",
+        **form.choice("attn", ATTENTION),
     )
     five.selectbox(
         "Weights",
-        ["auto", "random", *([] if settings().public else ["hub"])],
-        key="weights",
-        help="auto: trained weights where they come with kvviz or lie on this server, else seeded random ones; "
-        "it never uses the network. " + ("" if settings().public else "hub: fetched from the Hugging Face Hub."),
+        help="auto: trained weights if they come with kvviz or lie on this server, else seeded random ones; "
+        "it never uses the network. " + ("" if public else "hub: fetched from the Hugging Face Hub."),
+        **form.choice("weights", ["auto", "random", *([] if public else ["hub"])]),
     )
     six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")
-    batch = six.number_input(
-        "Batch", 1, 64, filled.value("batch", 1), key="batch", help="Sequences that are decoded together."
-    )
-    stop_text = seven.text_input("Stop at this text", key="stop_text", max_chars=200)
-    stop_at_eos = eight.checkbox("Stop at the end token", key="stop_at_eos")
-    return {
-        "repeats": int(repeats),
-        "warmup": int(warmup),
-        "dtype": dtype,
-        "attn": attn,
-        "batch": int(batch),
-        "stop_text": stop_text,
-        "stop_at_eos": stop_at_eos,
-    }
+    six.number_input("Batch", help="Sequences that are decoded together.", **form.within("batch", 1, 64))
+    seven.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
+    eight.checkbox("Stop at the end token", **form.value("stop_at_eos"))
 
 
-def _sampling() -> Sampling:
+def _sampling(form: Form) -> Sampling:
     """Greedy unless a temperature is set; the draws are the same in every mode."""
     with st.expander("Sampling"):
         one, two, three, four = st.columns(4)
-        temperature = one.number_input(
-            "Temperature", 0.0, 5.0, 0.0, step=0.1, key="temperature", help="0 is greedy: always the likeliest token."
+        greedy = "0 is greedy: always the likeliest token."
+        temperature = one.number_input("Temperature", step=0.1, help=greedy, **form.within("temperature", 0.0, 5.0))
+        off = not temperature
+        top_k = two.number_input("Top-k (0: off)", disabled=off, **form.within("top_k", 0, 1000))
+        top_p = three.number_input("Top-p (1: off)", step=0.05, disabled=off, **form.within("top_p", 0.05, 1.0))
+        seed = four.number_input(
+            "Seed", help="Of the draws, and of random weights.", **form.within("seed", 0, 2**32 - 1)
         )
-        drawing = temperature > 0
-        top_k = two.number_input("Top-k (0: off)", 0, 1000, 0, key="top_k", disabled=not drawing)
-        top_p = three.number_input("Top-p (1: off)", 0.05, 1.0, 1.0, step=0.05, key="top_p", disabled=not drawing)
-        seed = four.number_input("Seed", 0, 2**32 - 1, 0, key="seed", help="Of the draws, and of random weights.")
         st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
-    return Sampling(temperature, int(top_k) or None, top_p if top_p < 1 else None, int(seed))
-
-
-def plan(work: ComparisonSpec, scheduler: Scheduler) -> float | None:
-    """Seconds that the work will take on the scheduler's device; None where model or device tell too little yet.
-
-    Raises KvvizError for what the worker would refuse.
-    """
-    source = accepted(scheduler, work)
-    if scheduler.device is None or source.params is None or source.spec is None:
-        return None
-    return seconds(source, work, scheduler.device)
+    return Sampling(temperature, top_k or None, top_p if top_p < 1 else None, seed)
 
 
 def in_words(seconds: float) -> str:

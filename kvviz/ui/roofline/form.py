@@ -1,7 +1,7 @@
-"""The roofline page's form, and the wait for what it asks for."""
+"""The roofline page's form, and the words around the measurement that it asks for."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -13,33 +13,43 @@ from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.models.sources import find_source
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.live.form import default_model
-from kvviz.ui.shared import filled
-from kvviz.ui.shared.links import one_of, take_over, whole, write
-from kvviz.ui.shared.model_choice import WEIGHTS, accepted, choose_size, choose_weights, decodable, title
+from kvviz.ui.shared.form import Field, Form, one_of, whole
+from kvviz.ui.shared.model_choice import (
+    WEIGHTS,
+    accepted,
+    choose_size,
+    choose_weights,
+    decodable,
+    model_field,
+    title,
+)
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.waiting import measured
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def ask(scheduler: Scheduler) -> RoofSpec | None:
-    """What is to be measured; None, and a sentence on the page, where that can't be done."""
+    """Draw the form; None, and the reason on the page, if what it says can't be measured."""
     ids = decodable()
-    fields = {"model": one_of(*ids), "weights": one_of(*WEIGHTS), "dtype": one_of(*DTYPES)}
-    take_over("r", {**fields, "tokens": whole, "batch": whole})
+    form = Form(
+        "roofline",
+        "r_",
+        model=model_field(ids),
+        weights=Field("auto", one_of(*WEIGHTS)),
+        tokens=Field(512, whole),
+        batch=Field(16, whole),
+        dtype=Field("float32", one_of(*DTYPES)),
+    )
+    form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        st.session_state.setdefault("r_model", default_model())
-        model = one.selectbox("Model", ids, filled.index("r_model", ids), format_func=title, key="r_model")
-        weights = choose_weights(two, "r_weights")
-        tokens = choose_size(
-            three, "Longest context", "r_tokens", TOKENS, most=_most_tokens(scheduler, model), usual=512
-        )
-        batch = choose_size(four, "Largest batch", "r_batch", BATCHES, most=scheduler.limits.batch, usual=16)
-        dtype = five.selectbox("Precision", DTYPES, filled.index("r_dtype", DTYPES), key="r_dtype")
-    write("r", {"model": model, "weights": weights, "tokens": tokens, "batch": batch, "dtype": dtype})
+        model = one.selectbox("Model", format_func=title, **form.choice("model", ids))
+        weights = choose_weights(two, form)
+        tokens = choose_size(three, "Longest context", form, "tokens", TOKENS, at_most=_most_tokens(scheduler, model))
+        batch = choose_size(four, "Largest batch", form, "batch", BATCHES, at_most=scheduler.limits.batch)
+        dtype = five.selectbox("Precision", **form.choice("dtype", DTYPES))
+    form.write()
     try:
         spec = RoofSpec(model, weights, tokens, batch, dtype)
         source = accepted(scheduler, spec.work())
@@ -61,20 +71,16 @@ def _most_tokens(scheduler: Scheduler, model: str) -> int:
     return min(scheduler.limits.prompt_tokens, context - REACH)
 
 
-def look(scheduler: Scheduler, spec: RoofSpec) -> dict[str, Any] | None:
-    """The buttons, and the document once there is one; whoever asks for the same shares it."""
-    return measured(scheduler, spec, key="r", words=_foreseen(scheduler, spec), progress=progress)
-
-
-def _foreseen(scheduler: Scheduler, spec: RoofSpec) -> str:
+def expected(scheduler: Scheduler, spec: RoofSpec) -> str:
+    """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
     if seconds is None:
         return "How long it takes is known once the model is there."
     return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."
 
 
-def progress(records: list[str]) -> tuple[float, str]:
-    """How far a look at the roofline is: a share, and what was measured last, in words."""
+def progress(records: Sequence[str]) -> tuple[float, str]:
+    """How far the measurement is: a share, and what was measured last, in words."""
     last = json.loads(records[-1]) if records else {}
     kind = last.get("t")
     if kind == "point":

@@ -1,8 +1,5 @@
 """What the roofline page shows of a measured document: the roofline, batches, where the time goes, every figure."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from kvviz.base.words import millis
@@ -10,25 +7,24 @@ from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.models.catalog.rows import accelerators
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.formulas import fit_formulas
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 
-_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
-@media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
 NOTHING = "none"
-Found = Mapping[str, Any]
 
 
-def draw(found: Found) -> None:
+def draw(found: Document) -> None:
     """All of it."""
-    st.html(_STYLE)
+    fit_formulas()
     roof(found)
     batches(found)
     times(found)
     table(found)
 
 
-def roof(found: Found) -> None:
+def roof(found: Document) -> None:
     """The roofline, what it says, and two points worked out."""
     sheet = _sheet(found)
     plot(roofline_figure(found, sheet), key="r_chart")
@@ -49,7 +45,7 @@ def roof(found: Found) -> None:
         place.latex(_equation(p, Roof(**found["roof"])))
 
 
-def _sheet(found: Found) -> tuple[str, Roof] | None:
+def _sheet(found: Document) -> tuple[str, Roof] | None:
     """An accelerator to draw beside, if one is chosen and its data sheet was found."""
     rows = accelerators()
     chosen = st.selectbox(
@@ -76,7 +72,7 @@ def _sheet(found: Found) -> tuple[str, Roof] | None:
     return row.title, sheet
 
 
-def _equation(p: Found, roof: Roof) -> str:
+def _equation(p: Document, roof: Roof) -> str:
     return (
         rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_tex(p['bytes'], 'B')}}} = "
         rf"{p['intensity']:.3g}\,\mathrm{{FLOP/B}}\\"
@@ -96,7 +92,7 @@ def _number(value: float) -> str:
     return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}").replace(",", "{,}")
 
 
-def batches(found: Found) -> None:
+def batches(found: Document) -> None:
     """Tokens per second against the batch, and from which batch on the caches outweigh the weights."""
     if max(p["batch"] for p in found["points"]) == 1:
         return
@@ -132,7 +128,7 @@ def batches(found: Found) -> None:
         )
 
 
-def _copied(found: Found) -> str:
+def _copied(found: Document) -> str:
     """What the engine does on top: it is in the seconds, not in the bytes."""
     p = max(found["points"], key=lambda p: p["copied_bytes"])
     return (
@@ -142,7 +138,7 @@ def _copied(found: Found) -> str:
     )
 
 
-def times(found: Found) -> None:
+def times(found: Document) -> None:
     """Where a forward's time goes."""
     st.subheader("Where a step's time goes", anchor=False)
     plot(profile_figure(found["profiles"]), key="r_profile")
@@ -172,7 +168,7 @@ def times(found: Found) -> None:
     )
 
 
-def table(found: Found) -> None:
+def table(found: Document) -> None:
     """Every point with its figures, and where it was measured."""
     with st.expander("Every point"):
         st.dataframe([_row(p) for p in found["points"]], hide_index=True, column_config=_COLUMNS)
@@ -201,7 +197,7 @@ _COLUMNS = {
 _BOUND = {"memory": "memory", "compute": "compute", "launch": "launch", "between": "neither"}
 
 
-def _row(p: Found) -> dict[str, Any]:
+def _row(p: Document) -> dict[str, object]:
     return {
         "": p["phase"],
         "Tokens": p["tokens"],

@@ -1,8 +1,5 @@
 """The serving page's first section: sequences come and go in one memory, four ways of giving it out side by side."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
@@ -10,17 +7,15 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.serving.shared import LONGEST, RATES, SLOTS, progress
-from kvviz.ui.shared import filled
+from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
+from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
-from kvviz.ui.shared.waiting import measured
-
-Found = Mapping[str, Any]
 
 
-def section(scheduler: Scheduler) -> None:
-    """The form, the measurement, what it shows."""
+def section(scheduler: Scheduler, form: Form) -> None:
+    """Draw the form, the measurement and what it shows."""
     st.subheader("Fragmentation", anchor="fragmentation")
     st.markdown(
         "Requests come at random, each with a prompt; at every tick each running one writes a token, until it ends. "
@@ -28,7 +23,7 @@ def section(scheduler: Scheduler) -> None:
         "**same memory**."
     )
     try:
-        spec = _ask()
+        spec = _ask(form)
     except KvvizError as error:
         st.warning(plain(error))
         return
@@ -38,28 +33,20 @@ def section(scheduler: Scheduler) -> None:
         _draw(found)
 
 
-def _ask() -> ArrivalsSpec:
+def _ask(form: Form) -> ArrivalsSpec:
+    slot = "A slot holds the key and value of one token of one layer."
     with st.container(border=True):
         one, two, three, four, five = st.columns(5, gap="medium")
-        least, most = RANGES["requests"]
-        requests = one.slider("Requests", least, most, filled.value("v_requests"), key="v_requests")
-        rate = two.select_slider("Arrivals a tick", RATES, filled.value("v_rate"), key="v_rate")
-        slots = three.select_slider(
-            "Memory, slots",
-            SLOTS,
-            filled.value("v_slots"),
-            key="v_slots",
-            help="A slot holds the key and value of one token of one layer.",
-        )
-        longest = four.select_slider("Longest sequence", LONGEST, filled.value("v_longest"), key="v_longest")
-        least, most = RANGES["seed"]
-        seed = five.number_input(
-            "Seed", least, most, filled.value("v_seed"), key="v_seed", help="The same seed is the same requests."
-        )
-    return ArrivalsSpec(requests, rate, slots, longest, int(seed))
+        requests = one.slider("Requests", **form.within("requests", *RANGES["requests"]))
+        rate = two.select_slider("Arrivals a tick", RATES, **form.value("rate"))
+        slots = three.select_slider("Memory, slots", SLOTS, help=slot, **form.value("slots"))
+        longest = four.select_slider("Longest sequence", LONGEST, **form.value("longest"))
+        same = "The same seed is the same requests."
+        seed = five.number_input("Seed", help=same, **form.within("seed", *RANGES["seed"]))
+    return ArrivalsSpec(requests, rate, slots, longest, seed)
 
 
-def _draw(found: Found) -> None:
+def _draw(found: Document) -> None:
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     _table(found)
     left, right = st.columns(2, gap="large")
@@ -73,12 +60,12 @@ def _draw(found: Found) -> None:
     st.fragment(_moment)(found)
 
 
-def _table(found: Found) -> None:
-    def share(way: Found, name: str) -> str:
+def _table(found: Document) -> None:
+    def share(way: Document, name: str) -> str:
         value = way[f"{name}_share_while_some_wait"]
         return "nobody waits" if value is None else f"{value:.1%}"
 
-    def mean(way: Found) -> str:
+    def mean(way: Document) -> str:
         value = way["mean_running_while_some_wait"]
         return "nobody waits" if value is None else f"{value:.1f}"
 
@@ -109,7 +96,7 @@ def _table(found: Found) -> None:
     )
 
 
-def _waste(found: Found) -> None:
+def _waste(found: Document) -> None:
     st.markdown("**What the memory holds, and what is wasted of it**")
     last = max(way["ended_at_tick"] for way in found["ways"])
     for ways in (found["ways"][:2], found["ways"][2:]):
@@ -123,7 +110,7 @@ def _waste(found: Found) -> None:
     )
 
 
-def _moment(found: Found) -> None:
+def _moment(found: Document) -> None:
     """The memory of each way at one tick, slot by slot."""
     st.markdown("**The memory at one moment**")
     stride = max(way["stride"] for way in found["ways"])
@@ -147,7 +134,7 @@ def _moment(found: Found) -> None:
     _formulas(found, tick)
 
 
-def _memory(way: Found, tick: int, found: Found) -> None:
+def _memory(way: Document, tick: int, found: Document) -> None:
     number = tick // way["stride"]
     over = number > len(way["pictures"])
     picture = None if over else way["pictures"][number - 1]
@@ -158,7 +145,7 @@ def _memory(way: Found, tick: int, found: Found) -> None:
     plot(chart, config={"displayModeBar": False}, key=f"v_map_{way['name']}")
 
 
-def _said(picture: Found, way: Found, tick: int) -> str:
+def _said(picture: Document, way: Document, tick: int) -> str:
     """What a picture has, in figures."""
     running, waiting = (way["ticks"][name][tick - 1] for name in ("running", "waiting"))
     head = f"**{running} run**, {waiting} wait; "
@@ -171,7 +158,7 @@ def _said(picture: Found, way: Found, tick: int) -> str:
     return head + f"free list: {len(free)} block{'s' * (len(free) != 1)}{following}"
 
 
-def _formulas(found: Found, tick: int) -> None:
+def _formulas(found: Document, tick: int) -> None:
     slots, longest = found["slots"], found["trace"]["longest"]
     ways = {way["name"]: way["ticks"] for way in found["ways"]}
     left, right = st.columns(2, gap="large")

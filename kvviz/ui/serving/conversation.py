@@ -1,8 +1,6 @@
 """The serving page's third section: a conversation whose cache is kept, edited, and cut off at its front."""
 
 import html
-from collections.abc import Mapping
-from typing import Any
 
 import streamlit as st
 
@@ -10,16 +8,16 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import millis
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure
-from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, TalkSpec
+from kvviz.experiments.serving.spec import TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.serving.shared import checked, progress, shareable, where
-from kvviz.ui.shared import filled
+from kvviz.ui.serving.form import expected, progress, where
+from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
-from kvviz.ui.shared.waiting import measured
 
-Found = Mapping[str, Any]
 NAMES = {
     "first": "The first turn",
     "second": "The second turn",
@@ -35,16 +33,16 @@ _STYLE = """<style>
 </style>"""
 
 
-def section(scheduler: Scheduler) -> None:
-    """The form, the measurement, what it shows."""
+def section(scheduler: Scheduler, form: Form) -> None:
+    """Draw the form, the measurement and what it shows."""
     st.subheader("A conversation", anchor="conversation")
     st.markdown(
         "Each turn sends the **whole** history again. If the cache is kept, only what is new has to be computed; "
         "change something, and only what stands **before** the change can be kept."
     )
     try:
-        spec = _ask(scheduler)
-        words = checked(scheduler, spec)
+        spec = _ask(scheduler, form)
+        words = expected(scheduler, spec)
     except KvvizError as error:
         st.warning(plain(error))
         return
@@ -53,22 +51,18 @@ def section(scheduler: Scheduler) -> None:
         _draw(found)
 
 
-def _ask(scheduler: Scheduler) -> TalkSpec:
-    for name, text in {"first": FIRST, "second": SECOND, "edited": EDITED}.items():
-        st.session_state.setdefault(f"v_{name}", text)
+def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:
     with st.container(border=True):
         one, two, three = st.columns(3, gap="medium")
-        first = one.text_area("First turn", filled.value("v_first"), key="v_first", height=150)
-        edited = two.text_area("The same, edited later", filled.value("v_edited"), key="v_edited", height=150)
-        second = three.text_area("Second turn", filled.value("v_second"), key="v_second", height=68)
-        drop = three.slider("Tokens cut off at the front", 1, 64, filled.value("v_drop"), key="v_drop")
-        st.caption(f"The model is the one above, {shareable()[st.session_state.v_model]}.")
-    return TalkSpec(
-        st.session_state.v_model, first, second, edited, drop=drop, repeats=min(5, scheduler.limits.repeats)
-    )
+        first = one.text_area("First turn", height=150, **form.value("first"))
+        edited = two.text_area("The same, edited later", height=150, **form.value("edited"))
+        second = three.text_area("Second turn", height=68, **form.value("second"))
+        drop = three.slider("Tokens cut off at the front", **form.within("drop", 1, 64))
+        st.caption(f"The model is the one above, {title(form['model'])}.")
+    return TalkSpec(form["model"], first, second, edited, drop=drop, repeats=min(5, scheduler.limits.repeats))
 
 
-def _draw(found: Found) -> None:
+def _draw(found: Document) -> None:
     rows = found["requests"]
     st.html(_STYLE)
     plot(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), key="v_turns")
@@ -85,10 +79,10 @@ def _draw(found: Found) -> None:
         "Where nothing is kept, cold and warm are the same work: how far those two bars are apart is how far to trust "
         "the others. The edited turn keeps the old answer behind it, as a history does that somebody edits."
     )
-    where(dict(found))
+    where(found)
 
 
-def _turn(row: Found) -> None:
+def _turn(row: Document) -> None:
     kept, alike = row["warm"]["found_tokens"], row["alike_tokens"]
     with st.container(border=True):
         st.markdown(f"**{NAMES[row['turn']]}**. {row['sentence']}")

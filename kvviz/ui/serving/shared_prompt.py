@@ -1,28 +1,24 @@
 """The serving page's second section: a system prompt that requests share, cold against warm."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure, tokens_figure
-from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SYSTEM, SharingSpec
+from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SharingSpec
 from kvviz.experiments.serving.words import little_saved
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.serving.shared import checked, progress, shareable, where
-from kvviz.ui.shared import filled
+from kvviz.ui.serving.form import expected, progress, where
+from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.model_choice import small_models, title
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
-from kvviz.ui.shared.waiting import measured
-
-Found = Mapping[str, Any]
 
 
-def section(scheduler: Scheduler) -> None:
-    """The form, the measurement, what it shows."""
+def section(scheduler: Scheduler, form: Form) -> None:
+    """Draw the form, the measurement and what it shows."""
     st.subheader("Prefix sharing", anchor="prefix-sharing")
     st.markdown(
         "Many requests begin with the same system prompt. **Cold**, each computes all of it. **Warm**, it begins with "
@@ -30,18 +26,14 @@ def section(scheduler: Scheduler) -> None:
     )
     with st.container(border=True):
         left, right = st.columns([3, 2], gap="medium")
-        st.session_state.setdefault("v_system", SYSTEM)
-        system = left.text_area("System prompt", filled.value("v_system"), key="v_system", height=150)
-        titles = shareable()
-        ids = list(titles)
-        at = filled.index("v_model", ids)
-        model = right.selectbox("Model", ids, at, format_func=titles.__getitem__, key="v_model")
+        system = left.text_area("System prompt", height=150, **form.value("system"))
+        model = right.selectbox("Model", format_func=title, **form.choice("model", small_models("prefix")))
         most = max(2, min(MOST_ASKS, scheduler.limits.batch))
-        st.session_state.v_asks = min(most, st.session_state.v_asks)
-        asks = right.slider("Requests that share it", 2, MOST_ASKS, filled.value("v_asks"), key="v_asks")
+        form["asks"] = min(most, form["asks"])
+        asks = right.slider("Requests that share it", **form.within("asks", 2, MOST_ASKS))
     try:
         spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, scheduler.limits.repeats))
-        words = checked(scheduler, spec)
+        words = expected(scheduler, spec)
     except KvvizError as error:
         st.warning(plain(error))
         return
@@ -50,7 +42,7 @@ def section(scheduler: Scheduler) -> None:
         _draw(found)
 
 
-def _draw(found: Found) -> None:
+def _draw(found: Document) -> None:
     rows = found["requests"]
     names = [f"request {number}" for number in range(1, len(rows) + 1)]
     left, right = st.columns(2, gap="large")
@@ -75,7 +67,7 @@ def _draw(found: Found) -> None:
     where(found)
 
 
-def _row(name: str, row: Found) -> dict[str, Any]:
+def _row(name: str, row: Document) -> dict[str, object]:
     return {
         "": name,
         "Asked": row["ask"],

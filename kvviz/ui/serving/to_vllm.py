@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from kvviz.ui.folders import PAGES
-from kvviz.ui.shared.live_link import form
+from kvviz.ui.live.form import link
 
 PROMPT = "Once upon a time there was a little dog who liked to walk to the pond. " * 6
 
@@ -27,14 +27,14 @@ ROWS = (
         "Keys and values lie in blocks of 16 tokens, anywhere in memory; a table for each sequence says where.",
         "No sequence has to guess how long it will get, so hardly any memory is wasted, and a block can belong to more "
         "than one.",
-        (("Race joined, reserved and paged", "live", form(modes=["concat", "prealloc", "paged"], new_tokens=64)),),
+        (("Race joined, reserved and paged", "live", link(modes=["concat", "prealloc", "paged"], new_tokens=64)),),
         ("Waste and preemption, above", "fragmentation"),
     ),
     Row(
         "Prefix caching",
         "A full block is known by its tokens and all before them; who begins alike takes it, and computes the rest.",
         "A system prompt or a long history is computed once, not once a request.",
-        (("Four like prompts, kept once", "live", form(modes=["cached", "prefix"], batch=4, new_tokens=32)),),
+        (("Four like prompts, kept once", "live", link(modes=["cached", "prefix"], batch=4, new_tokens=32)),),
         ("Cold against warm, above", "prefix-sharing"),
     ),
     Row(
@@ -43,15 +43,15 @@ ROWS = (
         "to memory.",
         "Writing that matrix and reading it back takes room and time, which grow with the square of the prompt.",
         (
-            ("With torch's fused kernel", "live", form(attn="sdpa", modes=["uncached", "cached"], prompt=PROMPT)),
-            ("With the softmax step by step", "live", form(attn="eager", modes=["uncached", "cached"], prompt=PROMPT)),
+            ("With torch's fused kernel", "live", link(attn="sdpa", modes=["uncached", "cached"], prompt=PROMPT)),
+            ("With the softmax step by step", "live", link(attn="eager", modes=["uncached", "cached"], prompt=PROMPT)),
         ),
     ),
     Row(
         "Quantization of the cache",
         "Keys and values as 8-bit or 4-bit numbers with scales, in place of 16 or 32 bits.",
         "Longer contexts or more sequences in the same memory; the answer may change, so look where it does.",
-        (("Race full, 8 bits and 4 bits", "live", form(modes=["cached", "int8", "int4"], new_tokens=128)),),
+        (("Race full, 8 bits and 4 bits", "live", link(modes=["cached", "int8", "int4"], new_tokens=128)),),
     ),
 )
 

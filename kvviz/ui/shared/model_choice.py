@@ -1,24 +1,41 @@
-"""What the forms share: which models can be picked, sizes that the server allows, what the worker would refuse."""
+"""Which models a form offers, which one it starts with, and what the worker would refuse."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from kvviz.base.errors import KvvizError
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import needs
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.catalog.rows import models
-from kvviz.models.sources import Source, beside_catalog, find_source
+from kvviz.models.sources import Source, beside_catalog, find_source, stored_weights
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared import filled
+from kvviz.ui.shared.form import Field, Form, one_of
 
 WEIGHTS = {"auto": "Its own, where they are here", "random": "Random, in its true shape"}
+SMALL = 200_000_000  # parameters: built from random weights in seconds
 
 
 def decodable() -> list[str]:
-    """The ids of the models that can write: the catalog's, and what was put beside it."""
+    """The ids of the models that can write: the catalog's, and those put beside it."""
     return [*(row.id for row in models().values() if not row.has_encoder), *beside_catalog()]
+
+
+@st.cache_data(show_spinner=False)
+def small_models(mode: str) -> list[str]:
+    """The catalog models that this mode can decode and that are small enough for a student's laptop."""
+    found = []
+    for row in models().values():
+        try:
+            check_modes([mode], row.config)
+        except KvvizError:
+            continue
+        if row.params <= SMALL and not row.has_encoder:
+            found.append(row.id)
+    return found
 
 
 def title(model: str) -> str:
@@ -26,25 +43,37 @@ def title(model: str) -> str:
     return models()[model].title if model in models() else model
 
 
-def choose_weights(place: Any, key: str) -> str:
-    """Whether the model's own weights or random ones."""
-    kinds = list(WEIGHTS)
-    return place.selectbox("Weights", kinds, filled.index(key, kinds), format_func=WEIGHTS.__getitem__, key=key)
+def default_model() -> str:
+    """The first model that comes with trained weights, else GPT-2's true shape."""
+    return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
 
 
-def choose_size(place: Any, label: str, key: str, sizes: tuple[int, ...], *, most: int, usual: int) -> int:
-    """One of the sizes that are allowed; one from elsewhere that is none becomes the next below."""
-    allowed = [size for size in sizes if size <= most] or [sizes[0]]
-    wanted = int(filled.value(key, usual))
-    st.session_state[key] = max((size for size in allowed if size <= wanted), default=allowed[0])
-    return place.selectbox(label, allowed, filled.index(key, allowed), format_func=lambda size: f"{size:,}", key=key)
+def model_field(ids: Sequence[str]) -> Field:
+    """A form's choice among these models."""
+    return Field(default_model(), one_of(*ids))
+
+
+def choose_weights(place: DeltaGenerator, form: Form) -> str:
+    """Choose the model's own weights or random ones."""
+    return place.selectbox("Weights", format_func=WEIGHTS.__getitem__, **form.choice("weights", list(WEIGHTS)))
+
+
+def choose_size(place: DeltaGenerator, label: str, form: Form, name: str, sizes: Sequence[int], *, at_most: int) -> int:
+    """Choose one of the sizes that are allowed; a link's size between two of them becomes the smaller."""
+    allowed = [size for size in sizes if size <= at_most] or [sizes[0]]
+    form[name] = max((size for size in allowed if size <= form[name]), default=allowed[0])
+    return place.selectbox(label, format_func=lambda size: f"{size:,}", **form.choice(name, allowed))
 
 
 def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     """The model of a work. Raises KvvizError, before anything is queued, for what the worker would refuse."""
     source = find_source(work.model, work.weights)
     check_sizes(work, scheduler.limits)
-    check_modes(work.modes, source.config, scheduler.device and scheduler.device.get("device"))
+    check_modes(
+        work.modes,
+        source.config,
+        (scheduler.device or {}).get("device"),
+    )
     if scheduler.device is not None and source.params is not None and source.spec is not None:
         size, device = scheduler.device["total_bytes"], scheduler.device["device_name"]
         needs(source, work).check(size, device, scheduler.limits.memory_share)

@@ -1,16 +1,30 @@
 """Plotly's figures on a page: in colours that stand out from it, light or dark."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts.dark import on_dark
 
-CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}  # Plotly's options of a chart
+CHART: Mapping[str, object] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 
 
-def plot(figure: Any, place: Any = st, *, config: Mapping[str, Any] = CHART, **how: Any) -> None:
-    """Draw a figure, made for a light page, on this one."""
+def plot(
+    figure: object, place: DeltaGenerator | None = None, *, key: str, config: Mapping[str, object] = CHART
+) -> None:
+    """Draw a figure, made for a light page, on this one. `config`: Plotly's options of a chart."""
     drawn = on_dark(figure) if st.context.theme.type == "dark" else figure
-    place.plotly_chart(drawn, config=dict(config), **how)
+    (place or st).plotly_chart(drawn, config=dict(config), key=key)
+
+
+def saved_as(kind: str) -> dict[str, object]:
+    """Options of a chart whose camera button saves this kind of picture, PNG or SVG, in the browser."""
+    image = {"format": kind.lower(), "filename": "kvviz", "scale": 1 if kind == "SVG" else 2}
+    return {**CHART, "displayModeBar": True, "toImageButtonOptions": image}
+
+
+def choose_picture(place: DeltaGenerator, key: str) -> str:
+    """Choose what the camera button of a chart saves."""
+    kinds = ["PNG", "SVG"]
+    return place.segmented_control("Pictures", kinds, default="PNG", key=key, help="What the camera saves.") or "PNG"

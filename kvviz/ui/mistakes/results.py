@@ -1,53 +1,22 @@
-"""The page of mistakes: its widgets, and how a mistake that was really made is shown."""
+"""What the mistakes page shows of a mistake that was really made: the line at fault and what it does."""
 
 import html
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import human, ordinal
 from kvviz.charts.mistakes import kept_alive, off_by, timed, work_done
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
-from kvviz.experiments.inside.spec import LookSpec
-from kvviz.ui.shared import filled
-from kvviz.ui.shared.links import one_of, take_over, write
+from kvviz.models.sources import find_source
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
-from kvviz.ui.shared.small_models import PROMPT, buildable, choose_model, weights_note
-
-NEW_TOKENS = 16
 
 
-def ask() -> LookSpec | None:
-    """The mistake, the model and the prompt; None, and why, where that can't be looked at."""
-    take_over("b", {"model": one_of(*buildable()), "prompt": str, "mistake": one_of(*PITFALLS)})
-    left, right = st.columns([2, 3], gap="large")
-    with left:
-        model = choose_model("b_model")
-    with right:
-        st.session_state.setdefault("b_prompt", PROMPT)
-        prompt = st.text_input("Prompt", value=filled.value("b_prompt"), max_chars=200, key="b_prompt")
-    st.session_state.setdefault("b_mistake", next(iter(PITFALLS)))
-    name = st.pills(
-        "The mistake",
-        list(PITFALLS),
-        format_func=lambda name: PITFALLS[name].title,
-        default=filled.value("b_mistake"),
-        key="b_mistake",
-        required=True,
-    )
-    write("b", {"model": model, "prompt": prompt, "mistake": name})
-    try:
-        return LookSpec("mistake", model, prompt, new_tokens=NEW_TOKENS, mistake=name)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
-
-
-def show(about: dict[str, Any], found: dict[str, Any]) -> None:
+def show(about: Document, found: Document) -> None:
     """What the mistake did, and the line to mend."""
     pitfall = PITFALLS[found["mistake"]]
     st.subheader(pitfall.title, anchor=False)
@@ -62,7 +31,10 @@ def show(about: dict[str, Any], found: dict[str, Any]) -> None:
             _harm(pitfall, found)
     if found["t"] != "mistimed":
         _forwards(found)
-    weights_note(about)
+    title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
+    st.caption(
+        f"{title}, {weights_in_words(about['weights'])}, {about['dtype']}, on {about['device']}. {about['note']}"
+    )
 
 
 def _code(pitfall: Pitfall) -> None:
@@ -91,7 +63,7 @@ _STYLE = """
 """
 
 
-def _harm(pitfall: Pitfall, found: dict[str, Any]) -> None:
+def _harm(pitfall: Pitfall, found: Document) -> None:
     right, wrong = found["right"], found["wrong"]
     _verdict(found)
     if wrong["crash"]:
@@ -110,7 +82,7 @@ def _harm(pitfall: Pitfall, found: dict[str, Any]) -> None:
         )
 
 
-def _verdict(found: dict[str, Any]) -> None:
+def _verdict(found: Document) -> None:
     """The first thing that a viewer would see."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if wrong["crash"]:
@@ -130,11 +102,11 @@ def _verdict(found: dict[str, Any]) -> None:
     st.html(_texts(found))
 
 
-def _more_work(found: dict[str, Any]) -> bool:
+def _more_work(found: Document) -> bool:
     return sum(found["wrong"]["multiply_adds"]) > 1.5 * sum(found["right"]["multiply_adds"])
 
 
-def _texts(found: dict[str, Any]) -> str:
+def _texts(found: Document) -> str:
     """Both texts after the prompt; from the first token that differs, the wrong one is marked."""
     prompt = html.escape("".join(found["prompt"]))
     parted = next((i for i, (a, b) in enumerate(zip(found["truth"], found["alone"], strict=False)) if a != b), None)
@@ -149,7 +121,7 @@ def _texts(found: dict[str, Any]) -> str:
     )
 
 
-def _crash(crash: dict[str, Any], forwards: int) -> None:
+def _crash(crash: Document, forwards: int) -> None:
     where = f" It comes in the {ordinal(crash['forward'] + 1)} forward; {forwards} went well before it."
     st.error(plain(f"{crash['type']}: {crash['message']}"), icon=":material/error:")
     st.markdown(f"It doesn't run to its end.{where}")
@@ -160,13 +132,13 @@ def _crash(crash: dict[str, Any], forwards: int) -> None:
         st.code("\n".join(line.strip() for line in lines), language="python")
 
 
-def _stopwatches(found: dict[str, Any]) -> None:
+def _stopwatches(found: Document) -> None:
     st.markdown(found["verdict"])
     if found["wrong"]:
         plot(timed(found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
 
 
-def _forwards(found: dict[str, Any]) -> None:
+def _forwards(found: Document) -> None:
     """What was fed and what the cache held, forward by forward."""
     with st.expander("Forward by forward: what is fed, what the cache holds"):
         right, wrong = found["right"], found["wrong"]
@@ -200,7 +172,7 @@ COUNTS = {
 }
 
 
-def _at(values: Sequence[Any], i: int) -> Any:
+def _at(values: Sequence[object], i: int) -> object:
     return values[i] if i < len(values) else None
 
 

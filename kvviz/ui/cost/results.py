@@ -1,4 +1,4 @@
-"""The cost page's widgets: the case that is asked for, and the parts of the answer."""
+"""What the cost page shows of a case: the shorthand, its two terms, the full count, and where the two part."""
 
 from collections.abc import Sequence
 
@@ -7,124 +7,28 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.charts.cost import NAMES, area_figure, figure_of
-from kvviz.cost.shorthand import MOST, PRESETS, Case, from_params, full, partings, run_flops, shape_of, to_params
-from kvviz.memory.calculator import is_own, own_title, pack, parse_config, slim, unpack
+from kvviz.cost.shorthand import Case, full, partings, run_flops, shape_of
+from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
-from kvviz.ui.shared import filled, links
+from kvviz.ui.shared.formulas import fit_formulas
 from kvviz.ui.shared.plots import plot
 
-_STYLE = "<style>.katex-display { overflow-x: auto; overflow-y: hidden; }</style>"
-_PLAIN, _OWN = "", "own"
-_POINTS = 120
+_POINTS = 120  # of a curve
 
 
-def ask() -> Case:
-    """Draw the form, seeded by the link in the address bar; the link follows what is chosen."""
-    st.html(_STYLE)
-    _restore()
-    st.pills("Examples", list(PRESETS), key="c_preset", on_change=_take)
-    with st.container(border=True):
-        case = _form()
-    links.write("cost", to_params(case))
-    return case
-
-
-def _take() -> None:
-    case = PRESETS.get(st.session_state.c_preset or "")
-    if case is not None:
-        _fill(case)
-
-
-def _restore() -> None:
-    """Take over a link, or, back from another page, this page's own last address."""
-    came = links.arrived("cost")
-    if not came and "c_width" in st.session_state:
-        return
-    case, problems = from_params(came or links.last("cost"))
-    for problem in problems:
-        st.warning(problem)
-    _fill(case)
-
-
-def _fill(case: Case) -> None:
-    """Every widget set to the case."""
-    for name in ("prompt", "new", "width", "layers", "dtype"):
-        st.session_state[f"c_{name}"] = getattr(case, name)
-    own = is_own(case.model)
-    st.session_state["c_model"] = _OWN if own else case.model
-    if own:
-        st.session_state["c_own"] = case.model
-
-
-def _form() -> Case:
-    one, two, three, four, five = st.columns([3, 2, 2, 2, 2])
-    counted = [_PLAIN, *models(), _OWN]
-    model = one.selectbox(
-        "Full count of",
-        counted,
-        filled.index("c_model", counted),
-        key="c_model",
-        format_func=_named,
-        on_change=_adopt,
-        help="The shorthand knows only L, T and d. The full count takes a plain decoder layer, or a real model.",
-    )
-    prompt = two.number_input("Prompt L, tokens", 1, MOST["prompt"], filled.value("c_prompt"), key="c_prompt")
-    new = three.number_input("New tokens T", 1, MOST["new"], filled.value("c_new"), key="c_new")
-    width = four.number_input(
-        "Hidden size d", 1, MOST["width"], filled.value("c_width"), key="c_width", disabled=bool(model)
-    )
-    layers = five.number_input(
-        "Layers", 1, MOST["layers"], filled.value("c_layers"), key="c_layers", disabled=bool(model)
-    )
-    if model == _OWN:
-        model = _own_config()
-    dtype = st.session_state.get("c_dtype", "float32")
-    with st.expander(f"Precision of the cache: {dtype}"):
-        dtype = st.segmented_control("Precision", list(DTYPE_BYTES), default=dtype, key="c_dtype", required=True)
-    return Case(int(prompt), int(new), int(width), int(layers), dtype, model)
-
-
-def _named(key: str) -> str:
-    if key == _PLAIN:
-        return "plain layers of width d"
-    return "Your own config" if key == _OWN else models()[key].title
-
-
-def _adopt() -> None:
-    """A model brings its own d and its own layers."""
-    key = st.session_state.c_model
-    if key in models():
-        _adopt_shape(key)
-    elif key == _OWN and st.session_state.get("c_own"):
-        _adopt_shape(st.session_state["c_own"])
-
-
-def _adopt_shape(key: str) -> None:
+def draw(case: Case) -> None:
+    """Draw all of the answer; what can't be counted is said in a sentence."""
+    fit_formulas()
+    shorthand(case)
+    areas(case)
     try:
-        shape = shape_of(key)
-    except KvvizError:
-        return  # the count itself will say why
-    st.session_state["c_width"], st.session_state["c_layers"] = shape.hidden, len(shape.layers)
-
-
-def _own_config() -> str:
-    """A pasted config; the last one that could be read stays until another can."""
-
-    def paste() -> None:
-        st.session_state["c_problem"] = ""
-        try:
-            st.session_state["c_own"] = pack(slim(parse_config(st.session_state.c_paste)))
-            _adopt_shape(st.session_state["c_own"])
-        except KvvizError as error:
-            st.session_state["c_problem"] = str(error)
-
-    st.text_area("config.json", key="c_paste", height=120, placeholder='{"model_type": …}', on_change=paste)
-    if st.session_state.get("c_problem"):
-        st.warning(st.session_state["c_problem"])
-    own = st.session_state.get("c_own", "")
-    st.caption(f"Counting {own_title(unpack(own))}." if own else "Paste a config; until then plain layers are counted.")
-    return own
+        full(case)
+    except KvvizError as error:
+        st.warning(f"The full count: {error}")
+        return
+    whole_count(case)
+    parting(case)
 
 
 def shorthand(case: Case) -> None:
@@ -138,7 +42,8 @@ def shorthand(case: Case) -> None:
     st.caption(
         f"The cache: 2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
         f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) "
-        f"or {_decimal(case.cache_bytes)} (powers of 1000), with as many KV heads as query heads.{_own_cache(case)}"
+        f"or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads."
+        + _own_cache(case)
     )
 
 
@@ -153,10 +58,6 @@ def _own_cache(case: Case) -> str:
     own = kv_memory(spec, case.prompt + case.new, dtype=case.dtype).total_bytes
     name = "Your model" if is_own(case.model) else models()[case.model].title
     return f" **{name} itself keeps {human(own)}.**" if own != case.cache_bytes else ""
-
-
-def _decimal(value: int) -> str:
-    return figure_of(value, "B")
 
 
 def _equation(case: Case) -> str:
@@ -230,7 +131,8 @@ def whole_count(case: Case) -> None:
     for column, title, step, key in panels:
         xs = _points(1, reach if key == "u" else max(case.prompt + case.new, 3))
         rows = [step(n) for n in xs]
-        parts = {term: [row.get(term, 0) for row in rows] for term in _stacked({t for row in rows for t in row})}
+        stacked = [term for term in NAMES if any(term in row for row in rows)]  # what grows with the context on top
+        parts = {term: [row.get(term, 0) for row in rows] for term in stacked}
         mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
         with column:
             st.markdown(f"**{title}**, one step")
@@ -241,11 +143,6 @@ def whole_count(case: Case) -> None:
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "
         f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**."
     )
-
-
-def _stacked(terms: set[str]) -> list[str]:
-    """Terms from the bottom up: what grows with the context on top."""
-    return [term for term in NAMES if term in terms]
 
 
 def _says(case: Case, overtakes: int | None) -> str:
@@ -276,16 +173,3 @@ def parting(case: Case) -> None:
         "FLOPs of matrix products, attention and convolutions, as transformers computes them (the causal half that is "
         "masked included); norms, softmax and other elementwise work are left out. `kvviz cost MODEL` prints the same."
     )
-
-
-def draw(case: Case) -> None:
-    """All of the answer; what can't be counted is said in a sentence."""
-    shorthand(case)
-    areas(case)
-    try:
-        full(case)
-    except KvvizError as error:
-        st.warning(f"The full count: {error}")
-        return
-    whole_count(case)
-    parting(case)

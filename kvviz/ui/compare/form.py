@@ -1,0 +1,101 @@
+"""The compare page's form: runs found among what is kept, and picked."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.server.persister import library
+from kvviz.store.db.stored import Run, Stored
+from kvviz.ui.shared.form import Field, Form
+from kvviz.ui.shared.plain import plain
+
+MOST_RUNS = 6  # over one another; more can't be told apart
+PAGE = 50  # comparisons in a list
+
+
+def compare_form() -> Form:
+    """The page's one field: the ids of the runs that are laid over one another."""
+    form = Form("compare", "c_", runs=Field([], _read_ids))
+    form.take_over(form.address.arrived())
+    return form
+
+
+def _read_ids(text: str) -> list[str]:
+    return [run_id for run_id in text.split(",") if run_id][:MOST_RUNS]
+
+
+def picked(form: Form) -> list[Run]:
+    """Draw the search and read the runs that are picked; the link in the address bar follows."""
+    _search(form)
+    runs = [run for run in map(_read, form["runs"]) if run is not None]
+    gone = len(form["runs"]) - len(runs)
+    if gone:
+        st.warning(f"{gone} of the runs in this link are not kept here; they may have been deleted.")
+    form.address.write({"runs": ",".join(run.id for run in runs)} if runs else {})
+    return runs
+
+
+def _read(run_id: str) -> Run | None:
+    try:
+        run = library().run(run_id)
+    except KvvizError as error:
+        st.error(plain(error))
+        return None
+    return run if run is not None and not run.comparison.deleted else None
+
+
+def _search(form: Form) -> None:
+    """Search what is kept; ticked rows are laid over one another."""
+    with st.expander("Pick runs", expanded=not form["runs"]):
+        left, right = st.columns([3, 1], vertical_alignment="bottom")
+        text = left.text_input("Search titles, prompts, models and tags", key="c_search")
+        pages = max(1, -(-library().count(text) // PAGE))
+        number = int(right.number_input(f"Page of {pages}", 1, pages, key=f"c_page_{pages}"))
+        found = library().find(text, limit=PAGE, offset=(number - 1) * PAGE)
+        if found:
+            _pick(form, found, key=f"c_table_{text}_{number}")
+        else:
+            st.caption("Nothing is kept yet: run a comparison on the live page." if not text else "Nothing fits.")
+
+
+def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
+    """Draw a table with a row for each run, and the buttons for those that are ticked."""
+    table = [(stored, mode) for stored in found for mode in stored.modes if stored.headline]
+    event = st.dataframe(
+        [_list_row(stored, mode) for stored, mode in table],
+        hide_index=True,
+        width="stretch",
+        height=320,
+        on_select="rerun",
+        selection_mode="multi-row",
+        key=key,
+    )
+    ticked = [f"{table[i][0].id}-{table[i][1]}" for i in event["selection"]["rows"] if i < len(table)]
+    fresh = [run_id for run_id in ticked if run_id not in form["runs"]]
+    add, clear = st.columns([1, 5])
+    if add.button("Lay over one another", disabled=not fresh, type="primary", key="c_add"):
+        form["runs"] = [*form["runs"], *fresh][:MOST_RUNS]
+        st.rerun()
+    if clear.button("Take all away", disabled=not form["runs"], key="c_clear"):
+        form["runs"] = []
+        st.rerun()
+
+
+def _list_row(stored: Stored, mode: str) -> dict[str, object]:
+    figures = next((row for row in stored.headline if row.get("mode") == mode), {})
+    return {
+        "when": f"{stored.created:%Y-%m-%d %H:%M}",
+        "title": stored.title or stored.prompt[:60] or f"{stored.prompt_tokens} random tokens",
+        "model": stored.model,
+        "mode": mode,
+        "prompt": stored.prompt_tokens,
+        "new": stored.new_tokens,
+        "ITL, ms": round(figures["itl_s"] * 1000, 3) if figures.get("itl_s") else None,
+        "total, s": round(figures["total_s"], 3) if figures.get("total_s") else None,
+        "speed-up": round(figures["speedup"], 2) if figures.get("speedup") else None,
+        "device": stored.device_name,
+        "dtype": stored.dtype,
+        "tags": ", ".join(stored.tags),
+        "from": {"here": "this device", "run": "command line", "import": "a file"}.get(stored.origin, stored.origin),
+    }

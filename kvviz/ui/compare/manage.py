@@ -1,0 +1,51 @@
+"""Naming, tagging and deleting a kept comparison."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from kvviz.server.persister import library
+from kvviz.store.db.stored import Run, Stored
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.session import may_change
+
+
+def manage(form: Form, runs: Sequence[Run]) -> None:
+    """Rename, tag, delete with undo."""
+    deleted = st.session_state.get("c_deleted")
+    if deleted:
+        words, undo = st.columns([5, 1], vertical_alignment="center")
+        words.info(f"{plain(deleted['title'])} was deleted.")
+        if undo.button("Undo", key="c_undo") and may_change(library().get(deleted["id"])):
+            library().restore(deleted["id"])
+            form["runs"] = deleted["runs"]
+            st.session_state.c_deleted = None
+            st.rerun()
+    stored = {run.comparison.id: run.comparison for run in runs if may_change(run.comparison)}
+    if not stored:
+        if runs:
+            st.caption("These runs are other browsers', which alone may name or delete them.")
+        return
+    with st.expander("Name, tag, delete"):
+        chosen = st.selectbox("Comparison", list(stored), format_func=lambda name: _title(stored[name]), key="c_which")
+        _edit(form, stored[chosen])
+
+
+def _title(stored: Stored) -> str:
+    return stored.title or f"{stored.model}, {stored.created:%Y-%m-%d %H:%M}"
+
+
+def _edit(form: Form, stored: Stored) -> None:
+    one, two, three, four = st.columns([3, 3, 1, 1], vertical_alignment="bottom")
+    title = one.text_input("Title", stored.title, key=f"c_title_{stored.id}", max_chars=200)
+    tags = two.text_input("Tags, separated by commas", ", ".join(stored.tags), key=f"c_tags_{stored.id}", max_chars=200)
+    if three.button("Save", key="c_save") and may_change(stored):
+        library().rename(stored.id, title)
+        library().tag(stored.id, [tag.strip() for tag in tags.split(",") if tag.strip()])
+        st.rerun()
+    if four.button("Delete", key="c_delete") and may_change(stored):
+        library().delete(stored.id)
+        st.session_state.c_deleted = {"id": stored.id, "title": _title(stored), "runs": form["runs"]}
+        form["runs"] = [name for name in form["runs"] if not name.startswith(f"{stored.id}-")]
+        st.rerun()

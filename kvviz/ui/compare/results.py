@@ -1,0 +1,91 @@
+"""What the compare page shows of the picked runs: their curves over one another, and their figures."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from kvviz.base.words import human
+from kvviz.charts.compare import ALIGNMENTS, Curve, overlay
+from kvviz.charts.compare import MOST as POINTS
+from kvviz.store.compare_runs import Row, differences, names, rows
+from kvviz.store.db.stored import Run
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import choose_picture, plot, saved_as
+
+
+def overlaid(runs: Sequence[Run]) -> None:
+    """The curves over one another, the table of figures, and in words what was not the same work."""
+    labels = names(runs)
+    for words in differences(runs):
+        st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
+    one, two, three, four, five = st.columns([2, 2, 1, 1, 1], vertical_alignment="bottom")
+    by = one.segmented_control(
+        "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
+    )
+    base = two.selectbox("Against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}")
+    log = three.toggle("Logarithmic", key="c_log")
+    apart = four.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
+    picture = choose_picture(five, "c_form")
+    curves = [_curve(run, label) for run, label in zip(runs, labels, strict=True)]
+    if apart and len(runs) > 1:
+        _side_by_side(runs, curves, by or "step", log, picture)
+    else:
+        plot(overlay(curves, by=by or "step", log=log, baseline=base), config=saved_as(picture), key="c_overlay")
+        thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
+        words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
+        st.caption(words + thin)
+        if max(len(curve.step_s) for curve in curves) > POINTS:
+            st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
+    st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, width="stretch", key="c_rows")
+    st.caption(
+        "Ratios are the baseline's figure over the run's: 2 means twice as fast. *Beyond the spread*: the slowest pass "
+        "of the faster run is faster than the fastest pass of the slower one."
+    )
+
+
+def _curve(run: Run, label: str) -> Curve:
+    figures = run.figures
+    return Curve(
+        name=label,
+        step_s=tuple(figures["step_s"]),
+        q1_s=tuple(figures["step_s_q1"]),
+        q3_s=tuple(figures["step_s_q3"]),
+        cache_bytes=run.cache_bytes,
+        prompt_tokens=run.comparison.prompt_tokens or 0,
+        batch=run.comparison.batch or 1,
+        predicted_s=tuple(figures.get("predicted_s") or ()),
+    )
+
+
+def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: str) -> None:
+    """A and B in two columns, on equal axes, with their figures large and their texts below."""
+    top = max(max(curve.q3_s) for curve in curves[:2]) * 1000
+    for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
+        with column:
+            st.subheader(f"{letter}: {plain(curve.name)}", anchor=False)
+            st.metric("Inter-token latency", _ms(run.figures.get("itl_s")))
+            figure = overlay([curve], by=by, log=log)
+            if not log:
+                figure.update_yaxes(range=[0, top * 1.05], row=1, col=1)
+            plot(figure, config=saved_as(picture), key=f"c_side_{letter}")
+            text = run.figures.get("text")
+            st.text(text if isinstance(text, str) else "\n".join(text or []))
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds is not None else "none"
+
+
+def _figures(row: Row) -> dict[str, object]:
+    return {
+        "run": row.name,
+        "TTFT": _ms(row.ttft_s),
+        "ITL": _ms(row.itl_s),
+        "ITL p99": _ms(row.itl_p99_s),
+        "total": f"{row.total_s:.3g} s" if row.total_s else "none",
+        "tokens/s": f"{row.tokens_per_s:.3g}" if row.tokens_per_s else "none",
+        "cache at the end": human(row.cache_bytes) if row.cache_bytes is not None else "unknown",
+        "total, ratio": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
+        "ITL, ratio": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
+        "beyond the spread": {True: "yes", False: "no", None: ""}[row.beyond],
+    }

@@ -1,0 +1,108 @@
+"""The cost page's form: lengths, widths, and whose full count is taken."""
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.cost.shorthand import MOST, PRESETS, Case, from_params, shape_of, to_params
+from kvviz.memory.calculator import is_own, own_title, pack, parse_config, slim, unpack
+from kvviz.memory.formula import DTYPE_BYTES
+from kvviz.models.catalog.rows import models
+from kvviz.ui.shared.form import Field, Form
+
+_PLAIN, _OWN = "", "own"
+_SIZES = ("prompt", "new", "width", "layers", "dtype")
+
+
+def ask() -> Case:
+    """Draw the form and read it; the link in the address bar follows."""
+    form = _taken_over()
+
+    def take_preset() -> None:
+        if preset := st.session_state.c_preset:
+            form.fill(_values(PRESETS[preset]))
+
+    st.pills("Examples", list(PRESETS), key="c_preset", on_change=take_preset)
+    with st.container(border=True):
+        case = _case(form)
+    form.address.write(to_params(case))
+    return case
+
+
+def _taken_over() -> Form:
+    """The page's fields, as the link that arrived or an earlier visit has filled them.
+
+    `own` is a config of one's own, packed; the model `_OWN` stands for it.
+    """
+    first = _values(Case())
+    form = Form("cost", "c_", own=Field(""), **{name: Field(first[name]) for name in first})
+    came = form.address.arrived()
+    form.take_over(None)
+    if came:
+        case, problems = from_params(came)
+        for problem in problems:
+            st.warning(problem)
+        form.fill(_values(case))
+    return form
+
+
+def _values(case: Case) -> dict[str, object]:
+    """What the fields hold for a case."""
+    model = {"model": _OWN, "own": case.model} if is_own(case.model) else {"model": case.model}
+    return {**model, **{name: getattr(case, name) for name in _SIZES}}
+
+
+def _case(form: Form) -> Case:
+    one, two, three, four, five = st.columns([3, 2, 2, 2, 2])
+    model = one.selectbox(
+        "Full count of",
+        format_func=_title,
+        on_change=lambda: _adopt_shape(form),
+        help="The shorthand knows only L, T and d. The full count takes a plain decoder layer, or a real model.",
+        **form.choice("model", [_PLAIN, *models(), _OWN]),
+    )
+    two.number_input("Prompt L, tokens", **form.within("prompt", 1, MOST["prompt"]))
+    three.number_input("New tokens T", **form.within("new", 1, MOST["new"]))
+    four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, MOST["width"]))
+    five.number_input("Layers", disabled=bool(model), **form.within("layers", 1, MOST["layers"]))
+    if model == _OWN:
+        model = _own_config(form)
+    with st.expander(f"Precision of the cache: {form['dtype']}"):
+        st.segmented_control("Precision", required=True, **form.choices("dtype", list(DTYPE_BYTES)))
+    return Case(model=model, **{name: form[name] for name in _SIZES})
+
+
+def _title(key: str) -> str:
+    if key == _PLAIN:
+        return "plain layers of width d"
+    return "Your own config" if key == _OWN else models()[key].title
+
+
+def _adopt_shape(form: Form) -> None:
+    """A model brings its own d and its own layers."""
+    key = form["own"] if form["model"] == _OWN else form["model"]
+    if not key:
+        return
+    try:
+        shape = shape_of(key)
+    except KvvizError:
+        return  # the count itself will say why
+    form.fill({"width": shape.hidden, "layers": len(shape.layers)})
+
+
+def _own_config(form: Form) -> str:
+    """A pasted config; the last one that could be read stays until another can."""
+
+    def paste() -> None:
+        st.session_state.c_problem = ""
+        try:
+            form["own"] = pack(slim(parse_config(st.session_state.c_paste)))
+            _adopt_shape(form)
+        except KvvizError as error:
+            st.session_state.c_problem = str(error)
+
+    st.text_area("config.json", key="c_paste", height=120, placeholder='{"model_type": …}', on_change=paste)
+    if st.session_state.get("c_problem"):
+        st.warning(st.session_state.c_problem)
+    own = form["own"]
+    st.caption(f"Counting {own_title(unpack(own))}." if own else "Paste a config; until then plain layers are counted.")
+    return own

@@ -1,0 +1,81 @@
+"""The memory page's headline: the total, its formula with the numbers put in, and the cases of an example."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from kvviz.base.precision import precision
+from kvviz.base.words import human
+from kvviz.memory.calculator import Answer, Asked, answer
+from kvviz.memory.explain import equation, origins
+from kvviz.memory.formula import Memory
+from kvviz.memory.views import VIEWS
+from kvviz.models.catalog.rows import Example, examples
+from kvviz.models.spec import ModelSpec
+from kvviz.ui.shared.formulas import fit_formulas
+from kvviz.ui.shared.plain import plain
+
+
+def headline(main: Answer, asked: Asked) -> None:
+    """Draw the total, its formula, and the field that each number came from."""
+    fit_formulas()
+    memory, spec = main.memory, main.spec
+    if memory is None or spec is None:
+        st.warning(plain(f"{main.title}: {main.problem}"))
+        return
+    left, right = st.columns([2, 5], gap="large")
+    each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
+    left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), border=True)
+    left.caption(_growth(memory))
+    right.latex(equation(spec, memory))
+    right.caption(" · ".join(f"{origin.what} {plain(origin.value)} ← `{origin.field}`" for origin in origins(spec)))
+    _notes(main, spec, asked)
+
+
+def _growth(memory: Memory) -> str:
+    parts = [f"**{memory.total_bytes:,} B**"]
+    if memory.fixed_bytes:
+        parts.append(f"{human(memory.fixed_bytes)} of it constant")
+    if memory.plateau_bytes:
+        parts.append(f"{human(memory.plateau_bytes)} in windows that are full")
+    parts.append(f"each further token adds {memory.per_token_bytes:,} B")
+    if memory.reserved_bytes != memory.total_bytes:
+        parts.append(f"**{human(memory.reserved_bytes)} reserved** ({memory.reserved_bytes:,} B)")
+    return "; ".join(parts)
+
+
+def _notes(main: Answer, spec: ModelSpec, asked: Asked) -> None:
+    """Say what a reader has to know beside the figure: whose bytes, and where the model's context ends."""
+    view = VIEWS[asked.view]
+    st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {view.source}")
+    if spec.context and 0 < spec.context < asked.tokens:
+        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
+
+
+def example_table(name: str | None) -> None:
+    """Draw all cases of a chosen example."""
+    row = next((row for row in examples() if row.id == name), None)
+    if row is None:
+        return
+    st.markdown(f"**{row.title}.** {row.shows}")
+    st.dataframe(_example_rows(row), hide_index=True, width="stretch", key="m_example_table")
+
+
+def _example_rows(row: Example) -> list[dict[str, object]]:
+    asked = Asked(models=row.models, batch=row.batch, dtype=row.dtype, view=row.view)
+    cases = ((key, tokens, weights) for key in row.models for tokens in row.tokens for weights in row.weights_dtype)
+    found = ((answer(replace(asked, tokens=tokens, weights=weights), key), weights) for key, tokens, weights in cases)
+    return [_example_row(each.title, each.memory, weights) for each, weights in found if each.memory]
+
+
+def _example_row(title: str, memory: Memory, weights: str) -> dict[str, object]:
+    return {
+        "model": title,
+        "tokens": memory.tokens,
+        "cache dtype": memory.dtype,
+        "cache": human(memory.total_bytes),
+        "cache, B": memory.total_bytes,
+        "weights dtype": weights,
+        "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
+        "weights, B": memory.weights_bytes,
+    }

@@ -1,0 +1,66 @@
+"""Published figures recomputed now, and the three accounts of the model that ran last on the live page."""
+
+import json
+from functools import lru_cache
+
+import streamlit as st
+
+from kvviz.memory.formula import kv_memory
+from kvviz.models.catalog.rows import Reference, references
+from kvviz.models.spec import ModelSpec
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.plain import plain
+
+
+def how_we_know(scheduler: Scheduler) -> None:
+    """Draw the three accounts, and a row for each published figure."""
+    _three_accounts(scheduler)
+    st.subheader("Published figures, recomputed as you look", anchor=False)
+    figures = [(row, _figure(row)) for row in references()]
+    agree = sum(row.agrees(ours) for row, ours in figures)
+    st.markdown(f"**{agree} of {len(figures)}** agree within the rounding of what is printed.")
+    rows = [_row(row, ours) for row, ours in figures]
+    st.dataframe(rows, hide_index=True, width="stretch", height=420, key="m_references")
+
+
+def _figure(row: Reference) -> int:
+    return _recomputed(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view)
+
+
+@lru_cache(maxsize=512)
+def _recomputed(config: str, tokens: int, batch: int, dtype: str, view: str) -> int:
+    spec = ModelSpec.from_config(json.loads(config))
+    return kv_memory(spec, tokens, batch=batch, dtype=dtype, view=view).reserved_bytes
+
+
+def _row(row: Reference, ours: int) -> dict[str, object]:
+    return {
+        "what": row.title,
+        "view": row.view,
+        "dtype": row.dtype,
+        "tokens": row.tokens,
+        "printed": row.printed,
+        "published, B": row.bytes,
+        "kvviz, B": ours,
+        "difference, B": ours - row.bytes,
+        "agrees": row.agrees(ours),
+        "note": row.slip or row.method,
+        "source": row.source,
+    }
+
+
+def _three_accounts(scheduler: Scheduler) -> None:
+    last = scheduler.last_finished()
+    document = (last and last.document) or {"runs": []}
+    run = next((run for run in document["runs"] if run["mode"] == "cached" and run.get("memory")), None)
+    if run is None:
+        st.caption("Run a model on the live page, and its cache's three accounts stand here.")
+        return
+    account = run["memory"]
+    kept = (account.get("allocator") or {}).get("kept")
+    st.subheader("One cache, three accounts", anchor=False)
+    one, two, three = st.columns(3)
+    one.metric("Formula", f"{account['formula']:,} B")
+    two.metric("Sum over its tensors", f"{account['tensors']:,} B")
+    three.metric("Kept by the allocator", f"{kept:,} B" if kept is not None else "not told here")
+    st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")

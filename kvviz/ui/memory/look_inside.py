@@ -1,0 +1,91 @@
+"""The model itself, built without weights and run: what its real cache holds."""
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.precision import precision
+from kvviz.decoding.meta_probe_process import probe_apart
+from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.formula import kv_memory
+from kvviz.memory.views import VIEWS
+from kvviz.server.script_slots import aside
+from kvviz.ui.memory.tables import COUNTS, exact, shape_text
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.plain import plain
+
+PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
+
+
+def look_inside(main: Answer, asked: Asked) -> None:
+    """Draw the button, and what the probe has found."""
+    st.markdown(
+        "The formula above reads the config. The **probe** builds the model itself from it, without weights, lets it "
+        "read all tokens but one and take one step, and looks into its real cache."
+    )
+    key = (main.key, asked.tokens, asked.batch, asked.dtype, asked.source_tokens)
+    kept = st.session_state.setdefault(PROBES, {})
+    if st.button("Probe the model", key="m_probe", disabled=main.spec is None and not main.config):
+        kept[key] = _probed(main, asked)
+    document = kept.get(key)
+    if isinstance(document, str):
+        st.warning(plain(document))
+    elif document:
+        _show(main, document)
+
+
+def counted_params(main: Answer) -> int | None:
+    """The parameters that a probe of this session has counted; None before one has."""
+    return st.session_state.get(PARAMS, {}).get(main.key)
+
+
+def _probed(main: Answer, asked: Asked) -> Document | str:
+    """What the probe found, or the sentence why it could not."""
+    dtype = asked.dtype if asked.dtype in VIEWS["hf-dynamic"].dtypes else "bfloat16"
+    try:
+        building = st.spinner(f"Building {plain(main.title)} without weights and reading its cache", show_time=True)
+        with building, aside():
+            return probe_apart(
+                main.config, tokens=asked.tokens, batch=asked.batch, dtype=dtype, source_tokens=asked.source_tokens
+            )
+    except KvvizError as error:
+        return str(error)
+
+
+def _show(main: Answer, document: Document) -> None:
+    st.markdown(_against_formula(main, document))
+    rows = [
+        {
+            "layer": row["index"],
+            "kind": row["kind"],
+            "keys": shape_text(row["key_shape"]),
+            "values": shape_text(row["value_shape"]),
+            "state bytes": exact(row["state_bytes"]),
+            "bytes": exact(row["nbytes"]),
+            "allocated": exact(row["allocated"]),
+        }
+        for row in document["layers"]
+    ]
+    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, height=300, key="m_inside")
+    params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
+    st.session_state.setdefault(PARAMS, {})[main.key] = params
+
+
+def _against_formula(main: Answer, document: Document) -> str:
+    probed = document["total_bytes"]
+    cache = f"{document['cache_class']} of {len(document['layers'])} layers: " if document.get("cache_class") else ""
+    counted = f"{cache}**{probed:,} B** in its tensors"
+    if main.spec is None:
+        return f"{counted}. The formula can't read this config: {plain(main.problem)}."
+    formula = kv_memory(
+        main.spec,
+        document["tokens"],
+        batch=document["batch"],
+        dtype=document["dtype"],
+        view="hf-dynamic",
+        source_tokens=document.get("source_tokens"),
+    ).total_bytes
+    if formula == probed:
+        return (
+            f"{counted}; the formula's view *transformers, DynamicCache* says the same, to the byte. :material/check:"
+        )
+    return f"{counted}; the formula says {formula:,} B. Trust the probe: it is what transformers does."

@@ -1,0 +1,77 @@
+"""The memory page's models side by side: bytes against context, and one row for each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import streamlit as st
+
+from kvviz.base.words import human
+from kvviz.charts.memory import context_figure
+from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
+from kvviz.memory.explain import terms
+from kvviz.memory.formula import Memory
+from kvviz.models.spec import ModelSpec
+from kvviz.ui.memory.tables import CHART, COUNTS, exact
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
+
+
+def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
+    """Draw the curves and the table."""
+    _curves(found, asked)
+    _table(found)
+
+
+def _curves(found: Sequence[Answer], asked: Asked) -> None:
+    """Draw bytes against context, all models: windows flatten, states stay."""
+    log = st.toggle("Logarithmic axes", key="m_log")
+    last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
+    alike = replace(asked, models=(), tokens=1, gpu="")
+    lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
+    plot(context_figure(lines, asked.tokens, log=log), config=CHART, key="m_curves")
+    st.caption(
+        "Full attention climbs in a straight line; layers with a window climb until it is full and then stay flat; "
+        "a recurrent state is the same at any length. The dotted line is the context chosen above."
+    )
+
+
+@lru_cache(maxsize=512)
+def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[int]]:
+    """Tokens up to `last`, and the bytes held at each; for views that reserve, what they reserve.
+
+    `last` is a power of two, so that one curve serves all who ask for like lengths.
+    """
+    xs = sorted({1, *(round(last * (i / 40) ** 2) for i in range(1, 41))})  # close together first: windows fill there
+    return xs, [memory_of(spec, asked, tokens=x).reserved_bytes for x in xs]
+
+
+def _table(found: Sequence[Answer]) -> None:
+    base = found[0].memory.total_bytes if found[0].memory else 0
+    rows = [_row(each.title, each.spec, each.memory, base) for each in found if each.spec and each.memory]
+    for each in found[1:]:
+        if each.problem:
+            st.warning(plain(f"{each.title}: {each.problem}"))
+    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_compared")
+    with st.container(horizontal=True):
+        st.download_button(
+            "JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json", on_click="ignore"
+        )
+        st.download_button(
+            "CSV, a row per layer", lambda: as_csv(found), "kv-memory.csv", "text/csv", key="m_csv", on_click="ignore"
+        )
+
+
+def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, object]:
+    return {
+        "model": title,
+        "layers": "; ".join(term.words for term in terms(spec, memory)),
+        "total": human(memory.total_bytes),
+        "bytes": exact(memory.total_bytes),
+        "one more token": f"{memory.per_token_bytes:,} B",
+        "constant": human(memory.fixed_bytes),
+        "full windows": human(memory.plateau_bytes),
+        "reserved": human(memory.reserved_bytes),
+        "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
+        "against the first": f"{memory.total_bytes / base:.3g}×" if base else "",
+    }

@@ -1,0 +1,56 @@
+"""The same model with another idea for its cache: what each saves."""
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import human
+from kvviz.memory.calculator import Answer, Asked, memory_of
+from kvviz.memory.what_if import Idea, as_gqa, ideas
+from kvviz.ui.memory.tables import COUNTS, exact
+from kvviz.ui.shared.plain import plain
+
+
+def what_if(main: Answer, asked: Asked) -> None:
+    """Draw a row for each idea."""
+    if main.memory is None or main.spec is None:
+        return
+    rows = [_row(idea) for idea in ideas(main.spec, main.memory)]
+    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_ideas")
+    st.caption(
+        "The same layers, tokens and sequences, on one device; only the one thing named changes. Other heads, latents "
+        "and windows need a model that was trained with them; another precision does not."
+    )
+    _grouped(main, asked)
+
+
+def _row(idea: Idea) -> dict[str, object]:
+    return {
+        "idea": idea.name,
+        "what changes": idea.sentence,
+        "total": human(idea.memory.reserved_bytes),
+        "bytes": exact(idea.memory.reserved_bytes),
+        "saved": human(idea.saved),
+        "as a factor": f"{idea.factor:.3g}×",
+    }
+
+
+def _grouped(main: Answer, asked: Asked) -> None:
+    """Draw grouped-query attention with any number of groups that the query heads divide into."""
+    spec, memory = main.spec, main.memory
+    heads = spec.heads if spec else None
+    if spec is None or memory is None or not heads or heads < 2 or not any(row.kv_heads for row in memory.layers):
+        return
+    groups = [count for count in range(1, heads + 1) if heads % count == 0]
+    own = max(row.kv_heads for row in memory.layers)
+    start = own if own in groups else groups[-1]
+    chosen = st.select_slider("KV heads for all layers", groups, value=start, key=f"m_groups_{main.key}")
+    try:
+        other = memory_of(as_gqa(spec, chosen), asked)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return
+    kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
+    st.markdown(
+        f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
+        f"{other.reserved_bytes / memory.reserved_bytes:.3g}× of what the model keeps as it is."
+    )

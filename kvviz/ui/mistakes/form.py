@@ -1,0 +1,40 @@
+"""The mistakes page's form: a mistake, a model and a prompt."""
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.scratch.pitfalls import PITFALLS
+from kvviz.experiments.inside.spec import LookSpec
+from kvviz.models.text import STORY
+from kvviz.ui.shared.form import Field, Form, one_of
+from kvviz.ui.shared.model_choice import model_field, small_models, title
+from kvviz.ui.shared.plain import plain
+
+NEW_TOKENS = 16
+
+
+def ask() -> LookSpec | None:
+    """Draw the form; None, and the reason on the page, if what it says can't be inspected."""
+    form = Form(
+        "mistakes",
+        "b_",
+        model=model_field(small_models("scratch")),
+        prompt=Field(STORY, str),
+        mistake=Field(next(iter(PITFALLS)), one_of(*PITFALLS)),
+    )
+    form.take_over(form.address.arrived())
+    left, right = st.columns([2, 3], gap="large")
+    model = left.selectbox("Model", format_func=title, **form.choice("model", small_models("scratch")))
+    prompt = right.text_input("Prompt", max_chars=200, **form.value("prompt"))
+    mistake = st.pills(
+        "The mistake",
+        format_func=lambda name: PITFALLS[name].title,
+        required=True,
+        **form.choices("mistake", list(PITFALLS)),
+    )
+    form.write()
+    try:
+        return LookSpec("mistake", model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return None

@@ -1,0 +1,63 @@
+"""The serving page's form, which its sections share, and the words around their measurements."""
+
+import json
+from collections.abc import Sequence
+
+import streamlit as st
+
+from kvviz.base.words import lasting
+from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, SharingSpec, TalkSpec
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.form import Field, Form, one_of, whole
+from kvviz.ui.shared.model_choice import accepted, model_field, small_models, weights_in_words
+
+RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+SLOTS = (512, 1024, 2048, 4096)
+LONGEST = (64, 128, 256, 512)
+
+
+def serving_form() -> Form:
+    """The page's fields, as the link that arrived or an earlier visit has filled them."""
+    form = Form(
+        "serving",
+        "v_",
+        requests=Field(80, whole),
+        rate=Field(1.0, one_of(*RATES)),
+        slots=Field(2048, one_of(*SLOTS)),
+        longest=Field(256, one_of(*LONGEST)),
+        seed=Field(0, whole),
+        asks=Field(4, whole),
+        drop=Field(16, whole),
+        model=model_field(small_models("prefix")),
+        system=Field(SYSTEM),
+        first=Field(FIRST),
+        second=Field(SECOND),
+        edited=Field(EDITED),
+    )
+    form.take_over(form.address.arrived())
+    return form
+
+
+def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:
+    """What the measurement will do and how long it takes. Raises KvvizError for what the worker would refuse."""
+    accepted(scheduler, spec.work())
+    seconds = seconds_of(spec, scheduler.device)
+    words = f"{spec.prefills} prompts are served, each with an answer of {spec.new_tokens} tokens"
+    return f"{words}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{words}."
+
+
+def progress(records: Sequence[str]) -> tuple[float, str]:
+    """How far the measurement is: a share, and what was served last."""
+    last = json.loads(records[-1]) if records else {}
+    if last.get("t") == "way":
+        return last["done"] / last["of"], f"{last['done']} of {last['of']}: {last['title']}"
+    return 0.0, "Serving …" if last.get("t") == "look" else "Loading …"
+
+
+def where(found: Document) -> None:
+    """Say where the figures come from, under them."""
+    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {found['dtype']}, on {found['device']}"
+    rounds = f"medians and quartiles of {found['spec']['repeats']} rounds, cold and warm in turn"
+    st.caption(f"{whose}; {rounds}. {found['note']}")

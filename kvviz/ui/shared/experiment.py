@@ -1,0 +1,118 @@
+"""Ask the worker for an experiment, wait without holding anyone up, and show what it came to.
+
+A session remembers what it asked for last; an identical experiment of somebody else serves as well.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.experiments.eta import in_line
+from kvviz.experiments.kind import Spec
+from kvviz.server.job import Job
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.session import owner
+
+Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
+Progress = Callable[[Sequence[str]], tuple[float, str]]
+
+
+def measured(
+    scheduler: Scheduler, spec: Spec, *, key: str, words: str, progress: Progress, press: str = "Measure"
+) -> Document | None:
+    """Draw the buttons, and `words` beside them; returns the document once it is measured.
+
+    `progress` makes a share and words of the records so far.
+    """
+    work = _own(scheduler, spec, key) or scheduler.same(spec)
+    active = work is not None and work.active
+    done = work is not None and work.state == "done"
+    first, second, third = st.columns([2, 2, 8], vertical_alignment="center")
+    label = f"{press} again" if done else press
+    pressed = first.button(label, type="primary", disabled=active, width="stretch", key=f"{key}_measure")
+    may_stop = work is not None and active and scheduler.may_stop(work.id, owner())
+    if second.button("Stop", disabled=not may_stop, width="stretch", key=f"{key}_stop") and work is not None:
+        scheduler.stop(work.id, owner())
+        st.rerun()
+    third.caption(words)
+    if pressed:
+        try:
+            _submit(scheduler, spec, key, again=done)
+            st.rerun()
+        except KvvizError as error:
+            st.warning(plain(error))
+    elif work is None:
+        return None
+    elif active:
+        _wait(scheduler, work.id, lambda work: st.progress(*progress(work.records)), every=0.5)
+    elif not done:
+        st.warning(plain(work.message or "This measurement was stopped."))
+    return work.document if work is not None and done else None
+
+
+def inspected(
+    scheduler: Scheduler, spec: Spec, show: Callable[[Document, Document], None], *, key: str = "look"
+) -> None:
+    """Have the inspection done at once, wait for it, and show it: `show(about, found)`."""
+    work = requested(scheduler, spec, key)
+    if work is None:
+        return
+    if work.active:
+        _wait(scheduler, work.id, lambda _: st.info("Looking …", icon=":material/search:"), every=0.3)
+    else:
+        about, found = (json.loads(text) for text in work.records[1:3])
+        show(about, found)
+
+
+def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None:
+    """The inspection of this spec, asked for if it is new; None, and the reason on the page, if it can't be done.
+
+    One that failed is not asked for again by itself: a button does that.
+    """
+    try:
+        work = _own(scheduler, spec, key) or _submit(scheduler, spec, key)
+    except KvvizError as error:
+        st.warning(plain(error))
+        return None
+    if work.active or work.state == "done":
+        return work
+    st.warning(plain(work.message or "This look was stopped."))
+    if st.button("Try again", key=f"{key}_again"):
+        st.session_state[f"{key}_asked"] = None
+        st.rerun()
+    return None
+
+
+def _own(scheduler: Scheduler, spec: Spec, key: str) -> Job | None:
+    """What this session asked for last, if it was this."""
+    before, work_id = st.session_state.get(f"{key}_asked") or (None, "")
+    return scheduler.get(work_id) if before == spec else None
+
+
+def _submit(scheduler: Scheduler, spec: Spec, key: str, *, again: bool = False) -> Job:
+    """Queue the experiment and remember it as what this session asked for. Raises KvvizError where it can't be done."""
+    work_id = scheduler.submit(spec, owner(), again=again)
+    st.session_state[f"{key}_asked"] = (spec, work_id)
+    work = scheduler.get(work_id)
+    assert work is not None
+    return work
+
+
+def _wait(scheduler: Scheduler, work_id: str, running: Callable[[Job], object], *, every: float) -> None:
+    """Draw its place in the line, then what `running` draws of it, every so many seconds; the page when it is over."""
+
+    def look() -> None:
+        work = scheduler.get(work_id)
+        if work is None or not work.active:
+            st.rerun()
+        elif work.state == "queued":
+            ahead, expected = scheduler.ahead(work_id), scheduler.expected_wait(work_id)
+            st.info(in_line(ahead, expected, scheduler.held_by), icon=":material/hourglass_empty:")
+        else:
+            running(work)
+
+    st.fragment(look, run_every=every)()

@@ -1,0 +1,185 @@
+"""What the sweep page shows: a sweep as it fills in, its table and charts, and the sweeps that are kept."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.words import human, lasting
+from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
+from kvviz.experiments.eta import in_line
+from kvviz.experiments.sweep.rows import rows
+from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
+from kvviz.experiments.sweep.trends import caveats, contrasts, findings
+from kvviz.models.catalog.rows import Published
+from kvviz.server.job import Job
+from kvviz.server.persister import library
+from kvviz.server.scheduler import Scheduler
+from kvviz.server.script_slots import turn
+from kvviz.ui.shared.form import Address
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import choose_picture, plot, saved_as
+from kvviz.ui.sweep.form import submit
+
+Record = Mapping[str, Any]
+
+
+def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
+    """The sweep that is watched, its results filling in; redrawn once a second while it runs."""
+    if not watched:
+        _earlier(address)
+        return
+    work = scheduler.get(watched)
+    if work is None or work.kind != "sweep":
+        st.warning("There is no such sweep here; it may have been deleted.")
+        return
+    st.fragment(lambda: _in_turn(scheduler, watched, address), run_every=1.0 if work.active else None)()
+
+
+def _in_turn(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
+    with turn():
+        _results(scheduler, sweep_id, address)
+
+
+def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
+    work = scheduler.get(sweep_id)
+    if work is None:
+        return
+    spec = SweepSpec.from_dict(work.description())
+    records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
+    _progress(scheduler, work, records)
+    if not work.active and work.state != "done":
+        _go_on(scheduler, spec, records, address)
+    found = rows(records, spec)
+    if found:
+        _table(spec, found)
+        _words(spec, found)
+        _charts(found)
+    for record in records:
+        if record["t"] == "cell_failed":
+            st.warning(plain(record["message"]))
+    if not work.active and st.session_state.get("s_ended") != sweep_id:
+        st.session_state.s_ended = sweep_id
+        st.rerun()  # the whole page: the buttons and the timer change
+
+
+def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> None:
+    last = next((record for record in reversed(records) if record["t"] == "progress"), None)
+    if work.state == "queued":
+        st.progress(0.0, in_line(scheduler.ahead(work.id), scheduler.expected_wait(work.id), scheduler.held_by))
+    elif work.active and last:
+        share = last["done"] / last["of"] if last["of"] else 0.0
+        left = f", {lasting(last['left_s'])} left" if last.get("left_s") is not None else ""
+        st.progress(min(1.0, share), f"{last['done']} of {last['of']} passes{left}")
+    elif work.active:
+        st.progress(0.0, "0 of … passes")
+    elif work.state == "done":
+        st.progress(1.0, "Done")
+    else:
+        st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
+
+
+def _go_on(scheduler: Scheduler, spec: SweepSpec, records: Sequence[Record], address: Address) -> None:
+    if st.button("Go on where it ended", key="s_resume"):
+        submit(scheduler, spec, address, [record for record in records if record["t"] in ("cell_proof", "cell_pass")])
+
+
+def _table(spec: SweepSpec, found: Sequence[Record]) -> None:
+    preset = PRESETS.get(spec.preset)
+    published = preset.published if preset else None
+    places = st.columns(2 if published else 1, gap="large")
+    with places[0]:
+        st.markdown("**Measured here**")
+        st.dataframe([_row(row) for row in found], hide_index=True, width="stretch", key="s_rows")
+    if preset and published:
+        with places[1]:
+            _published(published, preset.source)
+
+
+def _words(spec: SweepSpec, found: Sequence[Record]) -> None:
+    """What is flat and what climbs, here and as published: read off the rows."""
+    preset = PRESETS.get(spec.preset)
+    sentences = [*findings(found), *(contrasts(found, preset.published) if preset and preset.published else ())]
+    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
+    for sentence in caveats(found):
+        st.caption(plain(sentence))
+
+
+def _row(row: Record) -> dict[str, object]:
+    return {
+        "model": row["model"],
+        "prompt": row["prompt_tokens"],
+        "new": row["new_tokens"],
+        "batch": row["batch"],
+        "mode": row["mode"],
+        "TTFT, ms": _ms(row["ttft_s"]),
+        "ITL, ms": _ms(row["itl_s"]),
+        "total, s": round(row["total_s"], 3),
+        "tokens/s": round(row["tokens_per_s"], 1),
+        "speed-up": round(row["speedup"], 2) if row["speedup"] else None,
+        "cache": human(row["cache_bytes"]) if row["cache_bytes"] is not None else None,
+        "peak": human(row["peak_bytes"]) if row["peak_bytes"] is not None else None,
+        "passes": row["repeats"],
+        "same tokens": {True: "yes", False: "no"}.get(row["identical"], ""),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return round(seconds * 1000, 3) if seconds is not None else None
+
+
+def _published(published: Published, source: str | None) -> None:
+    """Draw the table as it was printed elsewhere, on other hardware: it is the shape that should come back."""
+    st.markdown(f"**As published** ([source]({source})): {published.note}")
+    rows = [_printed(row) for row in published.rows]
+    st.dataframe(rows, hide_index=True, width="stretch", key="s_published")
+
+
+_PRINTED = {
+    "prompt_tokens": ("prompt", 1),
+    "new_tokens": ("new", 1),
+    "batch": ("batch", 1),
+    "mode": ("mode", None),
+    "ttft_s": ("TTFT, ms", 1e3),
+    "itl_s": ("ITL, ms", 1e3),
+    "total_s": ("total, s", 1),
+    "tokens_per_s": ("tokens/s", 1),
+    "speedup": ("speed-up", 1),
+    "operations": ("operations", 1),
+    "peak_with_weights_bytes": ("peak with weights, MiB", 2**-20),
+}
+
+
+def _printed(row: Record) -> dict[str, object]:
+    known = {name: _PRINTED[name] for name in _PRINTED if name in row}
+    return {
+        title: row[name] if factor is None else round(row[name] * factor, 4) for name, (title, factor) in known.items()
+    }
+
+
+def _charts(found: Sequence[Record]) -> None:
+    axes = varying(found)
+    one, two, three, four = st.columns([2, 2, 1, 1], vertical_alignment="bottom")
+    there = [name for name in MEASURES if any(row[name] is not None for row in found)]
+    measure = one.selectbox("Show", there, format_func=lambda name: MEASURES[name][0], key="s_measure")
+    axis = two.selectbox("Against", axes, format_func=lambda name: AXES[name], key="s_axis")
+    log = three.toggle("Logarithmic", key="s_log")
+    picture = choose_picture(four, "s_form")
+    plot(against(found, measure, axis, log=log), config=saved_as(picture), key="s_chart")
+    if len(axes) > 1:
+        mode = st.segmented_control("Heat map of", list(dict.fromkeys(row["mode"] for row in found)), key="s_heat")
+        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=saved_as(picture), key="s_heat_chart")
+
+
+def _earlier(address: Address) -> None:
+    """Offer the sweeps that are kept."""
+    found = library().find(kind="sweep", limit=20)
+    if not found:
+        return
+    st.subheader("Earlier sweeps", anchor=False)
+    for stored in found:
+        label = f"{stored.created:%Y-%m-%d %H:%M}, {stored.title or stored.id}, {stored.state}"
+        if st.button(plain(label), key=f"s_open_{stored.id}", type="tertiary"):
+            address.write({"sweep": stored.id})
+            st.rerun()
