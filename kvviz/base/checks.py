@@ -1,6 +1,6 @@
-"""What a field of a file from elsewhere may be: functions that give the value back or raise `Unfit`. Standard library.
+"""Checks of the fields of a foreign file: functions that return the value or raise `Unfit`. Standard library only.
 
-A file is parsed under a limit, then every field is checked by name; what is not known is dropped. Nothing in a file is
+A file is parsed under a limit, then every field is checked by name; unknown fields are dropped. Nothing in a file is
 ever executed, and no message repeats what a file holds.
 """
 
@@ -12,17 +12,17 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 
-MOST = 200_000  # entries of a list
+LONGEST_LIST = 200_000  # entries
 
-Check = Callable[[Any, str], Any]
+Check = Callable[[object, str], Any]  # of a value, and the name that a refusal gives it
 
 
 class Unfit(Exception):
-    """Which field does not fit, and what would."""
+    """A field does not fit; the message names it and says what would."""
 
 
 def parse(data: str | bytes, largest: int, what: str) -> Any:
-    """JSON text of at most `largest` bytes as values. Raises KvvizError; `what` is what the file should be."""
+    """The values of a JSON text of at most `largest` bytes. Raises KvvizError; `what` is what the file should be."""
     if len(data) > largest:
         raise KvvizError(f"this file is larger than {largest:,} bytes, which no {what} is")
     try:
@@ -31,14 +31,14 @@ def parse(data: str | bytes, largest: int, what: str) -> Any:
         raise KvvizError(f"this file is not JSON, so it is no {what} of kvviz") from error
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
 def number(least: float = -math.inf, most: float = 1e15) -> Check:
     """A finite number within these bounds."""
 
-    def check(value: Any, name: str) -> Any:
+    def check(value: object, name: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise Unfit(f"{name} has to be a number from {least:g} to {most:g}")
         return value
@@ -49,7 +49,7 @@ def number(least: float = -math.inf, most: float = 1e15) -> Check:
 def whole(least: int = 0, most: int = 10**15) -> Check:
     """A whole number within these bounds."""
 
-    def check(value: Any, name: str) -> int:
+    def check(value: object, name: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise Unfit(f"{name} has to be a whole number from {least} to {most:g}")
         return value
@@ -58,9 +58,9 @@ def whole(least: int = 0, most: int = 10**15) -> Check:
 
 
 def text(longest: int) -> Check:
-    """A text of whole characters: half a surrogate pair could not be written to any file."""
+    """A text of whole characters; half a surrogate pair could not be written to any file."""
 
-    def check(value: Any, name: str) -> str:
+    def check(value: object, name: str) -> str:
         if not isinstance(value, str) or len(value) > longest:
             raise Unfit(f"{name} has to be a text of at most {longest:,} characters")
         if re.search("[\ud800-\udfff]", value):
@@ -70,24 +70,24 @@ def text(longest: int) -> Check:
     return check
 
 
-def short_name(value: Any, name: str) -> str:
+def short_name(value: object, name: str) -> str:
     """A name such as a mode's."""
     if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", value):
         raise Unfit(f"{name} has to be a short name in lower case")
     return value
 
 
-def flag(value: Any, name: str) -> bool:
+def flag(value: object, name: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise Unfit(f"{name} has to be true or false")
     return value
 
 
-def list_of(check: Check, most: int = MOST) -> Check:
+def list_of(check: Check, most: int = LONGEST_LIST) -> Check:
     """A list of at most `most` such values."""
 
-    def checked(value: Any, name: str) -> list[Any]:
+    def checked(value: object, name: str) -> list[Any]:
         if not isinstance(value, list) or len(value) > most:
             raise Unfit(f"{name} has to be a list of at most {most:,}")
         return [check(item, name) for item in value]
@@ -101,9 +101,9 @@ def maybe(check: Check) -> Check:
 
 
 def object_of(fields: Mapping[str, Check], optional: Sequence[str] = ()) -> Check:
-    """An object with these fields, in its own order; others are dropped, optional ones may be missing."""
+    """An object with these fields, in its own order; unknown fields are dropped, optional ones may be missing."""
 
-    def check(value: Any, name: str) -> dict[str, Any]:
+    def check(value: object, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Unfit(f"{name} has to be an object")
         missing = next((field for field in fields if field not in value and field not in optional), None)
@@ -117,7 +117,7 @@ def object_of(fields: Mapping[str, Check], optional: Sequence[str] = ()) -> Chec
 def by_mode(check: Check) -> Check:
     """An object with such a value for each of at most 40 modes."""
 
-    def checked(value: Any, name: str) -> dict[str, Any]:
+    def checked(value: object, name: str) -> dict[str, Any]:
         if not isinstance(value, dict) or len(value) > 40:
             raise Unfit(f"{name} has to be an object of at most 40 modes")
         return {short_name(key, name): check(item, key) for key, item in value.items()}

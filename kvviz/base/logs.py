@@ -1,8 +1,8 @@
-"""What the server and its worker say of themselves, a line an event, on standard error: JSON, or text on a terminal.
+"""Logs of the server and its worker, a line an event, on standard error: JSON, or text on a terminal.
 
-No line holds what a user wrote, what a model wrote, a path or a browser's name. Events have named fields of their own;
-of what libraries say the unfilled sentence is kept, and of an exception its kind and where it was, never its message,
-which may quote anything. `KVVIZ_LOG` takes json or text, and a level: "json,debug". Standard library only.
+No line holds what a user wrote, what a model wrote, a path or a browser's name. Our events have named fields. Of a
+library's message the unfilled sentence is kept; of an exception its kind and its place, never its message, which may
+quote anything. `KVVIZ_LOG` takes json or text, and a level: "json,debug". Standard library only.
 """
 
 import json
@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from kvviz.base.errors import KvvizError
 
@@ -24,33 +23,35 @@ FORMS = ("json", "text")
 LEVELS = ("debug", "info", "warning", "error")
 FRAMES = 12  # of an exception, the innermost
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 
-def event(log: logging.Logger, name: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Say that something happened. The fields are for numbers, ids and words of our own alone."""
+
+def event(log: logging.Logger, name: str, level: int = logging.INFO, /, **fields: object) -> None:
+    """Log that something happened. The fields are for numbers, ids and words of our own alone."""
     log.log(level, name, extra={"fields": fields})
 
 
 def set_up(process: str) -> None:
-    """Log from here on as `process` (server, worker), uncaught exceptions and the libraries loaded so far included.
+    """Log as `process` (server, worker) from here on, with uncaught exceptions and the libraries loaded so far.
 
-    Raises KvvizError where KVVIZ_LOG does not say what it may.
+    Raises KvvizError for a KVVIZ_LOG that can't be read.
     """
     form, level = read_choice(os.environ.get("KVVIZ_LOG", ""))
     handler = logging.StreamHandler(sys.stderr)
     in_text = (form or ("text" if sys.stderr.isatty() else "json")) == "text"
     handler.setFormatter(_Text(process) if in_text else _Json(process))
-    logging.setLogRecordFactory(Record)
+    logging.setLogRecordFactory(SafeRecord)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("kvviz").setLevel(level.upper())
-    warnings.showwarning = _warned
+    warnings.showwarning = _library_warned
     sys.excepthook = _uncaught
     threading.excepthook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     sys.unraisablehook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
-    _take_over()
+    _redirect_libraries()
 
 
 def read_choice(text: str) -> tuple[str, str]:
-    """The form ("" for whatever suits standard error) and the level that KVVIZ_LOG asks for."""
+    """The form ("" for the one that suits standard error) and the level that KVVIZ_LOG asks for."""
     form, level = "", "info"
     for word in filter(None, (part.strip().lower() for part in text.split(","))):
         if word in FORMS:
@@ -62,8 +63,8 @@ def read_choice(text: str) -> tuple[str, str]:
     return form, level
 
 
-def _take_over() -> None:
-    """Have the libraries' loggers speak through ours."""
+def _redirect_libraries() -> None:
+    """Send the libraries' logs through our handler."""
     for name in list(logging.root.manager.loggerDict):
         logger = logging.getLogger(name)
         logger.handlers.clear()
@@ -72,18 +73,29 @@ def _take_over() -> None:
             logger.setLevel(max(logger.level, logging.WARNING))
 
 
-class Record(logging.LogRecord):
-    """A record that can't hold what a user wrote, whatever handler and format it meets."""
+class SafeRecord(logging.LogRecord):
+    """A log record that can't hold what a user wrote, whatever handler and format it meets."""
 
-    def __init__(self, name: str, level: int, path: str, line: int, msg: Any, args: Any, exc_info: Any, *rest: Any):
+    def __init__(
+        self,
+        name: str,
+        level: int,
+        path: str,
+        line: int,
+        msg: object,
+        args: object,
+        exc_info: ExcInfo,
+        func: str | None = None,
+        *_: object,
+    ) -> None:
         self.sentence = _unfilled(msg, args)
         self.failure = _failure(*exc_info) if exc_info and exc_info[0] is not None else {}
         words = f"{self.sentence} ({self.failure['error']})" if self.failure else self.sentence
-        super().__init__(name, level, path, line, words, (), None, *rest[:1])
+        super().__init__(name, level, path, line, words, (), None, func)
 
 
-def _unfilled(msg: Any, args: Any) -> str:
-    """The first line of a sentence, with its numbers; what else would be filled in stays out."""
+def _unfilled(msg: object, args: object) -> str:
+    """The first line of a message with its numbers filled in, and nothing else."""
     sentence = (msg if isinstance(msg, str) else type(msg).__name__).partition("\n")[0][:200]
     values = args if isinstance(args, tuple) else (args,)
     shown = tuple(value if isinstance(value, int | float) else "…" for value in values)
@@ -93,8 +105,8 @@ def _unfilled(msg: Any, args: Any) -> str:
         return sentence
 
 
-def _failure(kind: type, error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
-    """An exception without its message: its kind, what caused it, and where, innermost last."""
+def _failure(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> dict[str, object]:
+    """An exception without its message: its kind, its causes, and where it was raised, innermost frame last."""
     causes = [type(cause).__name__ for cause in _causes(error)]
     frames = traceback.extract_tb(trace)[-FRAMES:]
     at = [f"{_place(frame.filename, frame.lineno)} {frame.name}" for frame in frames]
@@ -112,14 +124,16 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
         yield error
 
 
-def _uncaught(kind: type, error: BaseException | None, trace: TracebackType | None) -> None:
+def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
     if error is not None and not issubclass(kind, KeyboardInterrupt):
         logging.getLogger("kvviz").error("uncaught", exc_info=(kind, error, trace))
 
 
-def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
-    warned = {"kind": category.__name__, "at": _place(filename, lineno)}
-    event(logging.getLogger("kvviz"), "library_warned", logging.WARNING, **warned)
+def _library_warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+) -> None:
+    at = _place(filename, lineno)
+    event(logging.getLogger("kvviz"), "library_warned", logging.WARNING, kind=category.__name__, at=at)
 
 
 class _Json(logging.Formatter):
@@ -133,21 +147,21 @@ class _Json(logging.Formatter):
 
 class _Text(_Json):
     def format(self, record: logging.LogRecord) -> str:
-        told = _fields(record, self._process)
-        head = [time.strftime("%H:%M:%S", time.localtime(record.created)), told.pop("level"), told.pop("process")]
-        rest = [f"{name}={value}" for name, value in told.items() if name not in ("time", "event")]
-        return " ".join([*head, told["event"], *rest])
+        fields = _fields(record, self._process)
+        when = time.strftime("%H:%M:%S", time.localtime(record.created))
+        head = [when, *(str(fields.pop(name)) for name in ("level", "process", "event"))]
+        return " ".join([*head, *(f"{name}={value}" for name, value in fields.items() if name != "time")])
 
 
-def _fields(record: logging.LogRecord, process: str) -> dict[str, Any]:
-    """What a line says. `event` is a name of ours, or a library's sentence beside the library's name."""
+def _fields(record: logging.LogRecord, process: str) -> dict[str, object]:
+    """The fields of a line. `event` is a name of ours, or a library's sentence beside the library's name."""
     milliseconds = f"{int(record.msecs):03d}"
     return {
         "time": time.strftime(f"%Y-%m-%dT%H:%M:%S.{milliseconds}Z", time.gmtime(record.created)),
         "level": record.levelname.lower(),
         "process": process,
-        "event": record.sentence,
+        "event": getattr(record, "sentence", ""),
         **({} if record.name.startswith("kvviz") else {"library": record.name.partition(".")[0]}),
         **getattr(record, "fields", {}),
-        **record.failure,
+        **getattr(record, "failure", {}),
     }

@@ -1,4 +1,4 @@
-"""What runs are made of: the small frozen values that pass between the rooms, and the checks that such values share.
+"""The small frozen values that runs are made of, and the checks that such values share.
 
 Standard library only. No tensor is in them: a decode's `Step` (`kvviz.decoding.loop`) never leaves its process.
 """
@@ -7,37 +7,37 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TypeGuard
 
 from kvviz.base.errors import KvvizError
 
 
 def new_id() -> str:
-    """A short id for addresses, one that no command line takes for an option."""
+    """A short id for addresses; no command line takes it for an option."""
     return secrets.token_urlsafe(6).replace("-", "_")
 
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+def is_whole(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:
     """Whether it is a whole number within these bounds."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    """Raises KvvizError where it is no whole number within these bounds."""
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise KvvizError unless it is a whole number within these bounds."""
     if not is_whole(value, least, most):
         raise KvvizError(f"{name.replace('_', ' ')} is {value!r}; it is a whole number from {least:,} to {most:,}")
 
 
-def check_fields(form: type, data: Mapping[str, Any], what: str) -> None:
-    """Raises KvvizError where `data` names a field that the dataclass has not; `what` it is, in words."""
+def check_fields(form: type, data: Mapping[str, object], what: str) -> None:
+    """Raise KvvizError if `data` names a field that the dataclass lacks; `what` it is, in words."""
     if unknown := set(data) - {f.name for f in fields(form)}:
         raise KvvizError(f"{what} has no field {', '.join(sorted(unknown))}")
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: object) -> bool:
     if isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
@@ -45,11 +45,11 @@ def _finite(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class LayerState:
-    """One layer's cache as it is now: `seen` tokens have passed, `held` of them are kept.
+    """One layer's cache as it is now: the layer has seen `seen` tokens and holds `held` of them.
 
     Those take `nbytes` bytes inside storages of `allocated` bytes; `state_bytes` of them are neither keys nor values
     (convolution and recurrent states, an indexer's keys). Shapes are those of the stored tensors,
-    `(batch, kv_heads, held, dim)`; an empty tuple where a layer keeps no such tensor.
+    `(batch, kv_heads, held, dim)`; an empty tuple if the layer keeps no such tensor.
     """
 
     index: int

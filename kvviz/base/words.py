@@ -1,27 +1,30 @@
-"""Small quantities as people read them: bytes, durations, milliseconds, ordinals."""
+"""Small quantities as people read them: bytes, durations, milliseconds, ordinals.
+
+A value is rounded before its unit is chosen: 1048575 B is 1.0 MiB, not 1024.0 KiB.
+"""
 
 
 def human(n: float) -> str:
     """Bytes in powers of 1024 with their unit: 28672 -> '28.0 KiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024:
-            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
+    for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1), ("GiB", 1)):
+        if round(abs(n), digits) < 1024:
+            return f"{n:.{digits}f} {unit}"
         n /= 1024
     return f"{n:.2f} TiB"
 
 
 def lasting(seconds: float) -> str:
-    """A duration for people: 0.4 s, 25 s, 3 min, 2.5 h."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
-    return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
+    """A duration: 0.4 s, 25 s, 3.0 min, 2.5 h."""
+    value, unit = next(
+        ((seconds / size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds >= 1.5 * size), (seconds, "s")
+    )
+    return f"{value:.{1 if round(value, 1) < 10 else 0}f} {unit}"
 
 
 def millis(seconds: float) -> str:
-    """Milliseconds with three digits, or all of them."""
+    """Milliseconds with three digits; from 1,000 ms on with all of them."""
     ms = seconds * 1e3
-    return f"{ms:,.0f} ms" if ms >= 1000 else f"{ms:.3g} ms"
+    return f"{ms:,.0f} ms" if ms >= 999.5 else f"{ms:.3g} ms"
 
 
 def ordinal(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Whose turn it is: a queue that goes round by owner. Standard library only; it knows no work and no clock."""
+"""A queue that goes round by owner. Standard library only; it knows no job and no clock."""
 
 from collections import deque
 
@@ -6,8 +6,8 @@ from collections import deque
 class FairQueue:
     """Ids with an owner each: owners take turns, and each owner's ids keep their order.
 
-    Who was served last comes after everyone who is waiting then; who comes new, after everyone who is in the round.
-    So between two turns of one owner every other has one at most, and nobody waits for ever.
+    The owner served last comes after everyone who waits then; a new owner comes after everyone in the round. So between
+    two turns of one owner every other has one at most, and nobody waits for ever.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class FairQueue:
         self._waiting.setdefault(owner, deque()).append(name)
 
     def take(self) -> str | None:
-        """The id whose turn it is, taken out; None where nothing waits."""
+        """Take out the id whose turn it is; None if nothing waits."""
         if self._served in self._waiting:
             self._round.append(self._served)
         self._served = self._round.popleft() if self._round else None
@@ -36,7 +36,7 @@ class FairQueue:
         return name
 
     def put_back(self, name: str, owner: str) -> None:
-        """What was taken last, and could not be begun, is the next again."""
+        """Make an id that was taken last, and could not be begun, the next again."""
         self._waiting.setdefault(owner, deque()).appendleft(name)
         if owner in self._round:
             self._round.remove(owner)
@@ -44,7 +44,7 @@ class FairQueue:
         self._served = None
 
     def remove(self, name: str) -> None:
-        """Take an id out, wherever it stands; nothing happens where it does not wait."""
+        """Take an id out, wherever it stands; do nothing if it does not wait."""
         owner = next((owner for owner, names in self._waiting.items() if name in names), None)
         if owner is not None:
             self._waiting[owner].remove(name)

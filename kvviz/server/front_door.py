@@ -1,34 +1,36 @@
-"""What every request passes first, Streamlit's own included: plain ASGI, standard library only.
+"""Checks every request first, Streamlit's own included: plain ASGI, standard library only.
 
-A browser that has no name yet is given one, in a cookie that no script can read: runs belong to browsers. What comes
-from a page of another site, under a name that is not this server's, or in a flood on our own sockets, ends here.
+A new browser is given a name, in a cookie that no script can read: runs belong to browsers. Requests from a page of
+another site or under another server's name, and floods on our own sockets, end here.
 """
 
 import ipaddress
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "kvviz_browser"
 A_YEAR = 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9_-]{22}")
 
-OURS = "/kv/"  # where kvviz's own routes begin; the others are Streamlit's
-LONGEST_MESSAGE = 65_536  # bytes of a message on our sockets, of which a page sends hundreds
+OUR_ROUTES = "/kv/"  # the prefix of kvviz's own routes; the others are Streamlit's
+LONGEST_MESSAGE = 65_536  # bytes of a message on our sockets; a page's have hundreds
 BURST, PER_SECOND = 100, 50  # messages on one of our sockets
-ENVELOPE = 4_096  # bytes that a form adds to a file
+FORM_BYTES = 4_096  # that a form adds to a file
 TOO_BIG, NOT_ALLOWED = 1009, 1008  # WebSocket close codes
 
-App = Callable[[dict[str, Any], Callable, Callable], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 def is_browser_name(name: str) -> bool:
-    """Whether this has the form of a name that was given out."""
+    """Whether this has the form of the names that `_new_cookie` gives out."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -44,7 +46,7 @@ def is_loopback(host: str) -> bool:
 _USUAL_PORTS = {"https": ":443", "http": ":80"}  # a browser leaves them out of an origin
 
 
-def same_origin(headers: Any, origins: Collection[str] = ()) -> bool:
+def same_origin(headers: Mapping[str, str], origins: Collection[str] = ()) -> bool:
     """Whether a request comes from a page of ours, or from one of `origins`; clients that are no browsers name none."""
     origin = headers.get("origin")
     if origin is None or origin in origins:
@@ -61,9 +63,9 @@ def same_origin(headers: Any, origins: Collection[str] = ()) -> bool:
 class Rules:
     """Who is let in. `origins`: addresses of this server through a proxy; `embedders`: sites that may frame it.
 
-    `loopback`: the server is for this machine alone, so a request under another name was led here by somebody's DNS.
-    `upload_bytes`: of a file; `sockets`: open at once on our routes. `signed_in`: whether a request to our routes may
-    see what they carry.
+    `loopback`: the server is for this machine alone, so unknown Host headers are rejected (DNS rebinding).
+    `upload_bytes`: limit of a file; `sockets`: limit of open sockets on our routes. `signed_in`: whether a request to
+    our routes may see runs.
     """
 
     origins: tuple[str, ...] = ()
@@ -71,17 +73,17 @@ class Rules:
     loopback: bool = False
     upload_bytes: int | None = None
     sockets: int | None = None
-    signed_in: Callable[[dict[str, Any]], bool] = lambda scope: True
+    signed_in: "Callable[[Scope], bool]" = lambda scope: True
 
-    def why_not(self, scope: dict[str, Any]) -> tuple[int, str] | None:
-        """The status and the sentence with which a request is refused; None where it is let in."""
-        headers = _named(scope["headers"])
+    def refusal(self, scope: "Scope") -> tuple[int, str] | None:
+        """The status and the sentence with which a request is refused; None if it is let in."""
+        headers = _by_name(scope["headers"])
         if self.loopback and not self._is_ours(headers.get("host", "")):
             return 421, "This server answers to localhost alone; a proxy's address belongs into origins of kvviz.toml."
         changes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD", "OPTIONS")
         if changes and not same_origin(headers, self.origins):
             return 403, "This request comes from a page of another site."
-        if self.upload_bytes is not None and _length(headers) > self.upload_bytes + ENVELOPE:
+        if self.upload_bytes is not None and _body_bytes(headers) > self.upload_bytes + FORM_BYTES:
             return 413, f"A file has at most {self.upload_bytes:,} bytes here."
         if self._is_private(scope) and not self.signed_in(scope):
             return 401, "Sign in first."
@@ -95,70 +97,68 @@ class Rules:
         return is_loopback(name) or name in {urlsplit(origin).hostname for origin in self.origins}
 
     @staticmethod
-    def _is_private(scope: dict[str, Any]) -> bool:
-        """What carries runs; files of the pages and the health check do not."""
+    def _is_private(scope: "Scope") -> bool:
+        """Whether the route shows runs; files of the pages and the health check do not."""
         path = scope["path"]
-        return path.startswith(OURS) and not path.startswith((f"{OURS}assets/", f"{OURS}health"))
+        return path.startswith(OUR_ROUTES) and not path.startswith((f"{OUR_ROUTES}assets/", f"{OUR_ROUTES}health"))
 
 
 class FrontDoor:
-    """ASGI middleware: turns away what the rules do, names each new browser, tells browsers what a page may do."""
+    """ASGI middleware: refuses what the rules refuse, names each new browser, restricts what a page may do in it."""
 
-    def __init__(self, app: App, rules: Callable[[], Rules] = Rules) -> None:
-        self._app, self._rules, self._made = app, rules, None
-        self._open = 0
+    def __init__(self, app: "ASGIApp", rules: Callable[[], Rules] = Rules) -> None:
+        self._app, self._make_rules = app, rules
+        self._rules: Rules | None = None
+        self._open_sockets = 0
 
-    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Serve one request or socket."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        self._made = self._made or self._rules()  # at the first request: by then all settings are read
-        refused = self._made.why_not(scope)
-        if refused is not None:
-            await _refuse(scope, receive, send, *refused)
+        rules = self._rules = self._rules or self._make_rules()  # at the first request: by then all settings are read
+        refusal = rules.refusal(scope)
+        if refusal is not None:
+            await _refuse(scope, receive, send, *refusal)
         elif scope["type"] == "http":
-            await self._app(scope, receive, self._furnished(scope, send))
-        elif scope["path"].startswith(OURS):
-            await self._socket(scope, receive, send)
-        else:
+            await self._app(scope, receive, _with_headers(scope, send, rules.embedders))
+        elif not scope["path"].startswith(OUR_ROUTES):
             await self._app(scope, receive, send)
-
-    def _furnished(self, scope: dict[str, Any], send: Callable) -> Callable:
-        """Answers with headers that bind the browser, and a name for it where it has none."""
-        more = _binding(self._made.embedders)
-        nameless = not browser_of(scope["headers"])
-
-        async def furnished(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                headers = [*message["headers"], *more]
-                if nameless and _is_page(message["headers"]):
-                    headers.append((b"set-cookie", _new_cookie(scope).encode()))
-                message = {**message, "headers": headers}
-            await send(message)
-
-        return furnished
-
-    async def _socket(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
-        if self._made.sockets is not None and self._open >= self._made.sockets:
+        elif rules.sockets is not None and self._open_sockets >= rules.sockets:
             await _refuse(scope, receive, send, 503, "As many sockets are open as this server takes.")
-            return
-        self._open += 1
-        try:
-            watched = _Watched(receive, send)
-            await self._app(scope, watched.receive, watched.send)
-        finally:
-            self._open -= 1
+        else:
+            self._open_sockets += 1
+            try:
+                limited = _LimitedSocket(receive, send)
+                await self._app(scope, limited.receive, limited.send)
+            finally:
+                self._open_sockets -= 1
 
 
-class _Watched:
-    """One of our sockets: whoever sends too much or too fast is sent away."""
+def _with_headers(scope: "Scope", send: "Send", embedders: Collection[str]) -> "Send":
+    """Answer with headers that restrict the browser, and name it if it has no name."""
+    restrictions = _restrictions(embedders)
+    nameless = not browser_of(scope["headers"])
 
-    def __init__(self, receive: Callable, send: Callable) -> None:
+    async def send_with_headers(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message["headers"], *restrictions]
+            if nameless and _is_page(message["headers"]):
+                headers.append((b"set-cookie", _new_cookie(scope).encode()))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_with_headers
+
+
+class _LimitedSocket:
+    """One of our sockets: it is closed for a client that sends too much or too fast."""
+
+    def __init__(self, receive: "Receive", send: "Send") -> None:
         self._receive, self._send = receive, send
         self._left, self._at, self._closed = float(BURST), time.monotonic(), False
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self) -> "Message":
         message = await self._receive()
         if message["type"] != "websocket.receive":
             return message
@@ -170,9 +170,9 @@ class _Watched:
         self._closed = True
         return {"type": "websocket.disconnect", "code": code, "reason": None}
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: "Message") -> None:
         if self._closed:
-            raise OSError("this socket was closed")  # as a server says it of a client that has gone
+            raise OSError("this socket was closed")  # as a server raises it for a client that has left
         await self._send(message)
 
     def _too_fast(self) -> bool:
@@ -182,21 +182,21 @@ class _Watched:
         return self._left < 0
 
 
-async def _refuse(scope: dict[str, Any], receive: Callable, send: Callable, status: int, sentence: str) -> None:
-    """A plain answer; a socket is not opened, which its browser sees as status 403."""
+async def _refuse(scope: "Scope", receive: "Receive", send: "Send", status: int, sentence: str) -> None:
+    """Answer with the sentence; a socket is not opened, which its browser sees as status 403."""
     if scope["type"] == "websocket":
         await receive()  # the request to connect
         await send({"type": "websocket.close", "code": NOT_ALLOWED, "reason": sentence})
         return
     body = sentence.encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"connection", b"close"), *_binding(())]
+    headers += [(b"connection", b"close"), *_restrictions(())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _binding(embedders: tuple[str, ...]) -> Headers:
-    """What a page may do in its browser: be framed by whom, fetch from where. Streamlit's own needs eval and blobs."""
+def _restrictions(embedders: Collection[str]) -> Headers:
+    """Headers that say who may frame a page and from where it may fetch. Streamlit's pages need eval and blobs."""
     policy = (
         " ".join(("frame-ancestors 'self'", *embedders)),
         "default-src 'self' data: blob:",
@@ -213,19 +213,19 @@ def _binding(embedders: tuple[str, ...]) -> Headers:
     ]
 
 
-def _named(headers: Headers) -> dict[str, str]:
-    """Headers by name; where one comes twice, the first counts, as it does for Streamlit."""
+def _by_name(headers: Headers) -> dict[str, str]:
+    """Headers by name; of one that comes twice the first counts, as it does for Streamlit."""
     return {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in reversed(headers)}
 
 
-def _length(headers: dict[str, str]) -> int:
-    """Bytes of a request's body as announced; what is no number was refused by the server itself."""
-    told = headers.get("content-length", "")
-    return int(told[:18]) if told.isascii() and told.isdigit() else 0
+def _body_bytes(headers: Mapping[str, str]) -> int:
+    """Bytes of a request's body as announced; the server itself has refused what is no number."""
+    announced = headers.get("content-length", "")
+    return int(announced[:18]) if announced.isascii() and announced.isdigit() else 0
 
 
 def browser_of(headers: Headers) -> str | None:
-    """The name that a request's cookie carries, None where it carries none of ours."""
+    """The name in a request's cookie; None without a cookie of ours."""
     for key, value in headers:
         if key == b"cookie":
             for part in value.decode("latin-1").split(";"):
@@ -239,6 +239,6 @@ def _is_page(headers: Headers) -> bool:
     return any(key.lower() == b"content-type" and value.startswith(b"text/html") for key, value in headers)
 
 
-def _new_cookie(scope: dict[str, Any]) -> str:
+def _new_cookie(scope: "Scope") -> str:
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     return f"{COOKIE}={secrets.token_urlsafe(16)}; Path=/; Max-Age={A_YEAR}; HttpOnly; SameSite=Lax{secure}"

@@ -1,7 +1,7 @@
-"""Page scripts take turns: the server has one core and one interpreter lock, and the feed needs both at once.
+"""Slots for page scripts: two compute at a time, for the feed needs the server's one core and interpreter lock too.
 
 With twenty scripts at work the thread that serves the feed waits more than a second for the lock each time; with one
-or two it waits milliseconds, and every script is done sooner on average too. Standard library only.
+or two it waits milliseconds, and every script ends sooner on average too. Standard library only.
 """
 
 import sys
@@ -9,22 +9,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-AT_ONCE = 2  # scripts that compute at the same time
-PATIENCE = 5.0  # seconds after which a script goes ahead all the same: no page hangs on another's
-SWITCH = 0.0005  # seconds after which a busy thread hands the lock on; Python's own 0.005 is made for throughput
+SLOTS = 2
+PATIENCE_S = 5.0  # after which a script goes ahead without a slot: no page hangs on another's
+SWITCH_S = 0.0005  # after which a busy thread hands the lock on; Python's own 0.005 is made for throughput
 
 
-class Turns:
-    """Who may compute now. A thread that has a turn may ask again: it keeps the one it has."""
+class Slots:
+    """Who may compute now. A thread that has a slot may ask again: it keeps the one it has."""
 
-    def __init__(self, at_once: int = AT_ONCE, patience: float = PATIENCE) -> None:
-        self._free = threading.BoundedSemaphore(at_once)
+    def __init__(self, slots: int = SLOTS, patience: float = PATIENCE_S) -> None:
+        self._free = threading.BoundedSemaphore(slots)
         self._patience = patience
         self._mine = threading.local()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn and give it back."""
+        """Wait for a slot, and give it back."""
         if getattr(self._mine, "has", False):
             yield
             return
@@ -55,10 +55,10 @@ class Turns:
             self._free.release()
 
 
-_turns = Turns()
-turn, aside = _turns.turn, _turns.aside
+_slots = Slots()
+turn, aside = _slots.turn, _slots.aside
 
 
 def share_the_lock() -> None:
     """Have busy threads hand the interpreter's lock on often, so that the feed is not late."""
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_S)

@@ -1,4 +1,4 @@
-"""Takes comparisons from the scheduler one at a time, performs them, sends what they yield.
+"""Takes jobs from the scheduler one at a time, measures them, and sends each record as soon as it is there.
 
 A message to the scheduler is `ID TYPE` on a line, then the record as JSON: the scheduler passes most of them on unread.
 """
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import torch
 
@@ -23,166 +23,172 @@ from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
+from kvviz.device.cores import usable_cores
 from kvviz.device.environment import set_threads
 from kvviz.device.errors import is_out_of_memory, out_of_memory, unexpected
 from kvviz.device.lock import measuring
 from kvviz.device.measure_rates import known_rates
 from kvviz.device.memory import device_memory
 from kvviz.device.pick import device_name, pick_device
-from kvviz.experiments.kind import Bench, Record
+from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
 from kvviz.models.weight_files import damage
 
-WHO = "a kvviz dashboard"
+log = logging.getLogger("kvviz.worker")
+
+HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
 
-class Job:
-    """One message of the scheduler that asks for work, and the end of its time."""
+class Task:
+    """A job as the worker sees it: what is asked for, and when its time is over."""
 
-    def __init__(self, message: dict[str, Any], is_stopped: Callable[[str], bool]) -> None:
+    def __init__(self, message: Record, is_stopped: Callable[[str], bool]) -> None:
         self.id, self.kind, self.spec = message["id"], message["do"], message["spec"]
         self.earlier = message.get("earlier", ())
         self.limits = Limits(**message["limits"])
-        self.seconds = getattr(self.limits, KINDS[self.kind].limit)
+        self._seconds = getattr(self.limits, KINDS[self.kind].limit)
         self._is_stopped = is_stopped
         self._end = math.inf
 
     def begin(self) -> None:
-        """The device is ours: its time runs from now on."""
-        self._end = time.monotonic() + self.seconds
+        """Start its time: the device is ours now."""
+        self._end = time.monotonic() + self._seconds
 
     def should_stop(self) -> bool:
         """Whether someone stopped it, or its time is over; asked between any two steps."""
         return self._is_stopped(self.id) or time.monotonic() > self._end
 
     def check(self) -> None:
-        """Raise Stopped where it should."""
+        """Raise Stopped if it should stop."""
         if self.should_stop():
             raise Stopped
 
     def why_stopped(self) -> str:
-        """A sentence where it was not a person."""
+        """A sentence; empty if it was a person."""
         if self._is_stopped(self.id):
             return ""
-        return f"it reached {lasting(self.seconds)}, which is this server's limit; what was measured stands"
-
-
-log = logging.getLogger("kvviz.worker")
+        return f"it reached {lasting(self._seconds)}, which is this server's limit; what was measured stands"
 
 
 class Worker:
-    """The loaded models and one pipe. A second thread only listens, so that a stop is seen between two steps."""
+    """The loaded models and the pipe. A second thread only listens, so that a stop is seen between two steps."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._models = LoadedModels()
-        self._jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()  # a signal may put into it
+        self._device: Device = {}
+        self._messages: queue.SimpleQueue[Record | None] = queue.SimpleQueue()  # a signal may put into it
         self._stopped: set[str] = set()
         self._leaving = False
 
     def run(self) -> None:
-        """Serve until the scheduler goes away, or a SIGTERM: then the step under way is the last."""
+        """Serve until the server ends, or a SIGTERM comes: then the step under way is the last."""
         threading.Thread(target=self._listen, daemon=True).start()
-        with measuring(WHO, tell=self._tell_who):
-            self._device = hello()
-        self._send("-", self._device)
+        self._greet()
         signal.signal(signal.SIGTERM, self._leave)
-        while (message := self._jobs.get()) is not None and not self._leaving:
-            self._perform(Job(message, self._is_stopped))
+        while (message := self._messages.get()) is not None and not self._leaving:
+            self._perform(Task(message, self._is_stopped))
 
-    def _leave(self, *_: Any) -> None:
+    def _greet(self) -> None:
+        """Say hello with what this process found of its device. An error here ends the process."""
+        with measuring(HOLDER, tell=self._tell_holder):
+            greeting = hello()
+        self._device = greeting
+        self._send("-", greeting)
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
-        self._jobs.put(None)
+        self._messages.put(None)
 
     def _listen(self) -> None:
         while True:
             try:
                 message = json.loads(self._pipe.recv_bytes())
             except (EOFError, OSError):
-                os._exit(0)  # the scheduler is gone, and with it everyone who could see a result
+                os._exit(0)  # the server has ended, and with it everyone who could see a result
             if message["do"] == "stop":
                 self._stopped.add(message["id"])
             else:
-                self._jobs.put(message)
+                self._messages.put(message)
 
-    def _tell_who(self, words: str) -> None:
-        """Another process has the device: the scheduler has to know, for it can't be told from a slow start."""
+    def _is_stopped(self, job_id: str) -> bool:
+        return self._leaving or job_id in self._stopped
+
+    def _tell_holder(self, words: str) -> None:
+        """Tell who else has the device: the scheduler could not tell that from a slow start."""
         self._send("-", {"t": "held", "by": words})
 
-    def _perform(self, job: Job) -> None:
-        """One job, the device ours while it lasts; whatever goes wrong is its last record."""
+    def _perform(self, task: Task) -> None:
+        """Measure one job; whatever goes wrong is its last record."""
         begun = time.monotonic()
-        end, no_memory = self._carry_out(job)
-        if no_memory:
+        last, no_memory = self._measure(task)
+        if no_memory:  # only now: the error's frames held the tensors
             self._models.forget()
-        if end is not None:
-            self._send(job.id, end)
-        event(log, "work_left", logging.DEBUG, id=job.id, seconds=round(time.monotonic() - begun, 3))
+        if last is not None:
+            self._send(task.id, last)
+        event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
 
-    def _is_stopped(self, work_id: str) -> bool:
-        return self._leaving or work_id in self._stopped
+    def _measure(self, task: Task) -> tuple[Record | None, bool]:
+        """Send a job's records while the device is ours alone.
 
-    def _carry_out(self, job: Job) -> tuple[dict[str, Any] | None, bool]:
-        """(the record that says why it ended early, whether the memory ran out)."""
+        Returns the record that says why it ended early, and whether the memory ran out.
+        """
         try:
-            with measuring(WHO, tell=self._tell_who, between=job.check):
-                job.begin()
-                self._models.share = job.limits.memory_share
-                self._send(job.id, {"t": "loading"})
-                job.check()
-                for record in self._records(job):
-                    self._send(job.id, record)
+            with measuring(HOLDER, tell=self._tell_holder, between=task.check):
+                task.begin()
+                self._models.share = task.limits.memory_share
+                self._send(task.id, {"t": "loading"})
+                task.check()
+                for record in self._records(task):
+                    self._send(task.id, record)
         except Stopped:
-            return {"t": "stopped", "message": job.why_stopped()}, False
+            return {"t": "stopped", "message": task.why_stopped()}, False
         except KvvizError as error:
             return {"t": "failed", "message": str(error)}, False
         except Exception as error:
-            return {"t": "failed", "message": explained(error)}, is_out_of_memory(error)
+            return {"t": "failed", "message": why_it_failed(error)}, is_out_of_memory(error)
         return None, False
 
-    def _records(self, job: Job) -> Iterator[Record]:
-        """All that the experiment yields; a model's path that was there and no longer is, is named as what is wrong."""
-        spec = read_spec(job.kind, job.spec)
+    def _records(self, task: Task) -> Iterator[Record]:
+        """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""
+        spec = read_spec(task.kind, task.spec)
         bench = Bench(
-            id=job.id,
+            id=task.id,
             models=self._models,
-            limits=job.limits,
+            limits=task.limits,
             device=self._device,
-            should_stop=job.should_stop,
-            tell=lambda record: self._send(job.id, record),
-            earlier=job.earlier,
+            should_stop=task.should_stop,
+            tell=lambda record: self._send(task.id, record),
+            earlier=task.earlier,
         )
         try:
             yield from kind_of(spec).runner()(spec, bench)
         except KvvizError as error:
-            model = Path(job.spec.get("model") or "x")
-            if os.sep in str(model) and job.spec.get("weights") != "hub" and not model.expanduser().exists():
+            model = Path(task.spec.get("model") or "x")
+            if os.sep in str(model) and task.spec.get("weights") != "hub" and not model.expanduser().exists():
                 raise KvvizError(damage(model)) from error
             raise
 
-    def _send(self, comparison_id: str, record: dict[str, Any]) -> None:
-        head = f"{comparison_id} {record['t']}\n"
-        self._pipe.send_bytes((head + json.dumps(record, separators=(",", ":"), allow_nan=False)).encode())
+    def _send(self, job_id: str, record: Record) -> None:
+        body = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        self._pipe.send_bytes(f"{job_id} {record['t']}\n{body}".encode())
 
 
-def explained(error: Exception) -> str:
-    """An unexpected error as a sentence; what it was and where goes to the log.
-
-    Where the memory ran out, it says so.
-    """
+def why_it_failed(error: Exception) -> str:
+    """An unexpected error as a sentence; unless the memory ran out, what it was and where goes to the log."""
     if not is_out_of_memory(error):
         log.error("work_failed", exc_info=error)
         return unexpected(error)
-    said = out_of_memory(error, pick_device(), "this comparison")
-    return f"{said}: take a smaller model, a shorter run, a smaller batch or fewer modes"
+    sentence = out_of_memory(error, pick_device(), "this comparison")
+    return f"{sentence}: take a smaller model, a shorter run, a smaller batch or fewer modes"
 
 
-def hello() -> dict[str, Any]:
-    """What the scheduler has to know of the device: its name, its memory (bytes) and its measured rates.
+def hello() -> Record:
+    """What the scheduler needs to know of the device: its name, its memory (bytes) and its measured rates.
 
     `read` is what a float32 product of one row reads (B/s), `flops` what one of 64 rows computes (FLOP/s), `launch` the
-    least that an operation takes (s): from the kept ceilings of this environment where there are any, else measured.
+    least that an operation takes (s): from the kept ceilings of this environment if it has any, else measured now.
     """
     device = pick_device()
     free, total = device_memory(device)
@@ -200,7 +206,7 @@ def hello() -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    """Serve the scheduler behind an inherited pipe."""
+    """Serve the scheduler at the other end of an inherited pipe."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
@@ -208,5 +214,6 @@ def main(descriptor: int) -> None:
     set_up("worker")
     if settings().public:
         restrict(settings().hub_models)  # this process opens the files, whoever asked for them
-    set_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)
+    pinned = hasattr(os, "sched_getaffinity")  # to all cores but the server's; else one is left to the server here
+    set_threads(usable_cores() if pinned else max(1, usable_cores() - 1))
     Worker(Connection(descriptor)).run()

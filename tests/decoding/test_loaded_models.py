@@ -80,12 +80,12 @@ small = ComparisonSpec(model="tiny-gpt2", prompt_tokens=16, new_tokens=2, batch=
 list(perform(small, loaded, comparison_id="warm"))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + {more}, used + {more}))
-from kvviz.worker.loop import explained
+from kvviz.worker.loop import why_it_failed
 try:
     for record in perform(work, loaded, comparison_id="c"):
         pass
 except Exception as error:
-    print(explained(error))
+    print(why_it_failed(error))
 """
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kvviz.server.script_slots import Turns, share_the_lock
+from kvviz.server.script_slots import Slots, share_the_lock
 
 
 def in_threads(count, work):
@@ -21,7 +21,7 @@ def in_threads(count, work):
 
 
 def test_no_more_than_so_many_compute_at_once():
-    turns, inside, most, lock = Turns(2), [0], [0], threading.Lock()
+    turns, inside, most, lock = Slots(2), [0], [0], threading.Lock()
 
     def script():
         with turns.turn():
@@ -37,7 +37,7 @@ def test_no_more_than_so_many_compute_at_once():
 
 
 def test_a_turn_is_given_back_after_an_error():
-    turns = Turns(1, patience=60)
+    turns = Slots(1, patience=60)
     with pytest.raises(ValueError), turns.turn():
         raise ValueError
     done = threading.Event()
@@ -51,7 +51,7 @@ def test_a_turn_is_given_back_after_an_error():
 
 
 def test_who_has_a_turn_does_not_wait_for_itself():
-    turns = Turns(1, patience=60)
+    turns = Slots(1, patience=60)
     with turns.turn(), turns.turn():
         pass
     with turns.turn():
@@ -59,7 +59,7 @@ def test_who_has_a_turn_does_not_wait_for_itself():
 
 
 def test_who_waits_for_something_lets_others_go_on():
-    turns, done = Turns(1, patience=60), threading.Event()
+    turns, done = Slots(1, patience=60), threading.Event()
 
     def script():
         with turns.turn():
@@ -76,7 +76,7 @@ def test_who_waits_for_something_lets_others_go_on():
 
 
 def test_nobody_waits_for_ever():
-    turns, done = Turns(1, patience=0.05), threading.Event()
+    turns, done = Slots(1, patience=0.05), threading.Event()
 
     def script():
         with turns.turn():
@@ -120,10 +120,10 @@ def test_the_feed_is_not_late_beside_busy_scripts():
     """Twelve scripts at once make it wait many times as long as twelve that take turns and hand the lock on."""
     usual, cores = sys.getswitchinterval(), os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
-    without = lateness(Turns(12))
+    without = lateness(Slots(12))
     try:
         share_the_lock()
-        mended = lateness(Turns(2))
+        mended = lateness(Slots(2))
     finally:
         sys.setswitchinterval(usual)
         os.sched_setaffinity(0, cores)

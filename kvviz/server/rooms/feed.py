@@ -1,14 +1,14 @@
 """The WebSocket of a room: `/kv/room?code=CODE` follows, `&want=lead` leads, `?want=open` opens one.
 
-The first answer says where one is (`welcome`) or why not (`none`); after it come changes (`news`) and the end.
-Followers have nothing to say; what the leader says is small, checked and counted.
+The first answer describes the room (`welcome`) or says why there is none (`none`); changes follow (`news`), and the end
+(`ended`). Followers send nothing; the leader's messages are small, checked and counted.
 """
 
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -18,9 +18,9 @@ from kvviz.base.settings import settings
 from kvviz.server.feed import NOT_ALLOWED, same_origin, until_one_ends
 from kvviz.server.front_door import browser_of
 from kvviz.server.rooms.joining import join_link, only_here, qr, reachable
-from kvviz.server.rooms.rooms import LARGEST, Room, Rooms, Seat
+from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Room, Rooms, Seat
 
-BREATH = 0.08  # seconds between two messages to one page; what happens meanwhile comes in one
+PAUSE_S = 0.08  # between two messages to one page; what happens meanwhile comes in one
 PER_SECOND = 40  # messages that a page may send; a dragged slider sends ten
 PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a leader ended
 
@@ -35,7 +35,7 @@ def routes(rooms: Rooms) -> list[WebSocketRoute]:
 
 
 async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
-    """One page in a room, from the handshake to the end."""
+    """Serve one page in a room, from the handshake to the end."""
     if not same_origin(websocket.headers):
         await websocket.close(NOT_ALLOWED)
         return
@@ -43,7 +43,7 @@ async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
     changed = asyncio.Event()
     seat = Seat(browser_of(websocket.scope["headers"]), changed.set)
     try:
-        room = admitted(rooms, websocket.query_params, seat)
+        room = admit(rooms, websocket.query_params, seat)
     except KvvizError as error:
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.send_text(json.dumps({"t": "none", "message": str(error)}))
@@ -55,8 +55,8 @@ async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
         rooms.leave(room, seat)
 
 
-def admitted(rooms: Rooms, query: Any, seat: Seat) -> Room:
-    """The room that a handshake asks for, with the seat in it. Raises KvvizError where it can't be had."""
+def admit(rooms: Rooms, query: Mapping[str, str], seat: Seat) -> Room:
+    """Take the seat in the room that a handshake asks for. Raises KvvizError if there is none for it."""
     want, code = query.get("want", "follow"), query.get("code", "")
     if want not in ("follow", "lead", "open"):
         raise KvvizError("a page follows a room, leads it or opens one")
@@ -65,8 +65,8 @@ def admitted(rooms: Rooms, query: Any, seat: Seat) -> Room:
     return room
 
 
-async def welcome(room: Room, seat: Seat, websocket: WebSocket) -> dict[str, Any]:
-    """All that a page has to know at first."""
+async def welcome(room: Room, seat: Seat, websocket: WebSocket) -> dict[str, object]:
+    """All that a page needs to know at first."""
     origin, hint = await asyncio.to_thread(address_for_others, websocket)
     link = join_link(origin, room.code)
     known = {"code": room.code, "mark": room.mark, "yours": seat.browser == room.browser}
@@ -74,7 +74,7 @@ async def welcome(room: Room, seat: Seat, websocket: WebSocket) -> dict[str, Any
 
 
 def address_for_others(websocket: WebSocket) -> tuple[str, str]:
-    """Where others find this server, and a sentence about it: the address that the browser itself used.
+    """Where others find this server, and a sentence about it: by default the address that the browser itself used.
 
     Only a browser on this machine is told more, such as the machine's address in its network.
     """
@@ -99,24 +99,24 @@ async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, cha
         changed.clear()
         if news := room.news(seat):
             await websocket.send_text(json.dumps({"t": "news", **news}))
-            await asyncio.sleep(BREATH)
+            await asyncio.sleep(PAUSE_S)
         rooms.purge()
     await websocket.send_text(json.dumps({"t": "ended", "message": room.ended}))
     await websocket.close()
 
 
 async def _read(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> None:
-    """Hear the leader out. Who says too much at once or something too long is shown the door."""
+    """Hear the leader; a page that sends too much at once or something too long is disconnected."""
     began, count = time.monotonic(), 0
     while (message := await websocket.receive())["type"] != "websocket.disconnect":
         now = time.monotonic()
         began, count = (now, 1) if now - began > 1 else (began, count + 1)
         text = message.get("text") or ""
-        if count > PER_SECOND or not text or len(text) > LARGEST:
+        if count > PER_SECOND or not text or len(text) > LONGEST_MESSAGE:
             await websocket.close(NOT_ALLOWED)
             return
         try:
             rooms.hear(room, seat, json.loads(text))
         except (KvvizError, ValueError, RecursionError) as error:
-            said = str(error) if isinstance(error, KvvizError) else "a message is JSON"
-            await websocket.send_text(json.dumps({"t": "refused", "message": said}))
+            sentence = str(error) if isinstance(error, KvvizError) else "a message is JSON"
+            await websocket.send_text(json.dumps({"t": "refused", "message": sentence}))

@@ -1,4 +1,4 @@
-"""How others get into a room: its link, the link as a QR code, and an address that they can reach."""
+"""How others join a room: its link, the link as a QR code, and an address that they can reach."""
 
 import ipaddress
 import socket
@@ -9,7 +9,7 @@ import segno
 
 from kvviz.server.front_door import is_loopback
 
-OUTSIDE = ("203.0.113.1", 9)  # an address for documentation: asked for a route, never sent anything
+OUTSIDE = ("203.0.113.1", 9)  # a documentation address (RFC 5737): only asks for a route, sends nothing
 
 
 def join_link(origin: str, code: str) -> str:
@@ -30,7 +30,7 @@ def only_here(origin: str) -> bool:
 
 
 def network_address() -> str | None:
-    """This machine's address in its network, None where it has none."""
+    """This machine's address in its network; None without a network."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         asked.connect(OUTSIDE)
         return _usable(asked.getsockname()[0])
@@ -52,9 +52,9 @@ def answers(address: str, port: int) -> bool:
 
 
 def reachable(origin: str, port: int) -> tuple[str, str]:
-    """The origin that others can use, and a sentence to say about it (empty where there is nothing to say).
+    """The origin that others can use, and a sentence about it, which may be empty.
 
-    `port` is the one that this server listens on; where the browser came through a tunnel it is not the origin's.
+    `port` is the one that this server listens on; for a browser behind a tunnel it is not the origin's.
     """
     if not only_here(origin):
         return origin, ""

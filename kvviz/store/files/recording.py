@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz.base.checks import (
-    MOST,
+    LONGEST_LIST,
     Check,
     Unfit,
     by_mode,
@@ -59,8 +59,8 @@ def checked(records: list[Any]) -> list[dict[str, Any]]:
     """The records with known fields only, each field checked. Raises KvvizError with one sentence."""
     if not records or not isinstance(records[0], dict) or records[0].get("t") != "started":
         raise KvvizError("this recording does not begin with a record of type 'started'")
-    if len(records) > MOST:
-        raise KvvizError(f"this recording has more than {MOST:,} records, which none has")
+    if len(records) > LONGEST_LIST:
+        raise KvvizError(f"this recording has more than {LONGEST_LIST:,} records, which none has")
     result = []
     for place, record in enumerate(records):
         try:

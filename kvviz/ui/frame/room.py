@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.server.rooms.rooms import ABOUT_THE_FRAME, Place, read_place
+from kvviz.server.rooms.rooms import FRAME_PARAMETERS, Place, read_place
 from kvviz.ui.folders import ASSETS_URL
 
 _STUB = f"""
@@ -25,7 +25,7 @@ def follow(pages: Sequence[st.Page]) -> None:
     join = asked_to_join()
     said = _component(
         key="room",
-        data={"assets": ASSETS_URL, "passed_over": list(ABOUT_THE_FRAME), "join": join},
+        data={"assets": ASSETS_URL, "passed_over": list(FRAME_PARAMETERS), "join": join},
         on_go_change=lambda: None,
     )
     place = place_of(said.go)

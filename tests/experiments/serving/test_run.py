@@ -15,7 +15,7 @@ from kvviz.experiments.serving.arrivals import MOST_PICTURES, Pictures, compare_
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import at_once_bytes, common, identity, little_saved, text
-from kvviz.worker.loop import Job, Worker
+from kvviz.worker.loop import Task, Worker
 
 ARRIVALS = ArrivalsSpec(requests=40, slots=512, longest=128)
 SYSTEM = "You are a kind teller of short stories about animals. "
@@ -309,7 +309,7 @@ def test_the_worker_carries_each_of_them_out(engine):
     worker = Worker.__new__(Worker)
     worker._models, worker._device = engine, {}
     jobs = [
-        Job({"id": "x", "do": spec.kind, "spec": spec.to_dict(), "limits": asdict(Limits())}, lambda name: False)
+        Task({"id": "x", "do": spec.kind, "spec": spec.to_dict(), "limits": asdict(Limits())}, lambda name: False)
         for spec in (ARRIVALS, SHARING, TALK)
     ]
     sent = [[record["t"] for record in worker._records(job)] for job in jobs]

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 from kvviz.server.front_door import COOKIE
 from kvviz.server.rooms import feed as roomfeed
 from kvviz.server.rooms.feed import PER_SECOND, routes
-from kvviz.server.rooms.rooms import LARGEST, Rooms
+from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Rooms
 
 TEACHER, OTHER = "t" * 22, "o" * 22
 LIVE = {"t": "place", "place": {"page": "live", "query": {"comparison": "abc"}}}
@@ -125,7 +125,7 @@ def test_malformed_messages_are_refused_and_change_nothing(client):
             assert (said["place"] or until(one, "place")) == LIVE["place"]
 
 
-@pytest.mark.parametrize("said", ["x" * (LARGEST + 1), "", b"\xff\x00"])
+@pytest.mark.parametrize("said", ["x" * (LONGEST_MESSAGE + 1), "", b"\xff\x00"])
 def test_who_says_too_much_or_nothing_is_shown_the_door(client, said):
     with opened(client) as teacher:
         code = teacher.receive_json()["code"]

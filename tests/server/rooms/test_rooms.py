@@ -5,16 +5,16 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.server.rooms import rooms as module
 from kvviz.server.rooms.rooms import (
-    ALPHABET,
-    AWAY,
-    PER_BROWSER,
-    Look,
+    AWAY_S,
+    CODE_ALPHABET,
+    ROOMS_PER_BROWSER,
     Place,
     Rooms,
     Seat,
+    ShownStep,
     read_code,
-    read_look,
     read_place,
+    read_shown_step,
 )
 
 TEACHER, OTHER = "t" * 22, "o" * 22
@@ -150,10 +150,10 @@ def test_a_room_without_its_leader_ends_after_hours_and_not_before(rooms, clock)
     room = rooms.open(TEACHER)
     lead = seat(TEACHER)
     rooms.enter(room, lead, lead=True)
-    clock[0] += 10 * AWAY
+    clock[0] += 10 * AWAY_S
     assert rooms.find(room.code) is room, "a lesson may last as long as it likes"
     rooms.leave(room, lead)
-    clock[0] += AWAY - 1
+    clock[0] += AWAY_S - 1
     assert rooms.find(room.code) is room
     clock[0] += 2
     with pytest.raises(KvvizError):
@@ -162,12 +162,12 @@ def test_a_room_without_its_leader_ends_after_hours_and_not_before(rooms, clock)
 
 
 def test_a_browser_has_few_rooms_and_loses_deserted_ones_first(rooms):
-    opened = [rooms.open(TEACHER) for _ in range(PER_BROWSER)]
+    opened = [rooms.open(TEACHER) for _ in range(ROOMS_PER_BROWSER)]
     for room in opened[1:]:
         follower(rooms, room)
     newest = rooms.open(TEACHER)
     assert opened[0].ended
-    assert len(rooms) == PER_BROWSER
+    assert len(rooms) == ROOMS_PER_BROWSER
     follower(rooms, newest)
     with pytest.raises(KvvizError, match="leads 3 rooms already"):
         rooms.open(TEACHER)
@@ -206,10 +206,10 @@ def test_after_a_restart_the_leader_has_the_same_room_and_another_is_told_apart(
 
 
 def test_codes_can_be_read_off_a_wall(rooms):
-    assert not set("AEIOUL01BSZ") & set(ALPHABET)
+    assert not set("AEIOUL01BSZ") & set(CODE_ALPHABET)
     codes = {rooms.open(f"{i:022d}").code for i in range(50)}
     assert len(codes) == 50
-    assert all(len(code) == 6 and not set(code) - set(ALPHABET) for code in codes)
+    assert all(len(code) == 6 and not set(code) - set(CODE_ALPHABET) for code in codes)
     room = rooms.open(TEACHER)
     assert rooms.find(f" {room.code[:3].lower()} - {room.code[3:].lower()} ") is room
     assert read_code("KBS-ZQX") == "K852QX", "letters that look like digits are read as those"
@@ -266,21 +266,21 @@ def test_the_memory_pages_link_is_followed_whole():
 @pytest.mark.parametrize("step", [0, -1, 1.5, True, "3", 10**7, float("inf")])
 def test_a_step_is_a_whole_number(step):
     with pytest.raises(KvvizError, match="whole number"):
-        read_look({"comparison": "abc", "step": step})
+        read_shown_step({"comparison": "abc", "step": step})
 
 
 @pytest.mark.parametrize("comparison", [None, 3, "", "a b", "x" * 65])
 def test_a_step_belongs_to_a_comparison(comparison):
     with pytest.raises(KvvizError, match="belongs to a comparison"):
-        read_look({"comparison": comparison, "step": 1})
-    assert read_look({"comparison": "a-_9", "step": None}) == Look("a-_9")
+        read_shown_step({"comparison": comparison, "step": 1})
+    assert read_shown_step({"comparison": "a-_9", "step": None}) == ShownStep("a-_9")
 
 
 @pytest.mark.parametrize("mode", [3, "", "No cache", "<b>", "x" * 40])
 def test_a_mode_is_named_by_a_word(mode):
     with pytest.raises(KvvizError, match="named by a word"):
-        read_look({"comparison": "abc", "step": 1, "mode": mode})
-    assert read_look({"comparison": "abc", "step": 1, "mode": "cached"}).mode == "cached"
+        read_shown_step({"comparison": "abc", "step": 1, "mode": mode})
+    assert read_shown_step({"comparison": "abc", "step": 1, "mode": "cached"}).mode == "cached"
 
 
 @pytest.mark.parametrize(

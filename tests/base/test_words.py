@@ -1,0 +1,51 @@
+"""Quantities in words, above all where rounding meets the next unit."""
+
+import pytest
+
+from kvviz.base.words import human, lasting, millis, ordinal
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1023.7, "1.0 KiB"),
+        (28672, "28.0 KiB"),
+        (1_048_524, "1023.9 KiB"),
+        (1_048_575, "1.0 MiB"),
+        (2**30 - 1, "1.0 GiB"),
+        (2**40 - 1, "1.00 TiB"),
+        (-1536, "-1.5 KiB"),
+    ],
+)
+def test_bytes(size, words):
+    assert human(size) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0.4 s"),
+        (9.96, "10 s"),
+        (25, "25 s"),
+        (90, "1.5 min"),
+        (599.9, "10 min"),
+        (9000, "2.5 h"),
+        (35_999, "10 h"),
+    ],
+)
+def test_durations(seconds, words):
+    assert lasting(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0000312, "0.0312 ms"), (0.0321, "32.1 ms"), (0.9994, "999 ms"), (0.9996, "1,000 ms"), (12.3456, "12,346 ms")],
+)
+def test_milliseconds(seconds, words):
+    assert millis(seconds) == words
+
+
+def test_ordinals():
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "21st", "112th"]
