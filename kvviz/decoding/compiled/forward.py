@@ -1,20 +1,23 @@
-"""The mode `compiled`: a forward over a cache that stays where it is, its single steps done by the fastest means here.
+"""The mode `compiled`: a forward over a preallocated cache, whose single steps take the fastest path of this device.
 
-Those are, in this order: a CUDA graph on a GPU; the compiled step in the processor's memory; torch's operations one by
-one. `path` says which, `reason` why none before it.
+The paths are, in this order: a CUDA graph on a GPU; the compiled step on a CPU; torch's operations one by one.
+`path` says which one it is, and `reason` why it is none before it.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from kvviz.decoding.compiled.cache import SlotCache, make_room
+from kvviz.decoding.compiled.cache import SlotCache, ensure_capacity
 from kvviz.decoding.compiled.graph import GraphStep, replays
 from kvviz.decoding.compiled.reader import Reader
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.model import Transformer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 log = logging.getLogger("kvviz.decoding.compiled")
 LARGEST = 16  # sequences up to which the compiled step is faster than torch's matrix products
@@ -22,22 +25,23 @@ Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
 
 
 class CompiledForward:
-    """The mode's forward (`kvviz.decoding.modes`): ids and new tokens in, logits and the run's caches out."""
+    """The mode's forward (`kvviz.decoding.modes`): from ids and new tokens to logits and the run's caches."""
 
-    def __init__(self, model: Any, room: int) -> None:
-        self._room = room
+    def __init__(self, model: "PreTrainedModel", capacity: int) -> None:
+        self._capacity = capacity
         self._twin = from_transformers(model)
         self._read = Reader(self._twin)
         self._step: Step = self._read
         self.caches: list[SlotCache] = []
-        self.path, self.reason = "", None
+        self.path = ""
+        self.reason: str | None = None
 
     @torch.inference_mode()
     def prepare(self, batch: int) -> None:
-        """Make room for the tokens of so many sequences, and get ready to decode them one by one."""
+        """Reserve the caches of so many sequences, and get ready to decode them token by token."""
         design, like = self._twin.design, self._twin.tokens.weight
         self.caches = [
-            SlotCache(batch, design.kv_heads, self._room, design.head_dim, like) for _ in range(design.layers)
+            SlotCache(batch, design.kv_heads, self._capacity, design.head_dim, like) for _ in range(design.layers)
         ]
         self.path, self._step, self.reason = self._fastest(batch)
         if self.reason:
@@ -49,25 +53,25 @@ class CompiledForward:
 
     def _fastest(self, batch: int) -> tuple[str, Step, str | None]:
         if replays(self.caches):
-            step = GraphStep(self._read)
+            graph = GraphStep(self._read)
             try:
-                step.prepare(self.caches)
-            except RuntimeError as error:  # an operation that can't be taken down, or no memory for it
-                return "operations", self._read, f"the step can't be taken down ({str(error).splitlines()[0]})"
-            return "graph", step, None
+                graph.prepare(self.caches)
+            except RuntimeError as error:  # an operation that can't be captured, or no memory for it
+                return "operations", self._read, f"the step can't be captured ({str(error).splitlines()[0]})"
+            return "graph", graph, None
         step, reason = native(self._twin, batch)
         return ("native", step, None) if step else ("operations", self._read, reason)
 
     def __call__(self, ids: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, list[SlotCache]]:
         if not self.caches:
             self.prepare(new.shape[0])
-        make_room(self.caches, self.caches[0].seen + new.shape[1])
+        ensure_capacity(self.caches, self.caches[0].seen + new.shape[1])
         one = new.shape[1] == 1 and self.caches[0].seen
         return (self._step if one else self._read)(new, self.caches), self.caches
 
 
 def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
-    """The compiled step for a model's weights, or why there is none."""
+    """Return the compiled step for a model's weights, or the reason against it."""
     if batch > LARGEST:
         return None, f"more than {LARGEST} sequences are matrix products"
     reason = refusal(twin)
@@ -79,8 +83,8 @@ def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
         return None, f"numba can't be loaded ({error})"
 
 
-def native_step() -> type:
-    """NativeStep, loaded. Torch keeps its number of threads, which numba sets anew as it starts: both ask OpenMP."""
+def native_step() -> Callable[[Transformer], Step]:
+    """Load NativeStep. Torch keeps its number of threads, which numba resets as it starts: both ask OpenMP."""
     threads = torch.get_num_threads()
     try:
         from kvviz.decoding.compiled.native import NativeStep
@@ -90,7 +94,7 @@ def native_step() -> type:
 
 
 def refusal(twin: Transformer) -> str | None:
-    """Why the compiled step can't be taken for a model's weights; None where it can."""
+    """Why the compiled step can't take a model's weights; None if it can."""
     weights = list(twin.state_dict().values())
     devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
     if devices != {"cpu"}:

@@ -1,21 +1,34 @@
 """A whole decode step as one compiled function: every sum of a decoder, for one new token of each sequence.
 
-Nothing here knows torch: weights and caches are addresses, which `native.py` reads off the tensors; whoever calls has
-to keep those alive. numba compiles it when it is first imported on a machine, and keeps that as Python keeps bytecode.
-All numbers are float32. B sequences; `past` tokens have been seen.
+Nothing here knows torch: weights and caches are addresses, which `native.py` reads off the tensors; the caller has to
+keep those alive. numba compiles the step when it is first imported on a machine, and keeps the result as Python keeps
+bytecode. All numbers are float32. B sequences; `past` tokens have been seen.
 """
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numba import carray, config, get_num_threads, njit, prange, set_num_threads, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext
+    from numba.core.types import Type
+    from numba.core.typing.templates import Signature
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
-def _compiled(*signature, **options):
-    """numba's `njit`, what it compiles kept for the next process wherever there is a folder to keep it in."""
+def _compiled(*signature: object, **options: object) -> Callable[[Kernel], Kernel]:
+    """numba's `njit`; the compiled code is kept for the next process if numba finds a folder to keep it in."""
 
-    def wrap(function):
+    def wrap(function: Kernel) -> Kernel:
         try:
             return njit(*signature, cache=True, **options)(function)
         except RuntimeError:  # numba found no folder that it may write to
@@ -30,38 +43,38 @@ _FAST = {"fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "error_model
 SPLIT = 2**17  # elements below which a product is not worth handing to several threads
 _TILE = 512  # columns at a time, so that with several sequences the rows stay in the nearest cache
 
-# A layer's rows in the table: where each weight lies.
+# A layer's rows in the table, one a weight.
 ATTENTION_NORM, QUERY, KEY, VALUE, QUERY_NORM, KEY_NORM, OUTPUT, MLP_NORM, UP, GATE, DOWN = range(11)
 PARTS = 11
-# The model's own, in a table of one layer.
+# The rows of the model's own table.
 TOKENS, PLACES, NORM, HEAD = range(4)
-# What a row says: the address, how many numbers from one row to the next, whether the rows are those of the input, and
-# the address of a bias.
+# The columns of a row: the address, the numbers from one row of the weight to the next, whether those rows are the
+# input's, and the address of a bias.
 ADDRESS, STRIDE, ACROSS, BIAS = range(4)
-# What decides how a decoder computes.
+# The sizes and choices that decide how a decoder computes.
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, CONTEXT, RMS, ROTARY, QK_NORM, ACTIVATION = range(12)
 GELU, GELU_TANH, SILU = range(3)
 
 
 @intrinsic
-def _pointer(_, address):
-    """An address as a pointer to float32."""
+def _pointer(_: "BaseContext", address: "Type") -> object:
+    """Turn an address into a pointer to float32."""
 
-    def code(context, builder, signature, args):
+    def code(context: "BaseContext", builder: "IRBuilder", signature: "Signature", args: "list[Value]") -> "Value":
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(types.float32)(address), code
 
 
 @_compiled(**_FAST)
-def _at(address, count):
-    """So many numbers from an address on, as an array."""
+def _at(address: int, count: int) -> Floats:
+    """View so many numbers from an address on as an array."""
     return carray(_pointer(address), count)
 
 
 @_compiled(**_FAST)
-def _rows(x, row, y, add, low, high):
-    """Outputs low..high of y = x W (+ y), where a weight's row (in memory) is that of an output."""
+def _rows(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+    """Outputs low..high of y = x W (+ y), for a weight whose rows in memory are those of the outputs."""
     batch, inputs = x.shape
     stride = row[STRIDE]
     weight, bias = _at(row[ADDRESS], (high - 1) * stride + inputs), _at(row[BIAS], high)
@@ -77,15 +90,15 @@ def _rows(x, row, y, add, low, high):
 
 
 @_compiled(**_FAST)
-def _across(x, row, y, add, low, high):
-    """The same where a weight's row (in memory) is that of an input: eight of them at a time."""
+def _across(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+    """The same for a weight whose rows in memory are those of the inputs: eight of them at a time."""
     tile = high - low if x.shape[0] == 1 else _TILE
     for start in range(low, high, tile):
         _tile(x, row, y, add, start, min(start + tile, high))
 
 
 @_compiled(**_FAST)
-def _tile(x, row, y, add, low, high):
+def _tile(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
     batch, inputs = x.shape
     stride, n = row[STRIDE], high - low
     weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
@@ -118,7 +131,7 @@ def _tile(x, row, y, add, low, high):
 
 
 @_compiled(**_FAST)
-def _part(x, row, y, add, low, high):
+def _part(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
     if row[ACROSS]:
         _across(x, row, y, add, low, high)
     else:
@@ -126,8 +139,8 @@ def _part(x, row, y, add, low, high):
 
 
 @_compiled(parallel=True, **_FAST)
-def _product(x, row, y, add, threads):
-    """y (B, out) = x (B, in) times a weight, plus its bias, plus what y was where `add`."""
+def _product(x: Floats, row: Integers, y: Floats, add: bool, threads: int) -> None:
+    """y (B, out) = x (B, in) times a weight, plus its bias, plus the old y if `add`."""
     outputs = y.shape[1]
     if threads == 1 or outputs * x.shape[1] < SPLIT:
         _part(x, row, y, add, 0, outputs)
@@ -140,7 +153,7 @@ def _product(x, row, y, add, threads):
 
 
 @_compiled(**_FAST)
-def _norm(x, row, rms, eps, y):
+def _norm(x: Floats, row: Integers, rms: int, eps: np.float32, y: Floats) -> None:
     """RMSNorm or LayerNorm of one row of numbers."""
     n = x.shape[0]
     weight, bias = _at(row[ADDRESS], n), _at(row[BIAS], n)
@@ -158,7 +171,7 @@ def _norm(x, row, rms, eps, y):
 
 
 @_compiled(**_FAST)
-def _turn(x, cos, sin):
+def _rotate(x: Floats, cos: Floats, sin: Floats) -> None:
     """RoPE, in place, of one head."""
     half = cos.shape[0]
     for i in range(half):
@@ -168,8 +181,8 @@ def _turn(x, cos, sin):
 
 
 @_compiled(**_FAST)
-def _head(query, keys, values, slope, mixed):
-    """One query head: how well it fits each key, as shares; `mixed` is that share of every value."""
+def _head(query: Floats, keys: Floats, values: Floats, slope: np.float32, mixed: Floats) -> None:
+    """One query head: its weights over the keys, and `mixed`, the values by those weights."""
     tokens, width = keys.shape
     scores = np.empty(tokens, np.float32)
     highest = np.float32(-np.inf)
@@ -194,7 +207,9 @@ def _head(query, keys, values, slope, mixed):
 
 
 @_compiled(**_FAST)
-def _attend(index, sizes, cache, slots, tokens, slopes, query, mixed):
+def _attend(
+    index: int, sizes: Integers, cache: Integers, slots: int, tokens: int, slopes: Floats, query: Floats, mixed: Floats
+) -> None:
     """The query heads that share one key/value head of one sequence."""
     kv_heads, width = sizes[KV_HEADS], sizes[HEAD_DIM]
     group = sizes[HEADS] // kv_heads
@@ -208,7 +223,16 @@ def _attend(index, sizes, cache, slots, tokens, slopes, query, mixed):
 
 
 @_compiled(parallel=True, **_FAST)
-def _attention(sizes, cache, slots, tokens, slopes, query, mixed, threads):
+def _attention(
+    sizes: Integers,
+    cache: Integers,
+    slots: int,
+    tokens: int,
+    slopes: Floats,
+    query: Floats,
+    mixed: Floats,
+    threads: int,
+) -> None:
     count = query.shape[0] * sizes[KV_HEADS]
     if threads == 1 or query.size * tokens * 2 < SPLIT:
         for index in range(count):
@@ -219,8 +243,8 @@ def _attention(sizes, cache, slots, tokens, slopes, query, mixed, threads):
 
 
 @_compiled(**_FAST)
-def _keep(cache, sizes, slots, past, key, value):
-    """The new token's keys and values into their slot."""
+def _keep(cache: Integers, sizes: Integers, slots: int, past: int, key: Floats, value: Floats) -> None:
+    """Write the new token's keys and values into their slot."""
     width = sizes[HEAD_DIM]
     for b in range(key.shape[0]):
         for kv in range(sizes[KV_HEADS]):
@@ -231,8 +255,8 @@ def _keep(cache, sizes, slots, past, key, value):
 
 
 @_compiled(**_FAST)
-def _bend(kind, x):
-    """The activation, in place."""
+def _activate(kind: int, x: Floats) -> None:
+    """Apply the activation in place."""
     for i in range(x.shape[0]):
         v = x[i]
         if kind == SILU:
@@ -245,8 +269,8 @@ def _bend(kind, x):
 
 
 @_compiled(**_FAST)
-def _ready(x, weights, sizes, eps, cos, sin):
-    """Queries or keys (B, heads*D), each head brought to one length and turned, where the model does so."""
+def _norm_and_rotate(x: Floats, weights: Integers, sizes: Integers, eps: np.float32, cos: Floats, sin: Floats) -> None:
+    """Normalise and rotate each head of queries or keys (B, heads*D), if the model does so."""
     width = sizes[HEAD_DIM]
     for b in range(x.shape[0]):
         for start in range(0, x.shape[1], width):
@@ -254,11 +278,11 @@ def _ready(x, weights, sizes, eps, cos, sin):
             if sizes[QK_NORM]:
                 _norm(head, weights, sizes[RMS], eps, head)
             if sizes[ROTARY]:
-                _turn(head, cos, sin)
+                _rotate(head, cos, sin)
 
 
 _LINE, _ROWS, _TABLE = types.int64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
-_STEP = types.void(  # compiled for these at once, so that no step has to wait for it
+_STEP = types.void(  # compiled for these types at once, so that no step has to wait for it
     _LINE,
     types.int64,
     _LINE,
@@ -275,10 +299,23 @@ _STEP = types.void(  # compiled for these at once, so that no step has to wait f
 
 
 @_compiled(_STEP, **_FAST)
-def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, threads, logits):
-    """One decode step: ids (B,) in, logits (B, vocabulary) written, each cache one token longer.
+def step(
+    ids: Integers,
+    past: int,
+    sizes: Integers,
+    eps: np.float32,
+    table: Integers,
+    own: Integers,
+    caches: Integers,
+    slots: int,
+    turns: Floats,
+    slopes: Floats,
+    threads: int,
+    logits: Floats,
+) -> None:
+    """Do one decode step: read ids (B,), write logits (B, vocabulary), make each cache one token longer.
 
-    Raises IndexError before anything is read from where nothing lies.
+    Raises IndexError before it would read outside of the weights or the caches.
     """
     if past >= slots or (own[PLACES, ADDRESS] and past >= sizes[CONTEXT]):
         raise IndexError("there is no place for another token")
@@ -307,8 +344,8 @@ def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, thread
         _product(h, row[QUERY], query, False, threads)
         _product(h, row[KEY], key, False, threads)
         _product(h, row[VALUE], value, False, threads)
-        _ready(query, row[QUERY_NORM], sizes, eps, cos, sin)
-        _ready(key, row[KEY_NORM], sizes, eps, cos, sin)
+        _norm_and_rotate(query, row[QUERY_NORM], sizes, eps, cos, sin)
+        _norm_and_rotate(key, row[KEY_NORM], sizes, eps, cos, sin)
         _keep(cache, sizes, slots, past, key, value)
         _attention(sizes, cache, slots, past + 1, slopes, query, mixed, threads)
         _product(mixed, row[OUTPUT], x, True, threads)
@@ -319,11 +356,11 @@ def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, thread
             _product(h, row[GATE], gate, False, threads)
         for b in range(batch):
             if row[GATE, ADDRESS]:
-                _bend(sizes[ACTIVATION], gate[b])
+                _activate(sizes[ACTIVATION], gate[b])
                 for i in range(sizes[MLP]):
                     up[b, i] *= gate[b, i]
             else:
-                _bend(sizes[ACTIVATION], up[b])
+                _activate(sizes[ACTIVATION], up[b])
         _product(up, row[DOWN], x, True, threads)
     for b in range(batch):
         _norm(x[b], own[NORM], sizes[RMS], eps, h[b])
@@ -331,7 +368,7 @@ def step(ids, past, sizes, eps, table, own, caches, slots, turns, slopes, thread
 
 
 def use_threads(wanted: int) -> int:
-    """Share the work among so many threads, or as many as there are."""
+    """Share the work among so many threads, at most as many as numba has; return their number."""
     threads = max(1, min(wanted, config.NUMBA_NUM_THREADS))
     if threads != get_num_threads():
         set_num_threads(threads)

@@ -1,18 +1,19 @@
-"""The compiled step of `kernels.py` for a transformer from scratch: where its weights lie, read off its tensors.
+"""The compiled step of `kernels.py` for a transformer from scratch: it reads the weights' addresses off the tensors.
 
-No weight is copied: the addresses are those of the model that was loaded, which this keeps alive.
+No weight is copied: the addresses are those of the loaded model, which the step keeps alive.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kvviz.decoding.compiled import kernels as k
 from kvviz.decoding.compiled.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
-from kvviz.decoding.scratch.model import Transformer
-from kvviz.decoding.scratch.positions import SCALINGS, slopes
+from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
+from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
 
 _ACTIVATIONS = {"gelu": k.GELU, "gelu_tanh": k.GELU_TANH, "silu": k.SILU}
 
@@ -21,14 +22,14 @@ k.use_threads(torch.get_num_threads())  # has numba start its threads now, befor
 
 
 class NativeStep:
-    """`step(ids, caches)` is the logits after one more token of each sequence: ids (B, 1) -> (B, vocabulary)."""
+    """`step(ids, caches)` computes the logits after one more token a sequence: ids (B, 1) -> (B, vocabulary)."""
 
     def __init__(self, twin: Transformer) -> None:
         design, self._alive = twin.design, twin
         self._sizes, self._eps = _sizes(design), np.float32(design.eps)
-        self._table = np.array([_layer_rows(block) for block in twin.blocks], np.int64)
+        self._table = np.array([_layer_rows(block) for block in twin.blocks if isinstance(block, Block)], np.int64)
         self._own = np.array(_own_rows(twin), np.int64)
-        self._turns = _turns(design)
+        self._turns = radians_per_token(design).numpy().copy()  # the tensor itself would count as kept by the run
         leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
         self._slopes = np.array(leaning, np.float32)
         self._vocab = design.vocab
@@ -55,7 +56,7 @@ class NativeStep:
         return logits
 
 
-def _sizes(design: Design) -> np.ndarray:
+def _sizes(design: Design) -> NDArray[np.int64]:
     sizes = np.zeros(k.ACTIVATION + 1, np.int64)
     sizes[k.LAYERS], sizes[k.WIDTH], sizes[k.HEADS] = design.layers, design.width, design.heads
     sizes[k.KV_HEADS], sizes[k.HEAD_DIM] = design.kv_heads, design.head_dim
@@ -65,32 +66,32 @@ def _sizes(design: Design) -> np.ndarray:
     return sizes
 
 
-def _turns(design: Design) -> np.ndarray:
-    """RoPE's angles a token, (D/2,), in float32 as `scratch.positions` has them."""
-    if design.rope is None:
-        return np.zeros(0, np.float32)
-    pair = torch.arange(0, design.head_dim, 2).float() / design.head_dim
-    return SCALINGS[design.rope.kind](1.0 / design.rope.theta**pair, design.rope).numpy().copy()
-
-
-def _layer_rows(block: torch.nn.Module) -> list[list[int]]:
+def _layer_rows(block: Block) -> list[list[int]]:
     attention, mlp = block.attention, block.mlp
     rows = [[0] * 4 for _ in range(k.PARTS)]
-    rows[k.ATTENTION_NORM], rows[k.MLP_NORM] = _row(block.attention_norm), _row(block.mlp_norm)
-    rows[k.QUERY], rows[k.KEY], rows[k.VALUE] = _row(attention.query), _row(attention.key), _row(attention.value)
-    rows[k.QUERY_NORM], rows[k.KEY_NORM] = _row(attention.query_norm), _row(attention.key_norm)
-    rows[k.OUTPUT], rows[k.UP], rows[k.DOWN] = _row(attention.output), _row(mlp.up), _row(mlp.down)
-    rows[k.GATE] = _row(getattr(mlp, "gate", None))
+    rows[k.ATTENTION_NORM], rows[k.MLP_NORM] = _address(block.attention_norm), _address(block.mlp_norm)
+    rows[k.QUERY], rows[k.KEY], rows[k.VALUE] = (
+        _address(attention.query),
+        _address(attention.key),
+        _address(attention.value),
+    )
+    rows[k.QUERY_NORM], rows[k.KEY_NORM] = _address(attention.query_norm), _address(attention.key_norm)
+    rows[k.OUTPUT], rows[k.UP], rows[k.DOWN] = (
+        _address(attention.output),
+        _address(mlp.up),
+        _address(mlp.down),
+    )
+    rows[k.GATE] = _address(mlp.gate if isinstance(mlp, GatedMLP) else None)
     return rows
 
 
 def _own_rows(twin: Transformer) -> list[list[int]]:
-    table = getattr(twin.positions, "table", None)
-    return [_row(twin.tokens), _row(table), _row(twin.norm), _row(twin.head)]
+    table = twin.positions.table if isinstance(twin.positions, Learned) else None
+    return [_address(twin.tokens), _address(table), _address(twin.norm), _address(twin.head)]
 
 
-def _row(module: torch.nn.Module | None) -> list[int]:
-    """Where a module's weight lies, and its bias; nought for what is not there."""
+def _address(module: torch.nn.Module | None) -> list[int]:
+    """Where a module's weight and bias lie; 0 for a missing one."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if weight is None:
         return [0, 0, 0, 0]

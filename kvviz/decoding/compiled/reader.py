@@ -1,7 +1,7 @@
-"""The transformer from scratch in few operations: torch's own fused ones, weights as they lie, sums added in place.
+"""The transformer from scratch in few operations: torch's fused ones, on the weights as they lie, added in place.
 
-It reads any number of new tokens: the prompt, a piece of it, and the single tokens of a decode step where there is no
-compiled one (`native.py`) or where a GPU replays it (`graph.py`). B sequences, T new tokens, W numbers a token.
+It reads any number of new tokens: the prompt, a chunk of it, and the single tokens of a decode step that is not
+compiled (`native.py`) or that a GPU replays (`graph.py`). B sequences, T new tokens, W numbers a token.
 """
 
 from collections.abc import Sequence
@@ -9,75 +9,73 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from kvviz.decoding.scratch.cache import Cache
-from kvviz.decoding.scratch.model import ACTIVATIONS, Transformer
-from kvviz.decoding.scratch.positions import SCALINGS, slopes
+from kvviz.decoding.scratch.model import ACTIVATIONS, Block, GatedMLP, Transformer
+from kvviz.decoding.scratch.parts import LayerNorm, Linear, RMSNorm
+from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
+
+Constants = tuple[Tensor | None, Tensor | None]
 
 
 class Reader:
-    """A transformer's forward up to the logits of the last token. The weights are `twin`'s, none is copied."""
+    """A transformer's forward up to the logits of the last token. It copies none of the weights of `twin`."""
 
     def __init__(self, twin: Transformer) -> None:
         self.design = design = twin.design
-        self._twin, self._blocks = twin, [_Layer(block) for block in twin.blocks]
-        self._bend = ACTIVATIONS[design.activation]
+        self._twin, self._blocks = twin, [_Layer(block) for block in twin.blocks if isinstance(block, Block)]
+        self._activation = ACTIVATIONS[design.activation]
 
-    def constants(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """RoPE's angles a token (D,) and ALiBi's slopes (H, 1, 1), where the model has them.
+    def constants(self) -> Constants:
+        """RoPE's angles a token (D,) and ALiBi's slopes (H, 1, 1), each None for a model without them.
 
-        Made anew for a forward: what a run holds from step to step is its cache alone.
+        Every forward makes them anew: a run holds nothing but its cache from step to step.
         """
         design, device = self.design, self._twin.tokens.weight.device
         turns = leaning = None
         if design.rope is not None:
-            pair = torch.arange(0, design.head_dim, 2, device=device).float() / design.head_dim
-            turns = SCALINGS[design.rope.kind](1.0 / design.rope.theta**pair, design.rope)
-            turns = torch.cat([turns, turns])  # the two numbers of a pair stand D/2 apart
+            turns = radians_per_token(design, device).repeat(2)  # the two numbers of a pair stand D/2 apart
         if design.positions == "alibi":
             leaning = torch.tensor(slopes(design.heads), device=device)[:, None, None]
         return turns, leaning
 
-    def __call__(self, ids: torch.Tensor, caches: Sequence[Cache]) -> torch.Tensor:
+    def __call__(self, ids: Tensor, caches: Sequence[Cache]) -> Tensor:
         """(B, T) new tokens -> logits (B, vocabulary), each cache T tokens longer."""
         past, new = caches[0].seen, ids.shape[1]
         at = torch.arange(past, past + new, device=ids.device)  # (T,)
         causal = None
-        if new > 1 and (
-            past or self.design.positions == "alibi"
-        ):  # a first piece without ALiBi is torch's own causal case
+        if new > 1 and (past or self.design.positions == "alibi"):  # else torch's own causal case
             causal = torch.arange(past + new, device=ids.device) <= at[:, None]  # (T, T_total)
         return self.read(ids, at, caches, causal, self.constants(), first=new > 1 and causal is None)
 
     def read(
         self,
-        ids: torch.Tensor,
-        at: torch.Tensor,
+        ids: Tensor,
+        at: Tensor,
         caches: Sequence[Cache],
-        allowed: torch.Tensor | None,
-        constants: tuple[torch.Tensor | None, torch.Tensor | None],
+        allowed: Tensor | None,
+        constants: Constants,
         *,
         first: bool = False,
-    ) -> torch.Tensor:
-        """The same at the positions `at` (T,); `allowed` (T, T_total): what each may look at, None for all.
+    ) -> Tensor:
+        """Read at the positions `at` (T,); `allowed` (T, T_total) is what each token may attend to, None for all.
 
-        `first`: they are all there are, and each may look at itself and back.
+        `first`: these are the first tokens, and each may attend to itself and back.
         """
         twin = self._twin
         batch, new = ids.shape
         x = F.embedding(ids, twin.tokens.weight).flatten(0, 1)  # (B*T, W), a copy that is added to in place
-        if self.design.positions == "learned":
+        if isinstance(twin.positions, Learned):
             x.view(batch, new, -1).add_(F.embedding(at, twin.positions.table.weight))
-        place, leaning = self._place(at, constants[0], x.dtype), constants[1]
+        where = _Where(self._rotation(at, constants[0], x.dtype), constants[1], allowed, first)
         for layer, cache in zip(self._blocks, caches, strict=True):
-            self._block(x, batch, layer, cache, _Where(place, leaning, allowed, first))
+            self._block(x, batch, layer, cache, where)
         last = x.view(batch, new, -1)[:, -1]
-        return F.linear(self._norm(last, twin.norm), twin.head.weight)
+        return F.linear(_norm(last, twin.norm), twin.head.weight)
 
-    def _place(
-        self, at: torch.Tensor, turns: torch.Tensor | None, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Cosines (T, D) and sines, those of each pair's first number turned about; None without RoPE."""
+    def _rotation(self, at: Tensor, turns: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        """Cosines and sines (T, D), the sines of each pair's first number negated; None without RoPE."""
         if turns is None:
             return None
         angles = at.float()[:, None] * turns
@@ -85,30 +83,28 @@ class Reader:
         sin[:, : self.design.head_dim // 2].neg_()
         return angles.cos().to(dtype), sin.to(dtype)
 
-    def _block(self, x: torch.Tensor, batch: int, layer: "_Layer", cache: Cache, where: "_Where") -> None:
-        """One layer: adds to x (B*T, W) in place."""
-        design = self.design
-        q, k, v = layer.projected(self._norm(x, layer.attention_norm), batch, design.head_dim)  # (B, heads, T, D)
-        if design.qk_norm:
-            q, k = self._norm(q, layer.query_norm), self._norm(k, layer.key_norm)
-        if where.place is not None:
-            q, k = _turned(q, *where.place), _turned(k, *where.place)
+    def _block(self, x: Tensor, batch: int, layer: "_Layer", cache: Cache, where: "_Where") -> None:
+        """Run one layer, which adds to x (B*T, W) in place."""
+        q, k, v = layer.projected(_norm(x, layer.attention_norm), batch, self.design.head_dim)  # (B, heads, T, D)
+        q, k = _norm(q, layer.query_norm), _norm(k, layer.key_norm)
+        if where.rotation is not None:
+            q, k = _rotated(q, *where.rotation), _rotated(k, *where.rotation)
         keys, values = cache.append(k, v)
         mixed = self._attended(q, keys, values, where)  # (B, H, T, D)
         _add(x, mixed.transpose(1, 2).reshape(x.shape[0], -1), layer.output)
-        h = self._norm(x, layer.mlp_norm)
+        h = _norm(x, layer.mlp_norm)
         up = F.linear(h, layer.up.weight, layer.up.bias)
         if layer.gate is None:
-            up = self._bend(up)
+            up = self._activation(up)
         else:
-            up = self._bend(F.linear(h, layer.gate.weight, layer.gate.bias)).mul_(up)
+            up = self._activation(F.linear(h, layer.gate.weight, layer.gate.bias)).mul_(up)
         _add(x, up, layer.down)
 
-    def _attended(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, where: "_Where") -> torch.Tensor:
-        """Attention (B, H, T, D); one token alone goes by hand, so that shared heads are read once."""
-        mask = where.allowed if where.leaning is None else _leaning(q, keys, where)
+    def _attended(self, q: Tensor, keys: Tensor, values: Tensor, where: "_Where") -> Tensor:
+        """Attention (B, H, T, D); a single token is done by hand, so that shared heads are read once."""
+        mask = where.allowed if where.slopes is None else _distance_bias(q, keys, where.slopes, where.allowed)
         grouped = self.design.heads != self.design.kv_heads
-        if q.shape[2] > 1 or not grouped or where.leaning is not None:
+        if q.shape[2] > 1 or not grouped or where.slopes is not None:
             return F.scaled_dot_product_attention(q, keys, values, mask, is_causal=where.first, enable_gqa=grouped)
         per_head = q.view(q.shape[0], self.design.kv_heads, -1, q.shape[3])  # (B, Hkv, H/Hkv, D)
         scores = (per_head / self.design.head_dim**0.5) @ keys.transpose(-2, -1)  # (B, Hkv, H/Hkv, T_total)
@@ -116,50 +112,45 @@ class Reader:
             scores.masked_fill_(~mask, float("-inf"))
         return (scores.softmax(-1) @ values).view(q.shape)
 
-    def _norm(self, x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
-        if self.design.norm == "rms":
-            return F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps)
-        bias = norm.bias if isinstance(norm.bias, torch.Tensor) else None
-        return F.layer_norm(x, x.shape[-1:], norm.weight, bias, norm.eps)
-
 
 @dataclass(frozen=True)
 class _Where:
-    """Where the new tokens stand, as attention has to know it."""
+    """What attention has to know of the new tokens' positions."""
 
-    place: tuple[torch.Tensor, torch.Tensor] | None
-    leaning: torch.Tensor | None
-    allowed: torch.Tensor | None
+    rotation: tuple[Tensor, Tensor] | None
+    slopes: Tensor | None
+    allowed: Tensor | None
     first: bool
 
 
 class _Layer:
-    """One block's parts; its query, key and value as one product where the checkpoint keeps them in one tensor."""
+    """One block's parts; query, key and value are one product if the checkpoint keeps them in one tensor."""
 
-    def __init__(self, block: torch.nn.Module) -> None:
+    def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
         self.attention_norm, self.mlp_norm = block.attention_norm, block.mlp_norm
         self.query_norm, self.key_norm = attention.query_norm, attention.key_norm
-        self.output, self.up, self.down, self.gate = attention.output, mlp.up, mlp.down, getattr(mlp, "gate", None)
+        self.output, self.up, self.down = attention.output, mlp.up, mlp.down
+        self.gate = mlp.gate if isinstance(mlp, GatedMLP) else None
         self._three = attention.query, attention.key, attention.value
         self._sizes = [part.weight.shape[0] for part in self._three]
         self._fused = joined([part.weight for part in self._three])
-        biases = [part.bias for part in self._three]
-        self._bias = None if biases[0] is None else joined(biases)
-        if biases[0] is not None and self._bias is None:
+        biases = [part.bias for part in self._three if part.bias is not None]
+        self._bias = joined(biases) if biases else None
+        if biases and self._bias is None:
             self._fused = None
 
-    def projected(self, h: torch.Tensor, batch: int, head_dim: int) -> list[torch.Tensor]:
-        """Queries, keys and values, each (B, heads, T, D), of h (B*T, W)."""
+    def projected(self, h: Tensor, batch: int, head_dim: int) -> list[Tensor]:
+        """Project h (B*T, W) to queries, keys and values, each (B, heads, T, D)."""
         if self._fused is None:
             three = [F.linear(h, part.weight, part.bias) for part in self._three]
         else:
-            three = F.linear(h, self._fused, self._bias).split(self._sizes, dim=-1)
+            three = list(F.linear(h, self._fused, self._bias).split(self._sizes, dim=-1))
         return [one.view(batch, -1, one.shape[-1] // head_dim, head_dim).transpose(1, 2) for one in three]
 
 
-def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Tensors that lie one behind the other in one storage as one tensor, a view; None where they don't."""
+def joined(parts: Sequence[Tensor]) -> Tensor | None:
+    """View tensors that lie one behind the other in one storage as one tensor; None if they don't lie so."""
     head, end = parts[0], parts[0].storage_offset()
     for part in parts:
         same = part.untyped_storage().data_ptr() == head.untyped_storage().data_ptr()
@@ -171,20 +162,29 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
     return head.as_strided((sum(part.shape[0] for part in parts), *head.shape[1:]), head.stride())
 
 
-def _leaning(q: torch.Tensor, keys: torch.Tensor, where: _Where) -> torch.Tensor:
-    """ALiBi as what is added to the scores, (H, T, T_total): a row's shift changes no share."""
-    places = torch.arange(keys.shape[2], device=q.device)
-    added = (where.leaning * places).expand(-1, q.shape[2], -1)
-    return (added if where.allowed is None else added.masked_fill(~where.allowed, float("-inf"))).to(q.dtype)
+def _norm(x: Tensor, norm: RMSNorm | LayerNorm | nn.Identity) -> Tensor:
+    if isinstance(norm, RMSNorm):
+        return F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps)
+    if isinstance(norm, nn.Identity):
+        return x
+    bias = norm.bias if isinstance(norm.bias, Tensor) else None
+    return F.layer_norm(x, x.shape[-1:], norm.weight, bias, norm.eps)
 
 
-def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Queries or keys (B, heads, T, D) turned by their position: each pair's numbers changed about are a roll."""
+def _distance_bias(q: Tensor, keys: Tensor, slopes: Tensor, allowed: Tensor | None) -> Tensor:
+    """ALiBi's addition to the scores, (H, T, T_total); it counts from the first token, since softmax drops a shift."""
+    positions = torch.arange(keys.shape[2], device=q.device)
+    added = (slopes * positions).expand(-1, q.shape[2], -1)
+    return (added if allowed is None else added.masked_fill(~allowed, float("-inf"))).to(q.dtype)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys (B, heads, T, D) rotated by their position; a roll swaps the two numbers of each pair."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def _add(x: torch.Tensor, h: torch.Tensor, part: torch.nn.Module) -> None:
-    """x (B*T, W) += h times a weight, plus its bias."""
+def _add(x: Tensor, h: Tensor, part: Linear) -> None:
+    """Add h times a weight, plus its bias, to x (B*T, W) in place."""
     if part.bias is None:
         x.addmm_(h, part.weight.t())
     else:

@@ -7,23 +7,23 @@ import torch
 
 
 class Cache(Protocol):
-    """What attention asks of a layer's cache, however that keeps its tokens."""
+    """What attention asks of a layer's cache, whatever its design."""
 
     @property
     def seen(self) -> int:
-        """Tokens that have passed: the next one stands at this position."""
+        """The number of tokens so far, which is the position of the next one."""
         ...
 
     def append(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take the new tokens' (B, Hkv, T, D); hand back those of all tokens that attention may look at."""
+        """Keep the new tokens' keys and values (B, Hkv, T, D); return those that attention may use."""
         ...
 
 
 @dataclass(eq=False)
 class LayerCache:
-    """The simplest one: new keys and values are joined on to the old along the time axis.
+    """The simplest cache: it concatenates new keys and values to the old ones along the time axis.
 
-    Every step copies all that is kept into a new tensor, O(T_total). `k` and `v` are (B, Hkv, T_total, D).
+    Every step copies the whole cache into a new tensor, O(T_total). `k` and `v` are (B, Hkv, T_total, D).
     """
 
     k: torch.Tensor | None = None
@@ -34,6 +34,7 @@ class LayerCache:
         return 0 if self.k is None else self.k.shape[2]
 
     def append(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        self.k = k if self.k is None else torch.cat([self.k, k], dim=2)
-        self.v = v if self.v is None else torch.cat([self.v, v], dim=2)
-        return self.k, self.v
+        k = k if self.k is None else torch.cat([self.k, k], dim=2)
+        v = v if self.v is None else torch.cat([self.v, v], dim=2)
+        self.k, self.v = k, v
+        return k, v

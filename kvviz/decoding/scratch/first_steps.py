@@ -1,22 +1,25 @@
 """The step before: a decoder of attention alone, without residuals and MLP, and its cache as a plain dict.
 
-After the chapter "Inference I - KV Cache" of LLM101n (https://bagustris.github.io/LLM101n/ch12.html), whose
-interfaces and behaviour these have. `scratch.model` is what comes after it.
+Its interfaces and behaviour are those of the chapter "Inference I - KV Cache" of LLM101n
+(https://bagustris.github.io/LLM101n/ch12.html). `scratch.model` comes after it.
 """
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from kvviz.base.errors import KvvizError
-from kvviz.device.clock import synchroniser
+from kvviz.device.clock import Sync, synchroniser
+
+KVCache = dict[int, tuple[Tensor, Tensor]]  # the keys and values (B, n_heads, T_total, head_dim) of each layer
 
 
-def _head_dim(d_model, n_heads):
+def _head_dim(d_model: int, n_heads: int) -> int:
     if n_heads < 1 or d_model % n_heads:
         raise KvvizError(f"a width of {d_model} can't be shared among {n_heads} heads; take a divisor of it")
     return d_model // n_heads
@@ -25,35 +28,37 @@ def _head_dim(d_model, n_heads):
 class AttentionNoCache(nn.Module):
     """Causal attention over everything it is given: (B, T, d_model) -> (B, T, d_model)."""
 
-    def __init__(self, d_model, n_heads):
+    def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads, self.head_dim = n_heads, _head_dim(d_model, n_heads)
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 
-    def split(self, x):
-        """Queries, keys and values of each token, a head each: three of (B, n_heads, T, head_dim)."""
+    def split(self, x: Tensor) -> list[Tensor]:
+        """Project to queries, keys and values, one row a head: three of (B, n_heads, T, head_dim)."""
         parts = self.qkv(x).chunk(3, dim=-1)  # each (B, T, d_model)
         return [part.unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2) for part in parts]
 
-    def attend(self, q, k, v):
-        """What the new tokens make of all: q (B, n_heads, T, head_dim), k v (B, n_heads, T_total, head_dim)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Mix the values for the new tokens: q (B, n_heads, T, head_dim), k v (B, n_heads, T_total, head_dim)."""
         new, total = q.shape[2], k.shape[2]
         scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)  # (B, n_heads, T, T_total)
-        if new > 1:  # a single new token may look at all there is
+        if new > 1:  # a single new token may attend to all tokens
             later = torch.ones(new, total, dtype=torch.bool, device=q.device).triu(diagonal=total - new + 1)
             scores = scores.masked_fill(later, float("-inf"))
         mixed = F.softmax(scores, dim=-1) @ v  # (B, n_heads, T, head_dim)
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, T, d_model)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self.attend(*self.split(x))
 
 
 class AttentionWithCache(AttentionNoCache):
     """The same for the new tokens alone; the keys and values of the others are in a dict, under the layer's number."""
 
-    def forward(self, x, kv_cache=None, layer_idx=0):
+    def forward(  # type: ignore[override]  # the chapter's interface: it returns the cache as well
+        self, x: Tensor, kv_cache: KVCache | None = None, layer_idx: int = 0
+    ) -> tuple[Tensor, KVCache | None]:
         """(B, T, d_model) -> (B, T, d_model) and the cache, which it has extended."""
         q, k, v = self.split(x)
         if kv_cache is not None and layer_idx in kv_cache:
@@ -67,7 +72,7 @@ class AttentionWithCache(AttentionNoCache):
 class GPTWithCache(nn.Module):
     """Layers of attention, one after the other, with nothing between them; the head is the table of tokens."""
 
-    def __init__(self, vocab_size, d_model, n_heads, n_layers, max_len):
+    def __init__(self, vocab_size: int, d_model: int, n_heads: int, n_layers: int, max_len: int) -> None:
         super().__init__()
         self.token_emb = nn.Embedding(vocab_size, d_model)
         self.pos_emb = nn.Embedding(max_len, d_model)
@@ -76,10 +81,10 @@ class GPTWithCache(nn.Module):
         self.lm_head = nn.Linear(d_model, vocab_size, bias=False)
         self.lm_head.weight = self.token_emb.weight
 
-    def forward(self, idx, kv_cache=None, start_pos=0):
+    def forward(self, idx: Tensor, kv_cache: KVCache | None = None, start_pos: int = 0) -> tuple[Tensor, KVCache]:
         """(B, T) ids, the first of them at `start_pos`, -> (B, T, vocab_size) logits and the cache.
 
-        Without a cache it fills a new one, which the caller may drop.
+        Called without a cache it fills a new one, which the caller may drop.
         """
         kv_cache = {} if kv_cache is None else kv_cache
         at = torch.arange(start_pos, start_pos + idx.shape[1], device=idx.device)  # (T,)
@@ -89,44 +94,50 @@ class GPTWithCache(nn.Module):
         return self.lm_head(self.ln_f(x)), kv_cache
 
     @torch.no_grad()
-    def generate_with_cache(self, prompt_ids, max_new_tokens, temperature=1.0, itos=None):
-        """Write on from a prompt (1, T), drawing from the softmax at `temperature`; gives the ids, prompt and all.
+    def generate_with_cache(
+        self,
+        prompt_ids: Tensor,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        itos: Mapping[int, str] | None = None,
+    ) -> list[int]:
+        """Continue a prompt (1, T), drawing from the softmax at `temperature`; return all ids, the prompt's included.
 
         With `itos`, ids to characters, it ends at a "." that a decode step has drawn.
         """
         self.eval()
-        kv_cache = {}
-        logits, kv_cache = self(prompt_ids, kv_cache)  # the prefill
+        logits, kv_cache = self(prompt_ids, {})  # the prefill
         new = drawn(logits, temperature)  # (1, 1)
         ids = [*prompt_ids[0].tolist(), new.item()]
         for at in range(prompt_ids.shape[1], prompt_ids.shape[1] + max_new_tokens - 1):
             logits, kv_cache = self(new, kv_cache, start_pos=at)  # a decode step reads one token
             new = drawn(logits, temperature)
             ids.append(new.item())
-            if itos is not None and itos.get(new.item()) == ".":
+            if itos is not None and itos.get(int(new)) == ".":
                 break
         return ids
 
 
 @torch.no_grad()
-def attentions_agree(d_model=128, n_heads=4, tokens=12, device="cpu"):
-    """The largest difference between the two attentions on the same weights: all tokens at once, and one at a time."""
+def attentions_agree(d_model: int = 128, n_heads: int = 4, tokens: int = 12, device: str = "cpu") -> float:
+    """The largest difference between all tokens at once and one at a time with the cache, on the same weights."""
     without = AttentionNoCache(d_model, n_heads).to(device)
     cached = AttentionWithCache(d_model, n_heads).to(device)
     cached.load_state_dict(without.state_dict())
-    x, kv_cache = torch.randn(1, tokens, d_model, device=device), {}
+    kv_cache: KVCache = {}
+    x = torch.randn(1, tokens, d_model, device=device)
     steps = [cached(x[:, i : i + 1], kv_cache)[0] for i in range(tokens)]  # each (1, 1, d_model)
     return (torch.cat(steps, dim=1) - without(x)).abs().max().item()
 
 
-def drawn(logits, temperature=1.0):
-    """A token drawn from the last position's logits: (B, T, vocab_size) -> (B, 1)."""
+def drawn(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Draw a token from the last position's logits: (B, T, vocab_size) -> (B, 1)."""
     return torch.multinomial(F.softmax(logits[:, -1] / temperature, dim=-1), 1)
 
 
 @torch.no_grad()
-def generate_no_cache(model, prompt, n_new):
-    """The same writing with the whole sequence read again for every token; gives the ids, prompt and all."""
+def generate_no_cache(model: GPTWithCache, prompt: Tensor, n_new: int) -> list[int]:
+    """Do the same, but read the whole sequence again for every token."""
     ids = prompt
     for _ in range(n_new):
         logits, _ = model(ids, kv_cache=None)
@@ -136,7 +147,7 @@ def generate_no_cache(model, prompt, n_new):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Milliseconds of writing `new_tokens` after `prompt_tokens`, the mean of `runs`, measured here and now."""
+    """Milliseconds to generate `new_tokens` after `prompt_tokens`: the mean of `runs` measured runs."""
 
     prompt_tokens: int
     new_tokens: int
@@ -146,25 +157,35 @@ class Benchmark:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast the cache makes it."""
+        """How many times as fast the cache makes generation."""
         return self.no_cache_ms / self.cache_ms
 
 
 def benchmark(
-    *, vocab=128, d_model=128, n_heads=4, n_layers=4, max_len=256, prompt_tokens=16, new_tokens=64, runs=5, device="cpu"
-):
-    """The chapter's benchmark, its sizes as defaults: both ways of writing on one untrained model.
+    *,
+    vocab: int = 128,
+    d_model: int = 128,
+    n_heads: int = 4,
+    n_layers: int = 4,
+    max_len: int = 256,
+    prompt_tokens: int = 16,
+    new_tokens: int = 64,
+    runs: int = 5,
+    device: str = "cpu",
+) -> Benchmark:
+    """Run the chapter's benchmark, its sizes as defaults: generation without and with the cache, on untrained weights.
 
-    A run of each that is not counted comes first, so that neither pays for what is only done once.
+    A run of each comes first and does not count, so that neither pays for what is only done once.
     """
     model = GPTWithCache(vocab, d_model, n_heads, n_layers, max_len).to(device)
     prompt = torch.randint(0, vocab, (1, prompt_tokens), device=device)
-    ways = (generate_no_cache, lambda model, prompt, n_new: model.generate_with_cache(prompt, n_new))
-    means = [_mean_ms(lambda way=way: way(model, prompt, new_tokens), runs, synchroniser(device)) for way in ways]
-    return Benchmark(prompt_tokens, new_tokens, runs, *means)
+    sync = synchroniser(device)
+    without = _mean_ms(lambda: generate_no_cache(model, prompt, new_tokens), runs, sync)
+    cached = _mean_ms(lambda: model.generate_with_cache(prompt, new_tokens), runs, sync)
+    return Benchmark(prompt_tokens, new_tokens, runs, without, cached)
 
 
-def _mean_ms(work, runs, sync):
+def _mean_ms(work: Callable[[], object], runs: int, sync: Sync) -> float:
     work()
     sync()
     start = time.perf_counter()

@@ -1,10 +1,13 @@
-"""The two ways to write on, side by side: all tokens again at every step, or the new one alone. Greedy."""
+"""Greedy decoding without and with a cache, side by side: all tokens again at every step, or the new one alone."""
 
 import torch
+from torch import Tensor
+
+from kvviz.decoding.scratch.model import Transformer
 
 
 @torch.no_grad()
-def without_cache(model, prompt, new_tokens):
+def without_cache(model: Transformer, prompt: Tensor, new_tokens: int) -> Tensor:
     """(B, T) -> (B, T + new_tokens): every step reads the whole sequence again."""
     ids = prompt
     for _ in range(new_tokens):
@@ -14,7 +17,7 @@ def without_cache(model, prompt, new_tokens):
 
 
 @torch.no_grad()
-def with_cache(model, prompt, new_tokens):
+def with_cache(model: Transformer, prompt: Tensor, new_tokens: int) -> Tensor:
     """(B, T) -> (B, T + new_tokens): the prefill reads the prompt, each decode step one token."""
     ids, new, caches = prompt, prompt, model.new_caches()
     for _ in range(new_tokens):
@@ -24,6 +27,6 @@ def with_cache(model, prompt, new_tokens):
     return ids
 
 
-def chosen(logits):
-    """The likeliest next token: (B, T, vocabulary) -> (B, 1)."""
+def chosen(logits: Tensor) -> Tensor:
+    """Choose the likeliest next token: (B, T, vocabulary) -> (B, 1)."""
     return logits[:, -1:].argmax(dim=-1)

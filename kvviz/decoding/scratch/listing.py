@@ -1,7 +1,7 @@
 """The source of attention's forward as data: its lines, its stages, the shapes at the end of its lines.
 
-Standard library only. A stage begins with a comment `# name: what happens`; the names of what its lines make, and
-their shapes, stand at the end of those lines: `# q (B, H, T, D), k v (B, Hkv, T, D)`.
+Standard library only. A stage begins with a comment `# name: what happens`. The names and shapes of the tensors that
+its lines make stand at the end of those lines: `# q (B, H, T, D), k v (B, Hkv, T, D)`.
 """
 
 import ast
@@ -19,9 +19,9 @@ _MADE = re.compile(r"((?:\w+ )+)\(([^()]*)\)")
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of the computation: its statements stand in the file's lines `first` to `last`, both included.
+    """A stage of the computation: the statements in the file's lines `first` to `last`, both included.
 
-    `makes` names what they make, each with its shape in letters.
+    `makes` has the shape, in letters, of each tensor that they make.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Stage:
     makes: dict[str, str]
 
     def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """The shapes in numbers, given what the letters are (`Design.sizes`)."""
+        """The shapes in numbers, given the letters' sizes (`Design.sizes`)."""
         return {name: _in_numbers(shape, sizes) for name, shape in self.makes.items()}
 
 
@@ -44,11 +44,11 @@ class Listing:
     stages: tuple[Stage, ...]
 
     def stage(self, name: str) -> Stage:
-        """A stage by its name."""
+        """Find a stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def at(self, line: int) -> Stage | None:
-        """The stage that a line of the file is a statement of."""
+        """Find the stage of a line of the file; None for a line of none."""
         return next((stage for stage in self.stages if stage.first <= line <= stage.last), None)
 
 
@@ -72,10 +72,11 @@ def listing() -> Listing:
 
 
 def _stages(forward: ast.FunctionDef, lines: list[str]) -> list[Stage]:
-    """A stage for each heading, with the statements up to the next one."""
-    numbers = range(forward.lineno, forward.end_lineno + 1)
+    """Make a stage of each heading and the statements up to the next one."""
+    end_of_forward = _end(forward)
+    numbers = range(forward.lineno, end_of_forward + 1)
     headings = [(number, match) for number in numbers if (match := _STAGE.fullmatch(lines[number - 1]))]
-    ends = [number for number, _ in headings[1:]] + [forward.end_lineno + 1]
+    ends = [number for number, _ in headings[1:]] + [end_of_forward + 1]
     stages = []
     for (number, match), end in zip(headings, ends, strict=True):
         body = [one for one in forward.body if number < one.lineno < end]
@@ -84,15 +85,19 @@ def _stages(forward: ast.FunctionDef, lines: list[str]) -> list[Stage]:
                 name=match[1],
                 words=match[2],
                 first=body[0].lineno,
-                last=body[-1].end_lineno,
-                makes={name: shape for one in body for name, shape in _made(lines[one.end_lineno - 1]).items()},
+                last=_end(body[-1]),
+                makes={name: shape for one in body for name, shape in _made(lines[_end(one) - 1]).items()},
             )
         )
     return stages
 
 
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
 def _made(line: str) -> dict[str, str]:
-    """What the comment at a line's end says: `# q (B, T), k v (B)` is {"q": "B, T", "k": "B", "v": "B"}."""
+    """Read the comment at a line's end: `# q (B, T), k v (B)` is {"q": "B, T", "k": "B", "v": "B"}."""
     return {name: shape for names, shape in _MADE.findall(line.rpartition("# ")[2]) for name in names.split()}
 
 

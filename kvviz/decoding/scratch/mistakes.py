@@ -1,99 +1,100 @@
-"""The decode loop, right and wrong: every mistake that a first KV cache makes, really made.
+"""The decode loop, right and wrong: every mistake of a first KV cache, really made.
 
-Each is a loop of its own, a generator that yields a Turn after every forward, on the same weights as the right one.
-`pitfalls` says of each what to look at, which line is at fault and how it is mended.
+Each is a generator that yields after every forward, on the same weights as the right loop. `pitfalls` says for each
+what to look at, which line is at fault and how it is mended.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from kvviz.decoding.scratch.attention import causal
+from kvviz.decoding.scratch.attention import Mask, causal
 from kvviz.decoding.scratch.cache import LayerCache
 from kvviz.decoding.scratch.model import Transformer
 
 CHUNK = 4  # tokens of the prompt that a chunked prefill reads at a time
 OLD_PROMPT = 6  # tokens of another prompt, left in a cache that is used again
 
-Choose = Callable[[int, torch.Tensor], torch.Tensor]
+Choose = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """After a forward: the last position's logits (B, vocabulary), None while a prompt is not yet all read; the ids
+class ForwardPass:
+    """What is known after a forward: the `logits` (B, vocabulary) of the last position, None before the prompt's end.
 
-    that it read (B, T); the caches that the loop holds now.
+    `read` are the ids (B, T) that it read; `caches` are those that the loop holds now.
     """
 
-    logits: torch.Tensor | None
-    read: torch.Tensor
-    caches: list[Any]
+    logits: Tensor | None
+    read: Tensor
+    caches: list[LayerCache]
 
 
-Loop = Callable[[Transformer, torch.Tensor, Choose, int], Iterator[Turn]]
+Passes = Iterator[ForwardPass]
+Loop = Callable[[Transformer, Tensor, Choose, int], Passes]
 
 
 # --- right -----------------------------------------------------------------------------------------------------
 
 
-def right(model, prompt, choose, steps):
+def right(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     """Prefill once, then one token a step."""
     caches = model.new_caches()
     new = prompt
     for index in range(steps):
         logits = model(new, caches)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def right_in_chunks(model, prompt, choose, steps, mask=causal):
-    """The prompt a few tokens at a time, then one token a step."""
+def right_in_chunks(model: Transformer, prompt: Tensor, choose: Choose, steps: int, mask: Mask = causal) -> Passes:
+    """Read the prompt a few tokens at a time, then one token a step."""
     caches = model.new_caches()
     pieces = prompt.split(CHUNK, dim=1)
     for piece in pieces[:-1]:
         model(piece, caches, mask=mask)
-        yield Turn(None, piece, caches)
+        yield ForwardPass(None, piece, caches)
     new = pieces[-1]
     for index in range(steps):
         logits = model(new, caches, mask=mask)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def right_without_cache(model, prompt, choose, steps):
-    """Everything again at every step."""
+def right_without_cache(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
+    """Read the whole sequence again at every step."""
     ids = prompt
     for index in range(steps):
         logits = model(ids)
-        yield Turn(logits[:, -1], ids, [])
+        yield ForwardPass(logits[:, -1], ids, [])
         ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
 
 
 # --- wrong -----------------------------------------------------------------------------------------------------
 
 
-def positions_stand_still(model, prompt, choose, steps):
+def positions_stand_still(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
     new = prompt
     for index in range(steps):
         at = torch.arange(new.shape[1], device=new.device)
         logits = model(new, caches, at=at)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def square_mask(model, prompt, choose, steps):
-    def mask(T, T_total, device):
+def square_mask(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
+    def mask(T: int, T_total: int, device: torch.device) -> Tensor:
         return torch.ones(T, T, dtype=torch.bool, device=device).tril()
 
     yield from right_in_chunks(model, prompt, choose, steps, mask)
 
 
-def mask_without_offset(model, prompt, choose, steps):
-    def mask(T, T_total, device):
-        if T == 1:  # a single new token may look at all there is
+def mask_without_offset(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
+    def mask(T: int, T_total: int, device: torch.device) -> Tensor:
+        if T == 1:  # a single new token may attend to all tokens
             return torch.ones(T, T_total, dtype=torch.bool, device=device)
         return torch.ones(T, T_total, dtype=torch.bool, device=device).tril()
 
@@ -101,68 +102,68 @@ def mask_without_offset(model, prompt, choose, steps):
 
 
 class TwiceCache(LayerCache):
-    """A cache that takes what is new two times."""
+    """A cache that appends new keys and values twice."""
 
-    def append(self, k, v):
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         super().append(k, v)
         return super().append(k, v)
 
 
-def appended_twice(model, prompt, choose, steps):
-    caches = [TwiceCache() for _ in model.blocks]
+def appended_twice(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
+    caches: list[LayerCache] = [TwiceCache() for _ in model.blocks]
     new = prompt
     for index in range(steps):
         logits = model(new, caches)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def cache_made_anew(model, prompt, choose, steps):
+def cache_made_anew(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     new = prompt
     for index in range(steps):
         caches = model.new_caches()
         logits = model(new, caches)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def cache_not_passed_on(model, prompt, choose, steps):
+def cache_not_passed_on(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     ids = prompt
     for index in range(steps):
         caches = model.new_caches()
         logits = model(ids, caches)
-        yield Turn(logits[:, -1], ids, caches)
+        yield ForwardPass(logits[:, -1], ids, caches)
         ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
 
 
-def stale_cache(model, prompt, choose, steps):
+def stale_cache(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
     model(prompt.flip(1)[:, :OLD_PROMPT], caches)  # an earlier prompt, another one
     new = prompt
     for index in range(steps):
         logits = model(new, caches)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def with_gradients(model, prompt, choose, steps):
+def with_gradients(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     with torch.enable_grad():
         yield from right(model, prompt, choose, steps)
 
 
-def one_token_for_the_prompt(model, prompt, choose, steps):
+def one_token_for_the_prompt(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
     new = prompt[:, -1:]
     for index in range(steps):
         logits = model(new, caches)
-        yield Turn(logits[:, -1], new, caches)
+        yield ForwardPass(logits[:, -1], new, caches)
         new = choose(index, logits[:, -1])
 
 
-def prompt_fed_again(model, prompt, choose, steps):
+def prompt_fed_again(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
     ids = prompt
     for index in range(steps):
         logits = model(ids, caches)
-        yield Turn(logits[:, -1], ids, caches)
+        yield ForwardPass(logits[:, -1], ids, caches)
         ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)

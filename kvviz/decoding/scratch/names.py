@@ -1,6 +1,6 @@
-"""Where each family's checkpoint keeps what a module here holds: tables of names, no code per family.
+"""The names of each family's checkpoint for the modules here: tables, no code per family.
 
-A row says for a module of `model.Transformer` which module of the checkpoint it is; `{i}` is the layer's number.
+A row maps a module of `model.Transformer` to the checkpoint's module; `{i}` is the layer's number.
 """
 
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class From:
-    """A checkpoint's module. `part`: its rows hold query, key and value one below the other, and this is one of them.
+    """A checkpoint's module. If its rows are query, key and value, one below the other, `part` selects one of them.
 
-    `transposed`: its weight is written (in, out), as GPT-2's are, instead of (out, in).
+    `transposed`: its weight is stored (in, out), as GPT-2's are, instead of (out, in).
     """
 
     name: str

@@ -1,29 +1,37 @@
-"""Looking over attention's shoulder: every q, k, v, score, weight and output of any layer, as the lines run.
+"""Observe attention at work: every q, k, v, score, weight and output of any layer, as the lines run.
 
-Python's own line tracing tells which line has run, `listing` which stage that was; so the code that is read in class
-holds nothing for whoever watches, and costs nothing when nobody does.
+Python's own line tracing tells which line has run, and `listing` which stage that was. So the code that is read in
+class needs no hook, and costs nothing extra when nobody observes it.
 """
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from kvviz.decoding.scratch.attention import Attention
 from kvviz.decoding.scratch.listing import Stage, listing
 from kvviz.decoding.scratch.model import Transformer
 
-Seen = dict[int, dict[str, dict[str, Any]]]
+Stages = dict[str, dict[str, Tensor]]  # the tensors that each stage makes, by name
+Seen = dict[int, Stages]  # by layer
+
+
+class Tracer(Protocol):
+    """What `sys.settrace` takes; the tracer that it returns traces the function's lines."""
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> "Tracer | None": ...
 
 
 @contextmanager
 def observed(model: Transformer, layers: Collection[int] | None = None) -> Iterator[Seen]:
     """Inside `with`, note what each stage of attention makes: seen[layer]["softmax"]["weights"] is (B, H, T, T_total).
 
-    Of all layers or of some; of the last forward where there are several, its stages in the order in which they ran.
-    A forward that fails leaves the stages before the one that it failed in. The tensors are the run's own, not
-    copies. Only forwards of this thread are seen.
+    Of several forwards it keeps the last one's stages, in the order in which they ran; of one that fails, the stages
+    before the failure. The tensors are the run's own, not copies. It sees only the forwards of this thread.
     """
     wanted = range(len(model.blocks)) if layers is None else layers
     watcher = _Watcher({id(model.blocks[layer].attention): layer for layer in wanted})
@@ -35,11 +43,11 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
         sys.settrace(before)
 
 
-def of_head(stages: dict[str, dict[str, Any]], head: int) -> dict[str, Any]:
-    """What one query head had before it and made of it, from what was seen of its layer.
+def of_head(stages: Stages, head: int) -> dict[str, Tensor]:
+    """Select the inputs and results of one query head from the stages of its layer.
 
-    q and output (B, T, D), keys and values (B, T_total, D), scores and weights (B, T, T_total); the scores as the
-    softmax met them, -inf where the mask said no.
+    q and output (B, T, D), keys and values (B, T_total, D), scores and weights (B, T, T_total). The scores are those
+    that the softmax gets, with -inf for a masked token.
     """
     places = {
         "q": ("turn", "q"),
@@ -58,8 +66,8 @@ class _Watcher:
         self._layers = layers
         self._running: Stage | None = None
 
-    def called(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """A function is called: its lines are of interest if it is the attention of a wanted layer."""
+    def called(self, frame: FrameType, event: str, arg: object) -> Tracer | None:
+        """Trace the lines of a called function if it is the attention of a wanted layer."""
         if frame.f_code is not Attention.forward.__code__:
             return None
         layer = self._layers.get(id(frame.f_locals["self"]))
@@ -68,14 +76,14 @@ class _Watcher:
         self.seen[layer], self._running = {}, None
         return self._at(layer)
 
-    def _at(self, layer: int) -> Any:
-        def line(frame: FrameType, event: str, arg: Any) -> Any:
-            """A line is about to run, or the function ends: then what ran before it is done."""
+    def _at(self, layer: int) -> Tracer:
+        def line(frame: FrameType, event: str, arg: object) -> Tracer:
+            """A line is about to run, or the function ends: note the results of the stage that has ended."""
             if event == "exception":
                 self._running = None
             upcoming = listing().at(frame.f_lineno) if event == "line" else None
             if self._running is not None and upcoming is not self._running:
-                made = frame.f_locals if event == "line" else dict.fromkeys(self._running.makes, arg)
+                made: Mapping[str, Any] = frame.f_locals if event == "line" else dict.fromkeys(self._running.makes, arg)
                 self.seen[layer][self._running.name] = {name: made[name] for name in self._running.makes}
             self._running = upcoming
             return line

@@ -1,16 +1,22 @@
-"""A decode under a stopwatch, right and wrong. Each yields the seconds that it takes every forward
+"""A decode under a stopwatch, right and wrong: each loop yields the seconds that it attributes to every forward.
 
-to have needed, the prefill's first."""
+The prefill's come first.
+"""
 
 import time
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
 from kvviz.decoding.scratch.generate import chosen
+from kvviz.decoding.scratch.model import Transformer
+
+Sync = Callable[[], None]
 
 
 @torch.no_grad()
-def synchronised(model, prompt, steps, sync):
+def synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
     caches, new = model.new_caches(), prompt
     for _ in range(steps):
         sync()
@@ -22,7 +28,7 @@ def synchronised(model, prompt, steps, sync):
 
 
 @torch.no_grad()
-def not_synchronised(model, prompt, steps, sync):
+def not_synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
     caches, new = model.new_caches(), prompt
     for _ in range(steps):
         start = time.perf_counter()
@@ -31,10 +37,10 @@ def not_synchronised(model, prompt, steps, sync):
         new = chosen(logits)
 
 
-def with_warm_up(model, prompt, steps, sync):
+def with_warm_up(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
     list(synchronised(model, prompt, steps, sync))  # the first pass is thrown away
     yield from synchronised(model, prompt, steps, sync)
 
 
-def without_warm_up(model, prompt, steps, sync):
+def without_warm_up(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
     yield from synchronised(model, prompt, steps, sync)

@@ -96,7 +96,7 @@ def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int)
             "made": made,
             "shapes": _shapes(seen[layer]),
             "multiply_adds": counter.done,
-            "cache_bytes": sum(t.numel() * t.element_size() for cache in caches for t in (cache.k, cache.v)),
+            "cache_bytes": sum(t.nbytes for cache in caches for t in (cache.k, cache.v) if t is not None),
             "logits": logits,
         }
         new = logits.argmax(dim=-1, keepdim=True)

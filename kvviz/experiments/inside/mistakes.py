@@ -11,7 +11,7 @@ import torch
 from kvviz.decoding.read_cache import LiveTensors
 from kvviz.decoding.scratch import mistakes
 from kvviz.decoding.scratch.listing import listing
-from kvviz.decoding.scratch.mistakes import Choose, Loop, Turn, right_without_cache
+from kvviz.decoding.scratch.mistakes import Choose, ForwardPass, Loop, right_without_cache
 from kvviz.decoding.scratch.model import Transformer
 from kvviz.decoding.scratch.observe import observed
 from kvviz.decoding.scratch.pitfalls import Pitfall
@@ -74,8 +74,8 @@ def break_it(
 
 @torch.no_grad()
 def _truth(model: Transformer, prompt: torch.Tensor, new_tokens: int) -> Truth:
-    turns = list(right_without_cache(model, prompt, lambda index, logits: logits.argmax(-1, keepdim=True), new_tokens))
-    logits = torch.cat([turn.logits for turn in turns])
+    passes = list(right_without_cache(model, prompt, lambda index, logits: logits.argmax(-1, keepdim=True), new_tokens))
+    logits = torch.cat([one.logits for one in passes if one.logits is not None])
     return Truth(logits.argmax(-1).tolist(), logits)
 
 
@@ -85,19 +85,19 @@ def _run(
     """One loop from its first forward to its last, or to the one that fails."""
     lane = Lane()
     made = LiveTensors([*model.parameters(), *model.buffers()])
-    turns = loop(model, prompt, _choose(truth if forced else None), new_tokens)
+    passes = loop(model, prompt, _choose(truth if forced else None), new_tokens)
     for number in itertools.count():
         with observed(model, [0]) as seen, MultiplyAdds() as counter:
             try:
                 with made:
-                    turn = next(turns, None)
+                    one = next(passes, None)
             except Exception as error:  # whatever a mistake raises is what is to be shown
                 lane.crash = _crash(error, number, seen)
                 return lane
-        if turn is None:
+        if one is None:
             return lane
-        _note(lane, turn, codec, truth)
-        lane.alive.append(made.live_bytes(*([] if turn.logits is None else [turn.logits])))
+        _note(lane, one, codec, truth)
+        lane.alive.append(made.live_bytes(*([] if one.logits is None else [one.logits])))
         lane.multiply_adds.append(counter.done)
     raise AssertionError("itertools.count ends never")
 
@@ -111,15 +111,16 @@ def _choose(truth: Truth | None) -> Choose:
     return choose
 
 
-def _note(lane: Lane, turn: Turn, codec: Codec, truth: Truth) -> None:
-    lane.fed.append(turn.read.shape[1])
-    lane.shapes.append(list(turn.caches[0].k.shape) if turn.caches else [])
-    if turn.logits is None:
+def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: Truth) -> None:
+    lane.fed.append(one.read.shape[1])
+    keys = one.caches[0].k if one.caches else None
+    lane.shapes.append([] if keys is None else list(keys.shape))
+    if one.logits is None:
         return
     index = len(lane.ids)
-    lane.ids.append(int(turn.logits[0].argmax()))
+    lane.ids.append(int(one.logits[0].argmax()))
     lane.text.append(codec.decode([lane.ids[-1]]))
-    lane.deltas.append((turn.logits[0] - truth.logits[index]).abs().max().item())
+    lane.deltas.append((one.logits[0] - truth.logits[index]).abs().max().item())
 
 
 def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def test_a_step_that_can_not_be_taken_down_is_done_by_operations(pair, monkeypat
     monkeypatch.setattr(graph, "captured", refused)
     forward.prepare(1)
     assert forward.path == "operations"
-    assert forward.reason == "the step can't be taken down (operation not permitted when stream is capturing)"
+    assert forward.reason == "the step can't be captured (operation not permitted when stream is capturing)"
 
 
 def test_half_precision_keeps_to_its_rounding(pair):

@@ -10,7 +10,7 @@ from kvviz.decoding.scratch.attention import causal
 from kvviz.decoding.scratch.cache import LayerCache
 from kvviz.decoding.scratch.design import Rope
 from kvviz.decoding.scratch.parts import LayerNorm, RMSNorm
-from kvviz.decoding.scratch.positions import SCALINGS, Alibi, Learned, Place, Rotary, slopes
+from kvviz.decoding.scratch.positions import SCALINGS, Alibi, Encoding, Learned, Rotary, slopes
 from tests.decoding.scratch.conftest import token_ids
 
 
@@ -62,19 +62,19 @@ def test_rope_knows_distances_only():
     rotary = Rotary(_Like)
 
     def score(query_at, key_at):
-        turned_q, turned_k = (rotary.place(torch.tensor([at])).turn(x) for x, at in ((q, query_at), (k, key_at)))
-        return (turned_q * turned_k).sum().item()
+        rotated_q, rotated_k = (rotary.encoding(torch.tensor([at])).rotate(x) for x, at in ((q, query_at), (k, key_at)))
+        return (rotated_q * rotated_k).sum().item()
 
     assert score(7, 3) == pytest.approx(score(104, 100), abs=1e-5)
     assert score(7, 3) != pytest.approx(score(7, 4), abs=1e-3)
     assert score(0, 0) == pytest.approx((q * k).sum().item(), abs=1e-6)
 
 
-def test_rope_turns_the_first_pair_by_one_radian_a_token():
+def test_rope_rotates_the_first_pair_by_one_radian_a_token():
     x = torch.zeros(1, 1, 1, 8)
     x[..., 0] = 1.0
-    turned = Rotary(_Like).place(torch.tensor([2])).turn(x)[0, 0, 0]
-    assert turned[0] == pytest.approx(math.cos(2)) and turned[4] == pytest.approx(math.sin(2))
+    rotated = Rotary(_Like).encoding(torch.tensor([2])).rotate(x)[0, 0, 0]
+    assert rotated[0] == pytest.approx(math.cos(2)) and rotated[4] == pytest.approx(math.sin(2))
 
 
 def test_llama_3_slows_the_slow_turns_alone():
@@ -93,7 +93,7 @@ def test_alibi_is_blooms_up_to_what_softmax_does_not_see(heads):
     length, new = 9, 3
     bloom = build_alibi_tensor(torch.ones(1, length), heads, torch.float32).view(1, heads, 1, length)
     scores = torch.randn(1, heads, new, length)
-    ours = Alibi(like).place(torch.arange(length - new, length)).lean(scores)
+    ours = Alibi(like).encoding(torch.arange(length - new, length)).bias(scores)
     assert torch.allclose(ours.softmax(-1), (scores + bloom).softmax(-1), atol=1e-6)
     assert torch.allclose(ours[0, :, -1, -1], scores[0, :, -1, -1]), "a token leans on itself in full"
 
@@ -107,9 +107,9 @@ def test_alibis_slopes():
 def test_a_scheme_leaves_alone_what_is_not_its_own():
     x, scores, at = torch.randn(1, 4, 3, 8), torch.randn(1, 4, 3, 5), torch.arange(2, 5)
     assert Rotary(_Like).add(x, at) is x and Alibi(_Like).add(x, at) is x
-    assert type(Learned(_Like).place(at)) is Place
-    assert Learned(_Like).place(at).turn(x) is x and Learned(_Like).place(at).lean(scores) is scores
-    assert Rotary(_Like).place(at).lean(scores) is scores and Alibi(_Like).place(at).turn(x) is x
+    assert type(Learned(_Like).encoding(at)) is Encoding
+    assert Learned(_Like).encoding(at).rotate(x) is x and Learned(_Like).encoding(at).bias(scores) is scores
+    assert Rotary(_Like).encoding(at).bias(scores) is scores and Alibi(_Like).encoding(at).rotate(x) is x
 
 
 # --- what is given instead -------------------------------------------------------------------------------------
