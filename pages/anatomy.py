@@ -8,6 +8,7 @@ from kvviz.ui.anatomy.form import anatomy_form, ask
 from kvviz.ui.anatomy.letters import letters
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import walk
+from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.shared.stop_and_think import think
 
 st.title("Inside one attention layer", anchor=False)
@@ -31,3 +32,11 @@ with heads:
 with steps:
     first_steps(scheduler())
 think("anatomy")
+say_aloud(
+    state="In one layer the state is two matrices: K and V, one row per token, written once and read by every "
+    "query that comes later.",
+    axis="A decode step takes both from T to T + 1 rows on the token axis; Q has T rows in prefill and one row in "
+    "decode, and is gone when the step is over.",
+    trade_off="By holding two rows per token, a step projects one token and scores one row of keys, where it would "
+    "have projected T tokens and scored T × T.",
+)

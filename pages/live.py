@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.live.component import known_over, live_view, open_recording
 from kvviz.ui.live.controls import run_or_stop
 from kvviz.ui.live.form import choose, live_form
@@ -28,3 +29,11 @@ live_view(comparison, over=over, new_tokens=form["new_tokens"] if choice.work el
 verdict.of_live(scheduler(), comparison)
 open_recording(scheduler(), form.address)
 think("live", of_live(scheduler(), comparison))
+say_aloud(
+    state="The state is the KV cache: prefill fills it with one key and one value per prompt token, in every layer "
+    "and KV head, and each decode step appends one more.",
+    axis="It grows on the token axis, the third of [batch, KV heads, tokens, head size], by one for each new "
+    "token; in a layer with a window only until the window is full.",
+    trade_off="It trades memory for work: the tokens stay the same, a step reads one token instead of all of them, "
+    "and the keys and values of all of them have to stay in memory.",
+)

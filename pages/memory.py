@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.memory.calculator import answers
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.memory.engine_log import log_line
 from kvviz.ui.memory.figures import example_table, headline
 from kvviz.ui.memory.form import ask, memory_form
@@ -42,3 +43,11 @@ for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
     with tab:
         draw()
 think("memory", of_memory(main, asked))
+say_aloud(
+    state="The state is K and V in every layer: 2 × layers × sequences × tokens × KV heads × head size × bytes of "
+    "a number, where all layers attend to everything.",
+    axis="In use it grows on two axes, tokens and sequences; layers, KV heads and head size are fixed by the "
+    "model, and the bytes of a number by the cache's dtype, not the weights'.",
+    trade_off="Fewer KV heads, a window, latent rows or fewer bits make room for longer contexts and more users, "
+    "and each may cost some quality or some extra work per step.",
+)

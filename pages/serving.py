@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.serving import arrivals, conversation, shared_prompt, to_vllm
 from kvviz.ui.serving.form import serving_form
 from kvviz.ui.shared.formulas import fit_formulas
@@ -20,3 +21,11 @@ shared_prompt.section(scheduler(), form)
 conversation.section(scheduler(), form)
 form.write()
 to_vllm.section()
+say_aloud(
+    state="The state is one memory that many sequences share: whose each piece is, how much of it is filled, and "
+    "which pieces hold a prefix that other sequences have too.",
+    axis="It grows on the batch axis as requests come and on the token axis of each of them as it writes; a kept "
+    "prefix saves work on the token axis, up to the first token that differs.",
+    trade_off="Blocks trade a table to look things up in for room: less than a block is wasted per sequence, so "
+    "more run at once; and who lets more in may have to preempt and compute again.",
+)

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.stop_and_think import of_sweep, think
 from kvviz.ui.sweep.form import ask, expected, run_or_stop
@@ -23,3 +24,10 @@ if spec is not None:
 run_or_stop(spec, scheduler(), watched, address)
 shown(scheduler(), watched, address)
 think("sweep", of_sweep(scheduler(), watched))
+say_aloud(
+    state="The state is the same cache in every cell of the grid; what varies is how large it becomes.",
+    axis="Prompt and new tokens lengthen its token axis, sequences widen its batch axis, and its bytes grow in "
+    "proportion to each.",
+    trade_off="The longer the sequence, the more repeated work the cache saves and the more memory it takes; on a "
+    "small model and a short sequence it saves little, because a step is mostly overhead.",
+)

@@ -1,4 +1,4 @@
-"""What the pages are made of. Only this room, `pages/` and `app.py` import Streamlit."""
+"""Where the pages and the assets lie, and the URL that a browser has the assets from."""
 
 import hashlib
 from pathlib import Path

@@ -1,37 +1,31 @@
 """Every page ends with its three sentences."""
 
-from dataclasses import astuple
+import ast
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from kvviz.server import persister as keeping
-from kvviz.store.db.store import Store
-from kvviz.ui.folders import MAIN, PAGES
-from kvviz.ui.frame.aloud import ALOUD
+from kvviz.ui.folders import PAGES
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.py"))
 
 
+def sentences(name):
+    """What a page's file hands to `say_aloud`, by what it is."""
+    tree = ast.parse((PAGES / f"{name}.py").read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "say_aloud")
+    return {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_ends_with_how_to_say_it(name, scheduler_without_worker, tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    keeping.use(store)
-    try:
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        app.switch_page(str(PAGES / f"{name}.py")).run()
-        assert not app.exception
-        last = [words.value for words in app.markdown][-3:]
-    finally:
-        keeping.use(None)
-        store.close()
-    parts = astuple(ALOUD[name])
+def test_a_page_ends_with_how_to_say_it(name, open_page, store):
+    last = [words.value for words in open_page(name).markdown][-3:]
     assert len(last) == 3
-    for words, title, sentence in zip(last, ("state", "axis", "trade-off"), parts, strict=True):
+    for words, title, sentence in zip(last, ("state", "axis", "trade-off"), sentences(name).values(), strict=True):
         assert title in words and sentence in words
 
 
 def test_each_page_has_words_of_its_own():
-    sentences = [sentence for said in ALOUD.values() for sentence in astuple(said)]
-    assert len(set(sentences)) == 3 * len(ALOUD)
-    assert all(sentence.endswith(".") and sentence.count(". ") == 0 for sentence in sentences), "one sentence each"
+    every = [sentence for name in NAMES for sentence in sentences(name).values()]
+    assert len(set(every)) == 3 * len(NAMES)
+    assert all(sentence.endswith(".") and sentence.count(". ") == 0 for sentence in every), "one sentence each"

@@ -82,7 +82,7 @@ def areas(case: Case) -> None:
     with left:
         st.subheader("Two terms", anchor=False)
         xs = _points(1, max(case.new, 2))
-        parts = {
+        parts: dict[str, list[float]] = {
             "linear": [x * case.prompt * case.width**2 for x in xs],
             "square": [x**2 * case.width**2 / 2 for x in xs],
         }

@@ -1,1 +1,1 @@
-"""What surrounds every page: the room, signing in, the three sentences to say aloud."""
+"""What surrounds every page: the room, and the sentences at its foot."""

@@ -1,7 +1,6 @@
 """The sweep page's form: a preset or a grid of one's own, what it will take, and its buttons."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -10,6 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.plan import preset_spec, within
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, cells, check_sweep
 from kvviz.models.catalog.rows import models
@@ -129,7 +129,7 @@ def run_or_stop(spec: SweepSpec | None, scheduler: Scheduler, watched: str | Non
         st.rerun()
 
 
-def submit(scheduler: Scheduler, spec: SweepSpec, address: Address, earlier: Sequence[Mapping[str, Any]] = ()) -> None:
+def submit(scheduler: Scheduler, spec: SweepSpec, address: Address, earlier: Sequence[Record] = ()) -> None:
     """Queue the sweep and watch it; `earlier` are the records of an interrupted run, which goes on from there."""
     try:
         address.write({"sweep": scheduler.submit(spec, owner(), earlier=earlier)})

@@ -1,14 +1,14 @@
 """What the sweep page shows: a sweep as it fills in, its table and charts, and the sweeps that are kept."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
 from kvviz.experiments.eta import in_line
+from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.experiments.sweep.trends import caveats, contrasts, findings
@@ -21,8 +21,6 @@ from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot, saved_as
 from kvviz.ui.sweep.form import submit
-
-Record = Mapping[str, Any]
 
 
 def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
