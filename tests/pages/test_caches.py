@@ -57,7 +57,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
     app = visit()
     assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
     assert app.text_area(key="k_prompt").value == PROMPT
-    assert "9 ways, each proven, 3 times timed, and held against one text: about" in said(app)
+    assert "9 designs, each checked for equivalence, 3 times timed, and held against one text: about" in said(app)
 
 
 def test_a_link_fills_the_form_and_the_form_the_link(visit):
@@ -101,7 +101,7 @@ def test_the_form_offers_what_the_server_allows(visit, scheduler_without_worker)
     scheduler_without_worker._given_limits = replace(Limits(), new_tokens=40, batch=2, repeats=1)
     app = visit()
     assert app.selectbox(key="k_tokens").options[-1] == "32" and app.selectbox(key="k_batch").options[-1] == "2"
-    assert "each proven, once timed" in said(app)
+    assert "each checked for equivalence, once timed" in said(app)
 
 
 def test_while_it_runs_it_can_be_stopped_and_says_so(visit):

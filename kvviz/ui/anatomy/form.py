@@ -8,7 +8,7 @@ from kvviz.experiments.inside.spec import LookSpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, whole
-from kvviz.ui.shared.model_choice import model_field, small_models, title
+from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
 from kvviz.ui.shared.plain import plain
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
@@ -32,7 +32,7 @@ def anatomy_form() -> Form:
 def ask(form: Form) -> LookSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be inspected."""
     one, two, three, four, five = st.columns([4, 6, 2, 2, 2], gap="small")
-    model = one.selectbox("Model", format_func=title, **form.choice("model", small_models("scratch")))
+    model = choose_model(one, form, small_models("scratch"))
     design = design_of(models()[model].config)
     prompt = two.text_input("Prompt", max_chars=200, **form.value("prompt"))
     layer = three.number_input("Layer", **form.within("layer", 0, design.layers - 1))

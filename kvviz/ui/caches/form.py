@@ -6,22 +6,21 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS
 from kvviz.experiments.eta import seconds_of
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared.form import Field, Form, one_of, some_of, whole
+from kvviz.ui.shared.form import Field, Form, some_of, whole
 from kvviz.ui.shared.model_choice import (
-    WEIGHTS,
     accepted,
+    choose_dtype,
+    choose_model,
     choose_size,
     choose_weights,
     decodable,
-    model_field,
-    title,
+    measured_fields,
 )
 from kvviz.ui.shared.plain import plain
 
@@ -36,28 +35,25 @@ BATCHES = (1, 2, 3, 4, 6, 8)
 
 def ask(scheduler: Scheduler) -> CachesSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be measured."""
-    ids = decodable()
     offered = _offered(scheduler)
     form = Form(
         "caches",
         "k_",
-        model=model_field(ids),
-        weights=Field("auto", one_of(*WEIGHTS)),
+        **measured_fields(),
         tokens=Field(64, whole),
         batch=Field(2, whole),
-        dtype=Field("float32", one_of(*DTYPES)),
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field(list(RACED), some_of(*offered), ",".join),
     )
     form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = one.selectbox("Model", format_func=title, **form.choice("model", ids))
+        model = choose_model(one, form, decodable())
         weights = choose_weights(two, form)
         most = min(MOST_RACED, scheduler.limits.new_tokens)
         tokens = choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, at_most=most)
         batch = choose_size(four, "Sequences", form, "batch", BATCHES, at_most=scheduler.limits.batch)
-        dtype = five.selectbox("Precision", **form.choice("dtype", DTYPES))
+        dtype = choose_dtype(five, form)
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
         designs = right.pills(
@@ -108,7 +104,7 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
-    each = f"{len(spec.modes)} ways, each proven, {often} timed, and held against one text"
+    each = f"{len(spec.modes)} designs, each checked for equivalence, {often} timed, and held against one text"
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."
 
 

@@ -56,7 +56,7 @@ def table(found: Document) -> None:
         "for attention alone; of transformers' own caches nobody counts the two. A step: the median over all decode "
         "steps."
     )
-    with st.expander("What is slow by design, and what by our simple way"):
+    with st.expander("What is slow by design, and what by our simple code"):
         st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
 
 
@@ -120,10 +120,10 @@ def over_steps(found: Document) -> None:
 
 _LOOK_AT = {
     "allocated": "Look for the flat line that reserves all at once, the stairs of the blocks, and the one that stops.",
-    "held": "All exact designs hold the same, except where shared beginnings are kept once. Which lines bend?",
+    "held": "All exact designs hold the same, except the one that keeps a shared prefix once. Which lines bend?",
     "wasted": "Allocated and not held: the tail that shrinks, and the saw of the last block of each sequence.",
     "copied": "What a step writes into what is kept: one grows with the context, one is flat, one jumps. Why these?",
-    "gathered": "What is put together for attention and thrown away: our simple way. A kernel would read in place.",
+    "gathered": "What is put together for attention and thrown away: our simple code. A kernel would read in place.",
 }
 
 

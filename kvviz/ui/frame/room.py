@@ -1,7 +1,6 @@
 """The room in the frame of every page: opened, joined by a link, and followed from page to page."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -23,18 +22,18 @@ _component = st.components.v2.component(
 def follow(pages: Sequence[st.Page]) -> None:
     """Mount the room, and go to the page that its leader has gone to."""
     join = asked_to_join()
-    said = _component(
+    state = _component(
         key="room",
         data={"assets": ASSETS_URL, "passed_over": list(FRAME_PARAMETERS), "join": join},
         on_go_change=lambda: None,
     )
-    place = place_of(said.go)
+    place = place_of(state.go)
     page = next((page for page in pages if place and page.url_path == place.page), None)
     if place is not None and page is not None:
         st.switch_page(page, query_params=place.query)
 
 
-def asked_to_join() -> dict[str, Any] | None:
+def asked_to_join() -> dict[str, object] | None:
     """The room that a link (`?room=CODE`) asked for, numbered, so that the page joins it once.
 
     It leaves the address: from there on the browser's tab remembers it, and pages keep their addresses to themselves.
@@ -45,9 +44,9 @@ def asked_to_join() -> dict[str, Any] | None:
     return st.session_state.get("room_asked")
 
 
-def place_of(said: Any) -> Place | None:
-    """Where the room says to go; None where it says nothing that could be gone to."""
+def place_of(asked: Mapping[str, object] | None) -> Place | None:
+    """Where the room asks the page to go; None if it asks nothing, or names no place."""
     try:
-        return read_place(dict(said)) if said else None
+        return read_place(dict(asked)) if asked else None
     except (KvvizError, TypeError, ValueError):
         return None

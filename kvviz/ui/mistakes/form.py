@@ -7,7 +7,7 @@ from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.spec import LookSpec
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, one_of
-from kvviz.ui.shared.model_choice import model_field, small_models, title
+from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
 from kvviz.ui.shared.plain import plain
 
 NEW_TOKENS = 16
@@ -24,7 +24,7 @@ def ask() -> LookSpec | None:
     )
     form.take_over(form.address.arrived())
     left, right = st.columns([2, 3], gap="large")
-    model = left.selectbox("Model", format_func=title, **form.choice("model", small_models("scratch")))
+    model = choose_model(left, form, small_models("scratch"))
     prompt = right.text_input("Prompt", max_chars=200, **form.value("prompt"))
     mistake = st.pills(
         "The mistake",

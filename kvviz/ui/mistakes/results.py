@@ -17,19 +17,19 @@ from kvviz.ui.shared.plots import plot
 
 
 def show(about: Document, found: Document) -> None:
-    """What the mistake did, and the line to mend."""
+    """Draw what the mistake did, and the line to mend."""
     pitfall = PITFALLS[found["mistake"]]
     st.subheader(pitfall.title, anchor=False)
     st.markdown(pitfall.says)
     code, harm = st.columns(2, gap="large")
     with code:
         _code(pitfall)
-    with harm:
-        if found["t"] == "mistimed":
+    if found["t"] == "mistimed":
+        with harm:
             _stopwatches(found)
-        else:
+    else:
+        with harm:
             _harm(pitfall, found)
-    if found["t"] != "mistimed":
         _forwards(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     st.caption(
@@ -38,20 +38,18 @@ def show(about: Document, found: Document) -> None:
 
 
 def _code(pitfall: Pitfall) -> None:
-    """The loop as it runs, the line at fault marked, and what it should be."""
+    """Draw the loop as it runs, the line at fault marked, and what it should be."""
     st.html(_marked(pitfall.source, pitfall.wrong))
     st.markdown("**Mend it**")
     st.code(pitfall.mend, language="python", wrap_lines=True)
 
 
 def _marked(source: str, wrong: str) -> str:
-    lines = []
-    for line in source.splitlines():
-        text = html.escape(line) or " "
-        fault = line.strip() == wrong
-        lines.append(
-            f'<span class="kv-fault" data-testid="kv-fault">{text}</span>' if fault else f"<span>{text}</span>"
-        )
+    fault = ' class="kv-fault" data-testid="kv-fault"'
+    lines = (
+        f"<span{fault if line.strip() == wrong else ''}>{html.escape(line) or ' '}</span>"
+        for line in source.splitlines()
+    )
     return f'<style>{_STYLE}</style><pre class="kv-source" data-testid="kv-source">{"".join(lines)}</pre>'
 
 
@@ -83,7 +81,7 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
 
 
 def _verdict(found: Document) -> None:
-    """The first thing that a viewer would see."""
+    """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if wrong["crash"]:
         return
@@ -139,42 +137,30 @@ def _stopwatches(found: Document) -> None:
 
 
 def _forwards(found: Document) -> None:
-    """What was fed and what the cache held, forward by forward."""
+    """Draw what was fed and what the cache held, forward by forward; a loop that ends early leaves cells empty."""
+    columns = {
+        f"{title}, {loop}": [_shape(each) if name == "shapes" else each for each in found[loop][name]]
+        for name, title in _COLUMNS.items()
+        for loop in ("right", "wrong")
+    }
+    count = max(map(len, columns.values()))
+    rows = [
+        {"forward": i + 1, **{title: values[i] if i < len(values) else None for title, values in columns.items()}}
+        for i in range(count)
+    ]
+    numbers = st.column_config.NumberColumn(format="localized")
+    localized = dict.fromkeys((title for title in columns if title.startswith(("multiply-adds", "bytes"))), numbers)
     with st.expander("Forward by forward: what is fed, what the cache holds"):
-        right, wrong = found["right"], found["wrong"]
-        count = max(len(right["fed"]), len(wrong["fed"]))
-        st.dataframe(
-            [
-                {
-                    "forward": i + 1,
-                    "fed, right": _at(right["fed"], i),
-                    "fed, wrong": _at(wrong["fed"], i),
-                    "keys of layer 0, right": _shape(_at(right["shapes"], i)),
-                    "keys of layer 0, wrong": _shape(_at(wrong["shapes"], i)),
-                    "multiply-adds, right": _at(right["multiply_adds"], i),
-                    "multiply-adds, wrong": _at(wrong["multiply_adds"], i),
-                    "bytes alive, right": _at(right["alive"], i),
-                    "bytes alive, wrong": _at(wrong["alive"], i),
-                }
-                for i in range(count)
-            ],
-            hide_index=True,
-            width="stretch",
-            column_config=COUNTS,
-            key="b_forwards",
-        )
+        st.dataframe(rows, hide_index=True, width="stretch", column_config=localized, key="b_forwards")
 
 
-COUNTS = {
-    f"{what}, {which}": st.column_config.NumberColumn(format="localized")
-    for what in ("multiply-adds", "bytes alive")
-    for which in ("right", "wrong")
+_COLUMNS = {
+    "fed": "fed",
+    "shapes": "keys of layer 0",
+    "multiply_adds": "multiply-adds",
+    "alive": "bytes alive",
 }
 
 
-def _at(values: Sequence[object], i: int) -> object:
-    return values[i] if i < len(values) else None
-
-
-def _shape(shape: list[int] | None) -> str:
+def _shape(shape: Sequence[int] | None) -> str:
     return "" if not shape else f"[{', '.join(map(str, shape))}]"

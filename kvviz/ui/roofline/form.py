@@ -6,22 +6,21 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting, millis
 from kvviz.cost.roofline import countable
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.models.sources import find_source
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared.form import Field, Form, one_of, whole
+from kvviz.ui.shared.form import Field, Form, whole
 from kvviz.ui.shared.model_choice import (
-    WEIGHTS,
     accepted,
+    choose_dtype,
+    choose_model,
     choose_size,
     choose_weights,
     decodable,
-    model_field,
-    title,
+    measured_fields,
 )
 from kvviz.ui.shared.plain import plain
 
@@ -31,24 +30,21 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 def ask(scheduler: Scheduler) -> RoofSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be measured."""
-    ids = decodable()
     form = Form(
         "roofline",
         "r_",
-        model=model_field(ids),
-        weights=Field("auto", one_of(*WEIGHTS)),
+        **measured_fields(),
         tokens=Field(512, whole),
         batch=Field(16, whole),
-        dtype=Field("float32", one_of(*DTYPES)),
     )
     form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = one.selectbox("Model", format_func=title, **form.choice("model", ids))
+        model = choose_model(one, form, decodable())
         weights = choose_weights(two, form)
         tokens = choose_size(three, "Longest context", form, "tokens", TOKENS, at_most=_most_tokens(scheduler, model))
         batch = choose_size(four, "Largest batch", form, "batch", BATCHES, at_most=scheduler.limits.batch)
-        dtype = five.selectbox("Precision", **form.choice("dtype", DTYPES))
+        dtype = choose_dtype(five, form)
     form.write()
     try:
         spec = RoofSpec(model, weights, tokens, batch, dtype)

@@ -1,4 +1,4 @@
-"""The serving page's first section: sequences come and go in one memory, four ways of giving it out side by side."""
+"""The serving page's first section: sequences come and go in one memory, under four policies side by side."""
 
 import streamlit as st
 
@@ -72,7 +72,7 @@ def _table(found: Document) -> None:
     st.dataframe(
         [
             {
-                "Way": way["title"],
+                "Policy": way["title"],
                 "Run at once": mean(way),
                 "Tokens": share(way, "used"),
                 "Wasted inside": share(way, "internal"),
@@ -80,7 +80,7 @@ def _table(found: Document) -> None:
                 "Preempted": way["preempted"],
                 "Computed again": way["recomputed_tokens"],
                 "Moved": way["moved_tokens"],
-                "Found": way["found_tokens"],
+                "Cache hits": way["found_tokens"],
                 "Evicted": way["evicted_blocks"],
                 "Done at tick": way["ended_at_tick"],
             }
@@ -92,7 +92,7 @@ def _table(found: Document) -> None:
     st.caption(
         "*Run at once* and the shares of the memory are means over the ticks at which somebody waits. *Wasted inside*: "
         "slots that belong to a sequence and hold no token. *Wasted between*: free slots in holes that are too small "
-        "for the next in line. *Computed again, moved, found* count tokens, *evicted* blocks."
+        "for the next in line. *Computed again*, *moved* and *cache hits* count tokens, *evicted* counts blocks."
     )
 
 
@@ -106,12 +106,12 @@ def _waste(found: Document) -> None:
             plot(chart, place, key=f"v_waste_{way['name']}")
     st.caption(
         "The dotted line is all there is. Triangles above it: a sequence was preempted, its memory taken and its "
-        "tokens to be computed again. Crosses: a kept block was overwritten. Which way leaves the widest orange band?"
+        "tokens to be computed again. Crosses: a kept block was overwritten. Which has the widest orange band?"
     )
 
 
 def _moment(found: Document) -> None:
-    """The memory of each way at one tick, slot by slot."""
+    """Draw the memory of each policy at one tick, slot by slot."""
     st.markdown("**The memory at one moment**")
     stride = max(way["stride"] for way in found["ways"])
     last = max(way["ended_at_tick"] for way in found["ways"]) // stride * stride
@@ -136,17 +136,15 @@ def _moment(found: Document) -> None:
 
 def _memory(way: Document, tick: int, found: Document) -> None:
     number = tick // way["stride"]
-    over = number > len(way["pictures"])
-    picture = None if over else way["pictures"][number - 1]
-    st.markdown(
-        f"{way['title']}: " + (f"over since tick {way['ended_at_tick']:,}" if over else _said(picture, way, tick))
-    )
+    picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
+    words = f"over since tick {way['ended_at_tick']:,}" if picture is None else _in_words(picture, way, tick)
+    st.markdown(f"{way['title']}: {words}")
     chart = map_figure(picture, found["slots"])
     plot(chart, config={"displayModeBar": False}, key=f"v_map_{way['name']}")
 
 
-def _said(picture: Document, way: Document, tick: int) -> str:
-    """What a picture has, in figures."""
+def _in_words(picture: Document, way: Document, tick: int) -> str:
+    """Who runs and who waits at this tick, and which memory is free."""
     running, waiting = (way["ticks"][name][tick - 1] for name in ("running", "waiting"))
     head = f"**{running} run**, {waiting} wait; "
     if picture["kind"] == "regions":

@@ -12,7 +12,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import small_models, title
+from kvviz.ui.shared.model_choice import choose_model, small_models
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 
@@ -27,7 +27,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
     with st.container(border=True):
         left, right = st.columns([3, 2], gap="medium")
         system = left.text_area("System prompt", height=150, **form.value("system"))
-        model = right.selectbox("Model", format_func=title, **form.choice("model", small_models("prefix")))
+        model = choose_model(right, form, small_models("prefix"))
         most = max(2, min(MOST_ASKS, scheduler.limits.batch))
         form["asks"] = min(most, form["asks"])
         asks = right.slider("Requests that share it", **form.within("asks", 2, MOST_ASKS))
@@ -51,7 +51,7 @@ def _draw(found: Document) -> None:
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     if sentence := little_saved(rows):
         st.info(sentence)
-    st.markdown("What is found are whole blocks: of a beginning that is the same for *s* tokens,")
+    st.markdown("A cache hit is made of whole blocks: of a prefix that is the same for *s* tokens,")
     alike = found["alike_tokens"]
     st.latex(
         rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
@@ -61,7 +61,7 @@ def _draw(found: Document) -> None:
         [_row(name, row) for name, row in zip(names, rows, strict=True)], hide_index=True, key="v_shared_table"
     )
     st.caption(
-        "The first request finds nothing: it is the one that fills the blocks. *Cache* is all that a request holds "
+        "The first request has no cache hit: it is the one that fills the blocks. *Cache* is all that a request holds "
         "when it is done; *of it shared* lay there before it came."
     )
     where(found)

@@ -6,6 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import DTYPES
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import needs
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -51,6 +52,25 @@ def default_model() -> str:
 def model_field(ids: Sequence[str]) -> Field:
     """A form's choice among these models."""
     return Field(default_model(), one_of(*ids))
+
+
+def measured_fields() -> dict[str, Field]:
+    """The fields that every form of a measurement has."""
+    return {
+        "model": model_field(decodable()),
+        "weights": Field("auto", one_of(*WEIGHTS)),
+        "dtype": Field("float32", one_of(*DTYPES)),
+    }
+
+
+def choose_model(place: DeltaGenerator, form: Form, ids: Sequence[str]) -> str:
+    """Choose one of these models."""
+    return place.selectbox("Model", format_func=title, **form.choice("model", ids))
+
+
+def choose_dtype(place: DeltaGenerator, form: Form) -> str:
+    """Choose the precision of weights and cache."""
+    return place.selectbox("Precision", **form.choice("dtype", DTYPES))
 
 
 def choose_weights(place: DeltaGenerator, form: Form) -> str:
