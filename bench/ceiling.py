@@ -33,8 +33,7 @@ from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import measure_ceilings
 from kvviz.device.pick import pick_device
-from kvviz.experiments.comparison.equivalence import loop
-from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 
@@ -52,7 +51,7 @@ def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
     times: dict[str, list[list[float]]] = {mode: [] for mode in work.modes}
     for number, mode in interleaved(work.modes, work.warmup + work.repeats):
         with no_collection():
-            steps = timed(loop(work, loaded, prompt, mode, work.new_tokens), sync)
+            steps = timed(ComparisonRun(work, loaded, prompt).decode(mode), sync)
             seconds = [step.seconds for step in steps][1:]
         if number >= work.warmup:
             times[mode].append(seconds)

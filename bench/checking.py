@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.screens import Book
-from kvviz.experiments.comparison.report import figures
+from kvviz.experiments.comparison.figures import figures
 
 FIGURES = ("ttft_s", "itl_s", "itl_p99_s", "total_s", "tokens_per_s")
 

@@ -24,8 +24,8 @@ from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection
 from kvviz.device.cores import pin, share_of_cores
 from kvviz.device.environment import environment, set_threads
-from kvviz.experiments.comparison.equivalence import ModeTrace
-from kvviz.experiments.comparison.run import encode_prompt, timed_pass
+from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, TimedPasses, encode_prompt
+from kvviz.experiments.comparison.run import timed_pass
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 MODELS = {"gpt2": (33, 15), "tiny-llama": (129, 41)}  # new tokens and passes of each kind
@@ -46,8 +46,9 @@ def bare_pass(loaded: Loaded, prompt: torch.Tensor, new_tokens: int) -> None:
 
 def instrumented_pass(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
     """The same decode as a comparison times it, its records encoded as they would be sent."""
-    trace = ModeTrace(tokens=[[0]] * work.new_tokens)
-    for record in timed_pass(work, loaded, prompt, trace, "cached", 0, lambda: False):
+    run = ComparisonRun(work, loaded, prompt)
+    run.checked, run.passes = {"cached": Checked(tokens=[[0]] * work.new_tokens)}, {"cached": TimedPasses()}
+    for record in timed_pass(run, "cached", 0):
         json.dumps(record)
 
 

@@ -27,8 +27,7 @@ from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
 from kvviz.device.environment import environment
-from kvviz.experiments.comparison.equivalence import loop
-from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 Decode = Callable[[], tuple[list[int], list[float]]]  # the first sequence's new tokens, the seconds of each step
@@ -58,7 +57,7 @@ def decoded(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: st
     """kvviz's decode under its clock."""
 
     def call() -> tuple[list[int], list[float]]:
-        steps = list(timed(loop(work, loaded, prompt, mode, work.new_tokens), synchroniser(loaded.device)))
+        steps = list(timed(ComparisonRun(work, loaded, prompt).decode(mode), synchroniser(loaded.device)))
         return [int(step.step.token_ids[0]) for step in steps], [step.seconds for step in steps]
 
     return call

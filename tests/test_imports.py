@@ -30,11 +30,11 @@ PACKAGES = (
 # Who may import a library at all, and who at the top of a file: the server imports the other packages whole.
 MAY_IMPORT = {
     "torch": {"device", "caches", "decoding", "experiments", "worker", "notebook", "cli"},
-    "transformers": {"device", "caches", "decoding", "experiments", "worker", "cli"},
+    "transformers": {"device", "caches", "decoding", "experiments", "worker", "notebook", "cli"},
     "numba": {"decoding"},
     "llvmlite": {"decoding"},
     "streamlit": {"ui", "page"},
-    "plotly": {"charts"},
+    "plotly": {"charts", "notebook"},
     "sqlalchemy": {"store"},
     "starlette": {"server", "page"},
     "typer": {"cli"},

@@ -90,16 +90,22 @@ def check_all_full(mode: str, config: Mapping[str, object]) -> None:
         )
 
 
-def reasons(mode: str, figures: Mapping[str, int], kept: int | None, device: str) -> list[str] | None:
-    """Sentences: the mode's own formula, and the reason for each difference between the figures; None without a rule.
+_USUAL_SLACK = "capacity for tokens to come, or a window that is a view of a longer tensor until the next step"
+
+
+def has_own_formula(mode: str) -> bool:
+    """Whether a mode's bytes follow another formula than tokens held times the bytes of a token."""
+    return mode in _RULES and bool(_RULES[mode].formula)
+
+
+def reasons(mode: str, figures: Mapping[str, int], kept: int | None, device: str) -> list[str]:
+    """Sentences: the mode's own formula if it has one, and the reason for each difference between the figures.
 
     `figures` are `formula`, `tensors` and `storages`, in bytes; `kept` is the allocator's figure, None if it has none.
     """
-    if mode not in _RULES:
-        return None
-    rule = _RULES[mode]
+    rule = _RULES.get(mode)
     formula, tensors, storages = (figures[name] for name in ("formula", "tensors", "storages"))
-    sentences = [f"By formula: {rule.formula} = {formula:,} B."] if rule.formula else []
+    sentences = [f"By formula: {rule.formula} = {formula:,} B."] if rule and rule.formula else []
     if tensors < formula and mode == "prefix":
         sentences.append(
             f"Shared blocks are kept once: the formula, which counts each sequence, says {formula - tensors:,} B more."
@@ -107,7 +113,7 @@ def reasons(mode: str, figures: Mapping[str, int], kept: int | None, device: str
     elif tensors != formula:
         sentences.append("Formula and tensors differ: this model keeps its cache in another way than its config says.")
     if storages > tensors:
-        sentences.append(f"The tensors lie in storages of {storages:,} B: {rule.slack}.")
+        sentences.append(f"The tensors lie in storages of {storages:,} B: {rule.slack if rule else _USUAL_SLACK}.")
     if kept is None:
         sentences.append("This device's allocator gives no account.")
     elif kept != storages:

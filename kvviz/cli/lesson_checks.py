@@ -288,8 +288,9 @@ def _comparison_s(trial: Trial) -> float:
 
 def _compare(work: ComparisonSpec, loaded: "Loaded") -> tuple[float, bool]:
     """Seconds of a whole comparison, its equivalence check and memory accounting included; whether tokens agreed."""
+    from kvviz.experiments.comparison.figures import finished
     from kvviz.experiments.comparison.run import perform
 
     begun = time.monotonic()
-    *_, last = perform(work, loaded, comparison_id=new_id())
-    return time.monotonic() - begun, last["document"]["identical"]
+    document, _ = finished(list(perform(work, loaded, comparison_id=new_id())))
+    return time.monotonic() - begun, document["identical"]

@@ -15,8 +15,9 @@ from kvviz.cli.options import AsJson, Attention, Batch, Device, Dtype, ModelOpti
 from kvviz.cli.output import ProgressBar, print_json, say
 from kvviz.cli.storage import check_writable, has_store, open_store, write_bytes
 from kvviz.decoding.modes import mode_named
+from kvviz.experiments.comparison import records as comparison
+from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.pins import PinFiles, compare_expected, expected_of, key_of
-from kvviz.experiments.comparison.report import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.kind import Record
@@ -100,7 +101,7 @@ def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | No
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 
-def measure(work: ComparisonSpec, *, patient: bool) -> tuple[Record, list[Record]]:
+def measure(work: ComparisonSpec, *, patient: bool) -> tuple[comparison.Document, list[comparison.Record]]:
     """Measure a comparison in this process and return its document and records; a bar shows its steps.
 
     Raises Halted when a signal ends it; what was measured until then is in the store, where there is one.
@@ -119,8 +120,8 @@ def measure(work: ComparisonSpec, *, patient: bool) -> tuple[Record, list[Record
 
     keep_part = partial(_keep_part, work, records)
     with closing(bar), bench_here("kvviz run", patient=patient, when_stopped=keep_part) as bench:
-        document = document_here(work, bench, note)
-    return document, [*records[:-1], {"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}]
+        document_here(work, bench, note)
+    return finished(records)
 
 
 def _keep_part(work: ComparisonSpec, records: list[Record]) -> str:
@@ -142,7 +143,7 @@ def _keep_part(work: ComparisonSpec, records: list[Record]) -> str:
 # --- what becomes of it ------------------------------------------------------------------------------------------
 
 
-def _keep(document: Record, records: list[Record], output: Path | None) -> None:
+def _keep(document: comparison.Document, records: list[comparison.Record], output: Path | None) -> None:
     """Write a comparison to the file that was asked for, and keep it in the store, if there is one.
 
     A store that fails is a sentence on standard error: the comparison itself has been printed.
@@ -176,7 +177,7 @@ def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Record | None:
     return found if check else None
 
 
-def _check(expected: Record, document: Record) -> None:
+def _check(expected: Record, document: comparison.Document) -> None:
     """Say whether the text is the expected one; end with status 1 if it is not."""
     result = compare_expected(expected, document)
     say(result.sentence)

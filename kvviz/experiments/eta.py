@@ -109,7 +109,7 @@ class Experience:
 
 
 def in_line(ahead: int, wait_s: float | None, held_by: str = "") -> str:
-    """A place in the line, in words; the same as the live page says."""
+    """A place in the line, in words."""
     if held_by:
         return f"Waiting: {held_by}"
     if not ahead:

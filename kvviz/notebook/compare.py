@@ -1,41 +1,48 @@
-"""The notebook's front door: `compare()` decodes one piece of work in several modes and gives the result back."""
+"""The notebook's front door: `compare()` decodes one piece of work in several modes and returns the result."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kvviz.base.records import Sampling
 from kvviz.device.lock import measuring
-from kvviz.experiments.comparison.report import headline
+from kvviz.experiments.comparison.figures import finished
+from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.store.files import recording
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects as go
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+PROMPT = "Once upon a time there was a little"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A finished comparison: its document (docs/json.md) and the records that led to it."""
 
-    document: dict[str, Any]
-    records: list[dict[str, Any]]
+    document: Document
+    records: list[Record]
 
-    def figure(self, *, log: bool = False) -> Any:
+    def figure(self, *, log: bool = False) -> "go.Figure":
         """The latency curves as a Plotly figure, milliseconds per new token."""
         from kvviz.charts.curves import latency_figure
 
         return latency_figure(self.document, log=log)
 
-    def frame(self) -> Any:
+    def frame(self) -> "pandas.DataFrame":
         """A pandas DataFrame with a row per mode and step: seconds (median, quartiles), bytes, token id."""
         import pandas
 
-        rows = [_rows(run) for run in self.document["runs"]]
-        return pandas.DataFrame([row for run in rows for row in run])
+        return pandas.DataFrame([row for run in self.document["runs"] for row in _rows(run)])
 
-    def verdict(self) -> dict[str, Any]:
-        """What the figures come to: the fit of each curve, where the cache starts to pay, what bounds the run."""
+    def verdict(self) -> Mapping[str, object]:
+        """The fit of each curve, the context from which the cache pays, and what bounds the run."""
         return verdict(self.document)
 
     def save(self, path: str | Path) -> Path:
@@ -44,13 +51,13 @@ class Comparison:
 
 
 def compare(
-    model: Any,
+    model: "str | Path | PreTrainedModel",
     *,
     modes: Sequence[str] = ("uncached", "cached"),
     prompt: str | None = None,
     prompt_tokens: int | None = None,
     new_tokens: int = 64,
-    tokenizer: Any = None,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
     weights: str = "auto",
     batch: int = 1,
     repeats: int = 3,
@@ -65,18 +72,17 @@ def compare(
     stop_at_eos: bool = False,
     stop_text: str = "",
 ) -> Comparison:
-    """Decode the same work in several modes, prove that they agree, time them.
+    """Decode the same work in several modes, check that they agree, and time them.
 
     `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or a transformers
-    causal model of your own, on its device and in its precision; then `tokenizer` may come with it. Raises
+    causal model of your own, on its device and in its precision, with its `tokenizer` if you have one. Raises
     KvvizError with one sentence for what can't be done.
     """
-    own = not isinstance(model, str | Path)
     work = ComparisonSpec(
-        model=type(model).__name__ if own else str(model),
+        model=str(model) if isinstance(model, str | Path) else type(model).__name__,
         weights=weights,
         modes=tuple(modes),
-        prompt=prompt if prompt is not None or prompt_tokens is not None else "Once upon a time there was a little",
+        prompt=PROMPT if prompt is None and prompt_tokens is None else prompt,
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
         batch=batch,
@@ -94,23 +100,22 @@ def compare(
     from kvviz.experiments.comparison.run import perform
 
     with measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr)):
-        loaded = adopt(model, tokenizer) if own else LoadedModels().get(work)
-        records = list(perform(work, loaded, comparison_id="compare"))
-    document = records.pop()["document"]
-    records += [{"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}]
-    return Comparison(document, records)
+        loaded = LoadedModels().get(work) if isinstance(model, str | Path) else adopt(model, tokenizer)
+        return Comparison(*finished(list(perform(work, loaded, comparison_id="compare"))))
 
 
-def _rows(run: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(run: Run) -> Iterator[dict[str, object]]:
     tokens = run["token_ids"]
-    columns = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes")
-    return [
-        {
+    for step, seconds in enumerate(run["step_s"]):
+        chosen = tokens[step] if isinstance(tokens[0], int) else [row[step] for row in tokens if isinstance(row, list)]
+        yield {
             "mode": run["mode"],
             "step": step,
             "phase": "decode" if step else "prefill",
-            "token_id": tokens[step] if isinstance(tokens[step], int) else [row[step] for row in tokens],
-            **{name: run[name][step] for name in columns},
+            "token_id": chosen,
+            "step_s": seconds,
+            "step_s_q1": run["step_s_q1"][step],
+            "step_s_q3": run["step_s_q3"][step],
+            "cache_bytes": run["cache_bytes"][step],
+            "allocated_bytes": run["allocated_bytes"][step],
         }
-        for step in range(len(run["step_s"]))
-    ]

@@ -1,23 +1,41 @@
-"""`watch(model)`: the time and the cache of someone else's run, step by step, and no trace left on the model.
+"""`watch(model)`: the time and the cache of your own run, step by step, with no trace left on the model.
 
 Works on any transformers causal model and any loop around it: `generate`, assisted generation, a loop by hand.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kvviz.base.records import LayerState
-from kvviz.decoding.loading import adopt
+from kvviz.decoding.loading import Loaded, adopt
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
 from kvviz.device.environment import environment
 from kvviz.experiments.comparison.equivalence import grouped
-from kvviz.experiments.comparison.report import figures
+from kvviz.experiments.comparison.figures import figures
+from kvviz.experiments.comparison.records import (
+    CheckedStep,
+    Done,
+    EnvironmentFields,
+    Figures,
+    Proof,
+    Record,
+    Started,
+    Times,
+)
 from kvviz.store.files import recording
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects as go
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+MODE = "watched"
 
 
 @dataclass(frozen=True)
@@ -38,24 +56,35 @@ class WatchedStep:
 
 @dataclass
 class Trace:
-    """What was seen: a list of steps, as a figure, as a frame, as a file."""
+    """The steps that were watched: as a list, a figure, a frame or a file."""
 
-    model: Any
-    tokenizer: Any = None
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase | None" = None
     steps: list[WatchedStep] = field(default_factory=list)
 
-    def figure(self) -> Any:
+    def figure(self) -> "go.Figure":
         """Milliseconds per forward and the cache's bytes, as a Plotly figure."""
         from kvviz.charts.curves import watched_figure
 
         return watched_figure(self.steps)
 
-    def frame(self) -> Any:
+    def frame(self) -> "pandas.DataFrame":
         """A pandas DataFrame with a row per forward."""
         import pandas
 
-        columns = ("index", "phase", "fed_tokens", "seconds", "seen", "cache_bytes", "allocated_bytes")
-        return pandas.DataFrame([dict(zip(columns, _row(step), strict=True)) for step in self.steps], columns=columns)
+        rows = [
+            {
+                "index": step.index,
+                "phase": step.phase,
+                "fed_tokens": len(step.fed[0]) if step.fed else 0,
+                "seconds": step.seconds,
+                "seen": max((row.seen for row in step.layers), default=0),
+                "cache_bytes": step.cache_bytes,
+                "allocated_bytes": sum(row.allocated for row in step.layers),
+            }
+            for step in self.steps
+        ]
+        return pandas.DataFrame(rows)
 
     def save(self, path: str | Path) -> Path:
         """Write a recording that the dashboard's live page opens."""
@@ -63,11 +92,10 @@ class Trace:
 
 
 @contextmanager
-def watch(model: Any, *, tokenizer: Any = None) -> Iterator[Trace]:
-    """Watch every forward of `model` inside `with`. The hooks go when it ends, whatever happens inside."""
+def watch(model: "PreTrainedModel", *, tokenizer: "PreTrainedTokenizerBase | None" = None) -> Iterator[Trace]:
+    """Watch every forward of `model` inside `with`; the hooks are removed at its end, whatever happens inside."""
     trace = Trace(model, tokenizer)
-    sync = synchroniser(str(next(model.parameters()).device))
-    hooks = _Hooks(trace, sync)
+    hooks = _Hooks(trace, synchroniser(str(next(model.parameters()).device)))
     handles = [
         model.register_forward_pre_hook(hooks.before, with_kwargs=True),
         model.register_forward_hook(hooks.after, with_kwargs=True),
@@ -87,11 +115,13 @@ class _Hooks:
         self._sync = sync
         self._started = 0.0
 
-    def before(self, module: Any, args: tuple, kwargs: dict) -> None:
+    def before(self, module: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         self._sync()
         self._started = time.perf_counter()
 
-    def after(self, module: Any, args: tuple, kwargs: dict, output: Any) -> None:
+    def after(
+        self, module: object, args: "tuple[torch.Tensor, ...]", kwargs: "Mapping[str, torch.Tensor]", output: object
+    ) -> None:
         self._sync()
         seconds = time.perf_counter() - self._started
         ids = kwargs.get("input_ids", args[0] if args else None)
@@ -104,26 +134,25 @@ class _Hooks:
         self._trace.steps.append(WatchedStep(index, "prefill" if first else "decode", fed, seconds, layers))
 
 
-def _row(step: WatchedStep) -> tuple:
-    allocated = sum(row.allocated for row in step.layers)
-    seen = max((row.seen for row in step.layers), default=0)
-    return step.index, step.phase, len(step.fed[0]) if step.fed else 0, step.seconds, seen, step.cache_bytes, allocated
+# --- as a recording: one mode, one pass, and None for what a single run can't show ----------------------------------
 
 
-def _records(trace: Trace) -> list[dict[str, Any]]:
-    """The trace as records of the live feed: one mode, one pass."""
+def _records(trace: Trace) -> list[Record]:
     loaded = adopt(trace.model, trace.tokenizer)
-    prompt = list(trace.steps[0].fed[0]) if trace.steps and trace.steps[0].fed else []
     seconds = [step.seconds for step in trace.steps]
-    started = {
+    proofs = [_proof(trace, step, loaded) for step in trace.steps]
+    times: Times = {"t": "times", "mode": MODE, "repeat": 0, "from": 0, "s": seconds}
+    end: list[Record] = [_figures(seconds), Done(t="done")] if seconds else [Done(t="done")]
+    return [_started(trace, loaded), *proofs, times, *end]
+
+
+def _started(trace: Trace, loaded: Loaded) -> Started:
+    fed = trace.steps[0].fed if trace.steps else ()
+    prompt = list(fed[0]) if fed else []
+    return {
         "t": "started",
-        "spec": {
-            "new_tokens": max(1, len(seconds)),
-            "batch": max(1, len(trace.steps[0].fed) if trace.steps else 1),
-            "repeats": 1,
-            "warmup": 0,
-        },
-        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+        "spec": {"new_tokens": max(1, len(trace.steps)), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0},
+        "environment": cast(EnvironmentFields, asdict(environment(loaded.model, loaded.device, loaded.dtype))),
         "model": {
             "id": loaded.source.model,
             "title": loaded.source.title,
@@ -138,27 +167,40 @@ def _records(trace: Trace) -> list[dict[str, Any]]:
             "text": loaded.codec.decode(prompt),
             "pieces": [loaded.codec.decode([i]) for i in prompt],
         },
-        "modes": [{"name": "watched", "title": "Watched run", "summary": "a run of the user's own", "exact": False}],
+        "modes": [{"name": MODE, "title": "Watched run", "summary": "a run of the user's own", "exact": False}],
     }
-    proof = [_proof_record(trace, step, loaded) for step in trace.steps]
-    times = {"t": "times", "mode": "watched", "repeat": 0, "from": 0, "s": seconds}
-    summary = {"mode": "watched", "identical": True, "first_divergence": None, "max_abs_logit_diff": None}
-    headline = {**summary, **figures([seconds]), "speedup": None} if seconds else None
-    end = [{"t": "figures", "runs": [headline]}] if headline else []
-    return [started, *proof, times, *end, {"t": "done"}]
 
 
-def _proof_record(trace: Trace, step: WatchedStep, loaded: Any) -> dict[str, Any]:
-    following = trace.steps[step.index + 1] if step.index + 1 < len(trace.steps) else None
-    ids = [row[-1] for row in following.fed] if following else []
-    text = loaded.codec.decode(following.fed[0][-1:]) if following and following.fed else ""
-    held = sum(row.allocated for row in step.layers)
-    row = {
-        "ids": ids,
-        "text": text,
+def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> Proof:
+    """A step: its token is what the next forward was fed. No other mode ran and no tensor was traced."""
+    following = trace.steps[step.index + 1].fed if step.index + 1 < len(trace.steps) else ()
+    seen: CheckedStep = {
+        "ids": [row[-1] for row in following],
+        "text": loaded.codec.decode(following[0][-1:]) if following else "",
         "layers": grouped(step.layers),
-        "outliving": held,
+        "outliving": None,
         "delta": None,
         "divergence": None,
     }
-    return {"t": "proof", "i": step.index, "modes": {"watched": row}}
+    return {"t": "proof", "i": step.index, "modes": {MODE: seen}}
+
+
+def _figures(seconds: list[float]) -> Figures:
+    timed = figures([seconds])
+    return {
+        "t": "figures",
+        "runs": [
+            {
+                "mode": MODE,
+                "identical": None,
+                "first_divergence": None,
+                "max_abs_logit_diff": None,
+                "ttft_s": timed["ttft_s"],
+                "itl_s": timed["itl_s"],
+                "itl_p99_s": timed["itl_p99_s"],
+                "tokens_per_s": timed["tokens_per_s"],
+                "total_s": timed["total_s"],
+                "speedup": None,
+            }
+        ],
+    }

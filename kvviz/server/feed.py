@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz.base.settings import settings
+from kvviz.experiments.eta import in_line
 from kvviz.server import front_door
 from kvviz.server.health import health
 from kvviz.server.job import Job
@@ -148,7 +149,8 @@ def encode(job: Job, start: int, end: int, whole: bool = False) -> str:
 def status_message(scheduler: Scheduler, job: Job | None) -> str:
     """Where things stand while there is no record to send: the worker's state, the place in the queue, the wait.
 
-    `wait_s` is null if it is not known; `held` says who has the device while the worker waits for it.
+    `wait_s` is null if it is not known; `held` says who has the device while the worker waits for it; `words`
+    is the sentence for a job that waits.
     """
     ahead, wait = 0, None
     if job is not None and job.active:
@@ -158,6 +160,7 @@ def status_message(scheduler: Scheduler, job: Job | None) -> str:
         "ahead": ahead,
         "wait_s": None if wait is None else round(wait, 1),
         "held": scheduler.held_by,
+        "words": in_line(ahead, wait, scheduler.held_by),
     }
     return json.dumps({"comparison": job and job.id, "state": job.state if job else "none", "status": status})
 

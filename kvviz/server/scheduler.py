@@ -10,13 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
 from kvviz.base.records import new_id
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
-from kvviz.experiments.comparison.report import headline
+from kvviz.experiments.comparison.figures import figures_record
+from kvviz.experiments.comparison.records import Document
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
@@ -302,7 +304,7 @@ class Scheduler:
         self._current = None
         job.document = document
         if job.kind == "comparison":
-            job.records.append(json.dumps({"t": "figures", "runs": headline(document)}))
+            job.records.append(json.dumps(figures_record(cast(Document, document))))
         self._forecast.learn(job, self._clock())
         self._end(job, "done")
 

@@ -37,7 +37,7 @@ def file():
     for record in records:
         for step in record.get("modes", {}).values() if record["t"] == "proof" else ():
             step |= {"text": EVIL, "piece": EVIL}
-            step["layers"] = [[group[0], SHORT[:20], *group[2:4], SHORT[:20], *group[5:]] for group in step["layers"]]
+            step["layers"] = [{**group, "kind": SHORT[:20], "dtype": SHORT[:20]} for group in step["layers"]]
     document = {**made.document, "model": EVIL, "environment": started["environment"]}
     document["runs"] = [{**run, "text": EVIL, "cache_class": SHORT} for run in document["runs"]]
     return reading.to_json(records, document).encode()

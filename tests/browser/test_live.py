@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import expect
 
-from kvviz import compare
+from kvviz import compare, watch
 from kvviz.store.files import recording
 from kvviz.ui.live.form import PROMPTS
 
@@ -112,7 +113,7 @@ def test_figures_on_the_page_are_those_of_the_curves(open_page):
     mine, shown = page.evaluate(
         """async () => {
           const state = document.querySelector('[data-testid=kv-live]').kvState()
-          const asset = document.querySelector('link[data-kv]').href.replace('live.css', 'state.js')
+          const asset = document.querySelector('link[data-kv]').href.replace('live/live.css', 'shared/state.js')
           const { headline } = await import(asset)
           const own = state.modes.map((mode) => headline({ ...state, figures: null }, mode))
           return [own, state.figures]
@@ -429,6 +430,43 @@ def test_a_recording_opens_like_a_run(open_page, tmp_path):
         "the two best tokens lay 0.13 apart: a near-tie, decided by rounding in float32"
     )
     assert points(page)["count"] == 12
+
+
+def test_a_watched_run_claims_nothing_that_nobody_observed(open_page, tmp_path, load):
+    model, ids = load("tiny-gpt2").model, torch.arange(12)[None]
+    for use_cache, note in ((False, "After step 4: the model returned no cache object."), (True, "of keys and values")):
+        with watch(model) as trace:
+            model.generate(ids, max_new_tokens=4, do_sample=False, use_cache=use_cache)
+        page = open_page()
+        open_recording(page, trace.save(tmp_path / f"{use_cache}.json"))
+        in_state(page, "done")
+        expect(page.get_by_test_id("kv-badge")).to_have_text("watched: one run, nothing to compare with")
+        expect(page.get_by_test_id("kv-layers-note")).to_contain_text(note)
+        assert "observed" not in page.get_by_test_id("kv-layers-note").inner_text()
+        assert page.get_by_test_id("kv-grid").is_visible() == use_cache
+
+
+def test_layers_of_runs_recorded_before_their_fields_had_names_are_shown_alike(open_page):
+    records = json.loads(json.dumps(compare("tiny-gemma3", new_tokens=3, repeats=1).records))
+    older = json.loads(json.dumps(records))
+    for record in older:
+        for step in record["modes"].values() if record["t"] == "proof" else ():
+            step["layers"] = [list(group.values()) for group in step["layers"]]
+    page = open_page()
+    expect(live(page)).to_be_visible()
+    named, listed = page.evaluate(
+        """async (both) => {
+          const asset = document.querySelector('link[data-kv]').href.replace('live/live.css', 'shared/state.js')
+          const { apply, cacheBytes, emptyState } = await import(asset)
+          return both.map((records) => {
+            const state = emptyState('x')
+            records.forEach((record) => apply(state, record))
+            return state.modes.map((mode) => [mode.rows, mode.rows.map(cacheBytes)])
+          })
+        }""",
+        [records, older],
+    )
+    assert named == listed and named[1][1][2] > named[1][1][0] > 0 and named[1][0][0]["layers"][0]["kind"] == "sliding"
 
 
 def test_a_file_that_is_no_recording_gets_a_sentence(open_page, tmp_path):

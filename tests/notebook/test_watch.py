@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 import kvviz
 from kvviz import KvvizError, compare, watch
 from kvviz.decoding.loading import hf_config
-from kvviz.store.files import recording
+from kvviz.store.files import reading, recording
 
 IDS = torch.randint(0, 256, (1, 20), generator=torch.Generator().manual_seed(2))
 
@@ -91,6 +91,48 @@ def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     assert kinds == ["started"] + ["proof"] * 5 + ["times", "figures", "done"]
     assert records[-3]["s"] == [step.seconds for step in trace.steps]
     assert records[0]["prompt"]["tokens"] == 20
+
+
+def test_a_recording_of_a_watched_run_claims_nothing_that_nobody_observed(load, tmp_path):
+    model = load("tiny-gpt2").model
+    with watch(model) as trace:
+        model.generate(IDS, max_new_tokens=3, do_sample=False)
+    records = recording.loads(trace.save(tmp_path / "mine.json").read_text())
+    steps = [record["modes"]["watched"] for record in records if record["t"] == "proof"]
+    assert [step["outliving"] for step in steps] == [step["delta"] for step in steps] == [None] * 3
+    (figures,) = records[-2]["runs"]
+    assert figures["identical"] is None and figures["speedup"] is None and figures["max_abs_logit_diff"] is None
+    assert reading.read(recording.dumps(records)).document is None, "no comparison was made"
+
+
+def older(records):
+    """The same recording as it was before the fields of a layer had names."""
+    copy = json.loads(json.dumps(records))
+    for record in copy:
+        for step in record["modes"].values() if record["t"] == "proof" else ():
+            step["layers"] = [list(group.values()) for group in step["layers"]]
+    return copy
+
+
+def test_layers_of_recordings_made_before_their_fields_had_names_are_read_alike(good):
+    named = recording.loads(recording.dumps(good))
+    assert recording.loads(recording.dumps(older(good))) == named
+    group = named[2]["modes"]["cached"]["layers"][0]
+    assert (group["indices"], group["kind"], group["key_shape"][0], group["nbytes"] > 0) == (
+        [0, 1, 2, 3],
+        "full",
+        1,
+        True,
+    )
+
+
+@pytest.mark.parametrize("change", [lambda group: group[:8], lambda group: [*group, 1], lambda group: group[::-1]])
+def test_layers_in_another_order_or_number_are_refused(good, change):
+    broken = older(good)
+    layers = broken[2]["modes"]["cached"]["layers"]
+    layers[:] = [change(group) for group in layers]
+    with pytest.raises(KvvizError, match=r"layers|indices"):
+        recording.loads(recording.dumps(broken))
 
 
 def test_compare_by_name(tmp_path):

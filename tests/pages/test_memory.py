@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.memory.calculator import Asked, pack
 from kvviz.models.catalog.rows import models
 from tests.pages.conftest import said

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.questions import on_page
 from kvviz.experiments.sweep.spec import SweepSpec

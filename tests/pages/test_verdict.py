@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 STEPS, PROMPT = 40, 9

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.ownership import mark_of

@@ -11,7 +11,7 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
 from kvviz.device.cores import share_of_cores
-from kvviz.experiments.comparison.report import headline
+from kvviz.experiments.comparison.figures import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.jobs import FINISHED_IN_MEMORY
 from kvviz.server.scheduler import Scheduler

@@ -19,10 +19,10 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS, slow
-from kvviz.experiments.comparison.equivalence import ModeTrace, loop, prove
+from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt
+from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.report import comparison_document
-from kvviz.experiments.comparison.run import encode_prompt, measure
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.run import timed_passes
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.models.catalog.rows import heldout
@@ -51,30 +51,31 @@ def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) ->
     env = environment(loaded.model, loaded.device, loaded.dtype)
     about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
     yield {"t": "look", **about, "device": env.device_name, "dtype": env.dtype}
-    traces = {name: ModeTrace() for name in spec.modes}
-    for _ in prove(work, loaded, prompt, traces, should_stop):
-        yield _part("proof", len(traces["cached"].tokens), work.new_tokens)
+    run = ComparisonRun(work, loaded, prompt, should_stop)
+    for _ in check_equivalence(run):
+        yield _part("proof", len(run.checked["cached"].tokens), work.new_tokens)
     books = {}
     for name in spec.designs:
-        books[name] = _books(work, loaded, prompt, name, should_stop) if name in DESIGNS else None
+        books[name] = _books(run, name) if name in DESIGNS else None
         yield _part("books", len(books), len(spec.designs))
     passes = 0
-    for record in measure(work, loaded, prompt, traces, should_stop):
-        if record["t"] == "pass":
+    for timed in timed_passes(run):
+        if timed["t"] == "pass":
             yield _part("clock", passes, work.repeats * len(spec.modes))
             passes += 1
-    about["text"], ids = _text(loaded, asked, traces["cached"])
+    about["text"], ids = _text(loaded, asked, run.checked["cached"])
     quality = {}
     for record in compare_predictions(loaded, ids, spec.modes[1:], should_stop):
         quality = record.pop("found", quality)
         yield record
-    document = comparison_document("caches", work, loaded, env, prompt.shape[1], traces)
-    for run in document["runs"]:
-        mode = mode_named(run["mode"])
-        run |= {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
-        run |= {"books": books.get(mode.name), "quality": quality.get(mode.name)}
+    document = comparison_document("caches", run, env)
+    runs = []
+    for entry in document["runs"]:
+        mode = mode_named(entry["mode"])
+        described = {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
+        runs.append({**entry, **described, "books": books.get(mode.name), "quality": quality.get(mode.name)})
     more = {"note": loaded.codec.note, "shared_tokens": asked.shape[1], "params": loaded.params}
-    yield {"t": "done", "document": {**document, **about, **more}}
+    yield {"t": "done", "document": {**document, "runs": runs, **about, **more}}
 
 
 def _part(name: str, done: int, of: int) -> dict[str, Any]:
@@ -99,16 +100,15 @@ def own_ways(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
 # --- the books of a design's memory ----------------------------------------------------------------------
 
 
-def _books(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, should_stop: Stop) -> dict[str, Any]:
+def _books(run: ComparisonRun, mode: str) -> dict[str, Any]:
     """Bytes written at each step, into what is kept (`copied`) and for attention alone (`gathered`), over all layers;
 
     and pictures of one layer's memory. Untimed.
     """
     found: dict[str, Any] = {"copied": [], "gathered": [], "pictures": []}
-    shown = set(pictured(work.new_tokens))
-    for step in loop(work, loaded, prompt, mode, work.new_tokens):
-        if should_stop():
-            raise Stopped
+    shown = set(pictured(run.work.new_tokens))
+    for step in run.decode(mode):
+        run.check_stop()
         own = step.cache.own
         found["copied"].append(sum(one.copied for one in own))
         found["gathered"].append(sum(one.gathered for one in own))
@@ -136,7 +136,7 @@ def _drawn(cache: Any) -> tuple[int, Any]:
 # --- what lossy designs lose -----------------------------------------------------------------------------
 
 
-def _text(loaded: Loaded, prompt: torch.Tensor, trace: ModeTrace) -> tuple[dict[str, Any], torch.Tensor]:
+def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[dict[str, Any], torch.Tensor]:
     """The text that quality is measured on, in words and as ids (1, T): the held-out story.
 
     Where this model can't read it, the prompt and what it wrote itself.
@@ -145,7 +145,7 @@ def _text(loaded: Loaded, prompt: torch.Tensor, trace: ModeTrace) -> tuple[dict[
     try:
         ids = loaded.codec.encode(heldout())
     except KvvizError:
-        source, ids = "own", [*prompt[0].tolist(), *(row[0] for row in trace.tokens)]
+        source, ids = "own", [*prompt[0].tolist(), *(row[0] for row in checked.tokens)]
     ids = ids[:limit]
     told = {"source": source, "tokens": len(ids), "text": loaded.codec.decode(ids)}
     return told, torch.tensor([ids], device=prompt.device)

@@ -22,7 +22,7 @@ from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.device.clock import synchroniser
 from kvviz.device.environment import set_threads
 from kvviz.device.pick import pick_device
-from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.spec import LookSpec
 
 LONGEST = 180  # seconds that a new process may take to load its model and decode twice

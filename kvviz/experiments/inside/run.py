@@ -13,7 +13,7 @@ from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.device.environment import environment, environment_for
 from kvviz.device.pick import pick_device
-from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.anatomy import dissect
 from kvviz.experiments.inside.mistakes import break_it
 from kvviz.experiments.inside.mistiming import mistime

@@ -34,7 +34,7 @@ from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
 from kvviz.device.memory import last_level_cache
 from kvviz.device.profiler import as_one_call, profile
-from kvviz.experiments.comparison.run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.experiments.roofline.words import sentences

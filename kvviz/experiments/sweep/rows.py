@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.device.clock import quartiles
-from kvviz.experiments.comparison.report import figures, reference_mode
+from kvviz.experiments.comparison.figures import figures, reference_mode, speedups
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
 
 HEADLINE = ("ttft_s", "itl_s", "itl_mean_s", "itl_p99_s", "tokens_per_s", "total_s")
@@ -43,8 +43,8 @@ def rows(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[str
     for cell in cells(spec):
         mine = {mode: passes[cell.index, mode] for mode in spec.modes if (cell.index, mode) in passes}
         each = [_row(cell, mode, found, proofs.get(cell.index, {})) for mode, found in mine.items()]
-        baseline = next((row["total_s"] for row in each if row["mode"] == "uncached"), None)
-        result += [{**row, "speedup": baseline / row["total_s"] if baseline else None} for row in each]
+        ratios = speedups([(row["mode"], row["new_tokens"], row["total_s"]) for row in each])
+        result += [{**row, "speedup": ratio} for row, ratio in zip(each, ratios, strict=True)]
     return result
 
 
@@ -58,7 +58,7 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Mapping[str, Any]], proof: M
         "cell": cell.index,
         **work,
         "mode": mode,
-        **{name: measured[name] for name in HEADLINE},
+        **{name: value for name, value in measured.items() if name in HEADLINE},
         "itl_s_q1": low,
         "itl_s_q3": high,
         "total_mean_s": statistics.fmean(map(sum, repeats)),

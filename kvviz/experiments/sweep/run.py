@@ -17,7 +17,6 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Environment
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels, tidy
-from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
 from kvviz.device.environment import environment_for
@@ -25,9 +24,9 @@ from kvviz.device.errors import is_out_of_memory, out_of_memory, unexpected
 from kvviz.device.measure_rates import measure_rates
 from kvviz.device.memory import device_memory
 from kvviz.device.pick import pick_device
-from kvviz.experiments.comparison.equivalence import ModeTrace, account_memory, loop, prove
-from kvviz.experiments.comparison.run import encode_prompt
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
+from kvviz.experiments.comparison.equivalence import check_equivalence
+from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.kind import Bench
 from kvviz.experiments.sweep.journal import usable
 from kvviz.experiments.sweep.plan import guess, within
@@ -173,55 +172,49 @@ class _Sweep:
     def _measure(self, cell: Cell, number: int) -> Iterator[Record]:
         work = self._spec.work(cell)
         loaded = self._models.get(work, self._progress)
-        prompt = encode_prompt(work, loaded)
-        check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
+        run = ComparisonRun(work, loaded, encode_prompt(work, loaded), self._should_stop)
+        check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
         if cell.index in self._proofs:
-            self._wake(work, loaded, prompt)
+            self._wake(run)
         else:
-            yield from self._prove(cell, work, loaded, prompt)
+            yield from self._prove(cell, run)
         with no_collection():
             for mode in self._missing(cell, number):
-                yield from self._pass(cell, work, loaded, prompt, mode, number)
+                yield from self._pass(cell, run, mode, number)
 
-    def _wake(self, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
+    def _wake(self, run: ComparisonRun) -> None:
         """A prefill and a decode step, untimed: other cells have had the processor's caches meanwhile."""
-        for _ in loop(work, loaded, prompt, self._spec.modes[0], min(2, work.new_tokens)):
-            if self._should_stop():
-                raise Stopped
+        for _ in run.decode(self._spec.modes[0], steps=min(2, run.work.new_tokens)):
+            run.check_stop()
 
-    def _prove(self, cell: Cell, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> Iterator[Record]:
+    def _prove(self, cell: Cell, run: ComparisonRun) -> Iterator[Record]:
         """All modes in lockstep, untimed, then the allocator's account of each."""
         begun = time.monotonic()
-        traces = {mode: ModeTrace() for mode in work.modes}
-        for part in (prove, account_memory):
-            for _ in part(work, loaded, prompt, traces, self._should_stop):
+        for part in (check_equivalence, account_memory):
+            for _ in part(run):
                 yield from self._tick([time.monotonic() - begun])
         self._spent = time.monotonic() - begun
         self._pace.proven(cell.index, self._spent)
-        modes = {mode: _observed(trace) for mode, trace in traces.items()}
+        modes = {mode: _observed(run, mode) for mode in run.work.modes}
         record = {
             "t": "cell_proof",
             "cell": cell.index,
             "identical": all(seen["identical"] for seen in modes.values()),
             "delta": max((seen["max_abs_logit_diff"] or 0.0 for seen in modes.values()), default=0.0),
-            "weights_bytes": sum(tensor.nbytes for tensor in loaded.model.parameters()),
+            "weights_bytes": sum(tensor.nbytes for tensor in run.loaded.model.parameters()),
             "modes": modes,
         }
         self._proofs[cell.index] = record
         yield self._keep(record)
 
-    def _pass(
-        self, cell: Cell, work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str, number: int
-    ) -> Iterator[Record]:
+    def _pass(self, cell: Cell, run: ComparisonRun, mode: str, number: int) -> Iterator[Record]:
         """One pass under the clock; afterwards, whether it chose the proof's tokens again."""
         seconds: list[float] = []
         chosen: list[torch.Tensor] = []
-        steps = loop(work, loaded, prompt, mode, work.new_tokens)
-        for step in timed(steps, synchroniser(loaded.device)):
+        for step in timed(run.decode(mode), synchroniser(run.loaded.device)):
             seconds.append(step.seconds)
             chosen.append(step.step.token_ids)
-            if self._should_stop():
-                raise Stopped
+            run.check_stop()
             yield from self._tick(seconds)
         self._done.add((cell.index, mode, number))
         self._spent += sum(seconds)
@@ -283,19 +276,20 @@ class _Sweep:
         return record
 
 
-def _observed(trace: ModeTrace) -> Record:
+def _observed(run: ComparisonRun, mode: str) -> Record:
     """What the proof saw of a mode; bytes after the last step."""
-    allocator = (trace.memory or {}).get("allocator") or {}
+    checked, memory = run.checked[mode], run.memory.get(mode)
+    allocator = memory["allocator"] if memory else None
     return {
-        "identical": trace.divergence is None,
-        "first_divergence": trace.divergence,
-        "divergence_margin": trace.margin,
-        "max_abs_logit_diff": trace.max_delta,
-        "cache_bytes": sum(row.nbytes for row in trace.layers[-1]),
-        "allocated_bytes": sum(row.allocated for row in trace.layers[-1]),
-        "peak_bytes": allocator.get("peak"),
-        "peak_kind": allocator.get("kind"),
-        "tokens": digest(trace.tokens),
+        "identical": checked.divergence is None,
+        "first_divergence": checked.divergence,
+        "divergence_margin": checked.margin,
+        "max_abs_logit_diff": checked.max_delta,
+        "cache_bytes": sum(row.nbytes for row in checked.layers[-1]),
+        "allocated_bytes": sum(row.allocated for row in checked.layers[-1]),
+        "peak_bytes": allocator["peak"] if allocator else None,
+        "peak_kind": allocator["kind"] if allocator else None,
+        "tokens": digest(checked.tokens),
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kvviz.experiments.comparison.report import HEADLINE
+from kvviz.experiments.comparison.figures import HEADLINE
 
 SHOWN_PROMPT = 200  # characters in a list
 LONGEST = {
@@ -26,7 +26,7 @@ class Stored:
     """A comparison or sweep as lists show it. `state` is running, done, stopped, failed or interrupted.
 
     `prompt` is the text's first 200 characters, "" for random tokens; `headline` has an object a run
-    (HEADLINE in kvviz.experiments.comparison.report), none before the end; a count is None and a text "" where it
+    (HEADLINE in kvviz.experiments.comparison.figures), none before the end; a count is None and a text "" where it
     isn't known.
     """
 

@@ -11,7 +11,7 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import LayerState, Sampling
 from kvviz.decoding.modes import MODES, Mode
 from kvviz.experiments.comparison.equivalence import grouped
-from kvviz.experiments.comparison.report import figures
+from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
@@ -59,7 +59,7 @@ def test_the_rates_and_what_they_say_of_the_middle_step_travel_with_the_document
     assert (
         cached["starting_s"]
         == uncached["starting_s"]
-        == len(done[2]["modes"]["cached"]["layers"][0][0]) * (100 * doc["rates"]["launch"])
+        == len(done[2]["modes"]["cached"]["layers"][0]["indices"]) * (100 * doc["rates"]["launch"])
     )
 
 
@@ -207,7 +207,8 @@ def test_logits_that_overflow_are_named(engine, monkeypatch):
 
 def test_like_layers_share_an_entry():
     rows = tuple(LayerState(i, "full", (1, 2, 5, 8), (1, 2, 5, 8), "float32", 5, 5, 640, 640) for i in range(80))
-    assert grouped(rows) == [[list(range(80)), "full", [1, 2, 5, 8], [1, 2, 5, 8], "float32", 5, 5, 640, 640]]
+    state = {"key_shape": [1, 2, 5, 8], "value_shape": [1, 2, 5, 8], "dtype": "float32", "seen": 5, "held": 5}
+    assert grouped(rows) == [{"indices": list(range(80)), "kind": "full", **state, "nbytes": 640, "allocated": 640}]
 
 
 def test_figures_from_given_seconds():

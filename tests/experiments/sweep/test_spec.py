@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
-from kvviz.experiments.comparison.report import figures
+from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.sweep.plan import Guess, estimate, guess, preset_spec, within
 from kvviz.experiments.sweep.rows import document, rows
 from kvviz.experiments.sweep.schedule import Pace, groups, tokens_fed, visits

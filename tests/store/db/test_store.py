@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.comparison.report import headline
+from kvviz.experiments.comparison.figures import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.store.db.store import Store
 from tests.store.db.conftest import keep, made_up, made_up_run

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvviz.base.records import Sampling
-from kvviz.experiments.comparison.report import headline
+from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.store.files.reading import Imported
@@ -17,9 +17,7 @@ def measured(engine, **fields):
     """A finished comparison; its values are those that JSON gives back."""
     fields = {"prompt": "Once upon a time", "modes": MODES, "new_tokens": 6, "repeats": 2, **fields}
     work = ComparisonSpec(model="tiny-qwen3", **fields)
-    records = list(perform(work, engine.get(work), comparison_id="made"))
-    document = records.pop()["document"]
-    records += [{"t": "figures", "runs": headline(document)}, {"t": "done", "message": ""}]
+    document, records = finished(list(perform(work, engine.get(work), comparison_id="made")))
     return Imported(*json.loads(json.dumps([document, [{"t": "loading"}, *records]])))
 
 

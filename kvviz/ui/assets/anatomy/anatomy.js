@@ -111,8 +111,7 @@ class Anatomy {
 
   waits({ status }) {
     if (this.look && this.shown === this.follows) return
-    const { ahead, wait_s: wait, held } = status ?? {}
-    this.status.textContent = held ? `Waiting: ${held}` : ahead ? `Waiting for the device: ${ahead} before this${wait ? `, about ${Math.ceil(wait)} s` : ""}` : "Waiting for the device"
+    this.status.textContent = status?.words ?? ""
   }
 
   arrived(look) {

@@ -2,6 +2,7 @@
 
 import { element } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
+import { watched } from "../shared/state.js"
 
 const LEFT = 34
 const BOTTOM = 18
@@ -20,7 +21,8 @@ export class CacheGrid {
 
   draw(state, mode, upto) {
     Object.assign(this, { state, mode, upto })
-    if (!mode || !upto || !state.prompt) {
+    const unseen = watched(state) && !mode?.rows[upto - 1]?.layers.length // no cache object: nobody saw what became of K and V
+    if (!mode || !upto || !state.prompt || unseen) {
       this.node.hidden = true
       return
     }
@@ -63,8 +65,8 @@ export class CacheGrid {
     const groups = this.mode.rows[this.upto - 1].layers
     if (!groups.length) return Array.from({ length: this.layers }, () => ({ seen, held: 0, fresh: 1, again: seen }))
     const rows = []
-    for (const [indices, kind, key, value, dtype, n, held, nbytes] of groups) {
-      for (const index of indices) rows[index] = { kind, key, value, dtype, seen: n, held, nbytes, fresh: Math.min(fed, held), again: 0 }
+    for (const group of groups) {
+      for (const index of group.indices) rows[index] = { ...group, fresh: Math.min(fed, group.held), again: 0 }
     }
     return rows
   }
@@ -158,7 +160,7 @@ export class CacheGrid {
     if (row.again) return [...lines, "K and V computed again at this step, then dropped"]
     if (position < row.seen - row.held) return [...lines, `slid out: this layer holds the last ${count(row.held)} tokens`]
     const one = (shape) => `[${shape.map((n, i) => (i === 2 ? 1 : n)).join(", ")}]`
-    return [...lines, `K ${one(row.key)}, V ${one(row.value)}, ${row.dtype}`, `${bytes(row.nbytes / row.held)} of ${bytes(row.nbytes)} in this layer`]
+    return [...lines, `K ${one(row.key_shape)}, V ${one(row.value_shape)}, ${row.dtype}`, `${bytes(row.nbytes / row.held)} of ${bytes(row.nbytes)} in this layer`]
   }
 
   token(position) {

@@ -1,9 +1,9 @@
 // The page's moving parts, as DOM. Everything is updated in place; text from a model is only ever text.
 
 import { element } from "../shared/dom.js"
-import { bytes, count, duration, ms, ordinal, rate, times } from "../shared/format.js"
+import { bytes, count, duration, ms, rate, times } from "../shared/format.js"
 import { CacheGrid } from "./grid.js"
-import { cacheBytes, ended, headline, progress, reservedBytes } from "../shared/state.js"
+import { cacheBytes, ended, headline, progress, reservedBytes, watched } from "../shared/state.js"
 
 function put(node, text) {
   if (node.textContent !== text) node.textContent = text
@@ -36,7 +36,7 @@ function sentence(state, status) {
   if (state.state === "waiting") return status?.worker && status.worker !== "ready" ? workerWords(status.worker) : "Nothing has run yet"
   if (state.state === "queued") {
     if (status?.worker !== "ready" && !status?.held) return workerWords(status?.worker)
-    return inLine(status)
+    return status.words
   }
   if (state.state === "gone") return "This comparison is no longer here"
   if (state.state === "loading" && state.download) {
@@ -50,16 +50,8 @@ function sentence(state, status) {
   if (state.state === "stopped" && state.message) return `${model ? `${model} · ` : ""}stopped: ${state.message}`
   if (state.state === "stopped" && !model) return "Stopped before it began"
   if (state.state === "stopped") return `${model} · stopped; what was measured stands`
-  if (!state.spec.warmup) return `${model} · watched from outside: one run, as it was`
+  if (watched(state)) return `${model} · watched from outside: one run, as it was`
   return `${model} · done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
-}
-
-// A place in the line and how long it will be, by estimate; who has the device where another program has it.
-function inLine({ ahead, wait_s, held }) {
-  if (held) return `Waiting: ${held}`
-  if (!ahead) return "Waiting for the device"
-  const wait = wait_s === null ? "how long is not known" : `about ${wait_s < 10 ? Math.max(1, Math.round(wait_s)) + " s" : duration(wait_s)}`
-  return `${ordinal(ahead)} in line, ${wait}`
 }
 
 export function weightsWords(model) {
@@ -151,6 +143,7 @@ function verdict(speedup) {
 
 // The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.
 function identity(state) {
+  if (watched(state)) return ["watched: one run, nothing to compare with", true]
   const compared = state.modes.filter((m) => m.exact)
   if (compared.length < 2 || !state.proofSteps) return ["", ""]
   const total = ended(state) || state.running ? Math.max(...compared.map((m) => m.tokens.length)) : state.spec.new_tokens
@@ -280,10 +273,10 @@ export class LayerTable {
     const step = Math.min(this.upto, mode?.rows.length ?? 0)
     const row = mode?.rows[step - 1]
     this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
-    put(this.note, row ? held(row, step) : "")
+    put(this.note, row ? held(row, step, watched(this.state)) : "")
     this.grid.draw(this.state, mode, step)
-    this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode, this.state) : []))
-    const layers = row ? row.layers.flatMap((g) => g[0].map((i) => [i, ...g.slice(1)])).sort((a, b) => a[0] - b[0]) : []
+    this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode) : []))
+    const layers = row ? row.layers.flatMap((group) => group.indices.map((index) => ({ ...group, index }))).sort((a, b) => a.index - b.index) : []
     this.table.hidden = !layers.length
     while (this.cells.length < layers.length) this.add()
     while (this.cells.length > layers.length) this.cells.pop()[0].parentNode.remove()
@@ -296,16 +289,16 @@ export class LayerTable {
     this.cells.push(cells)
   }
 
-  update(cells, [index, kind, key, value, dtype, seen, kept, size, allocated]) {
-    put(cells[0], String(index))
-    put(cells[1], kind)
-    shape(cells[2], key, dtype)
-    shape(cells[3], value, dtype)
-    put(cells[4], count(seen))
-    put(cells[5], count(kept))
-    put(cells[6], bytes(size))
-    put(cells[7], key.length ? bytes(size / key[0]) : "–")
-    put(cells[8], bytes(allocated))
+  update(cells, layer) {
+    put(cells[0], String(layer.index))
+    put(cells[1], layer.kind)
+    shape(cells[2], layer.key_shape, layer.dtype)
+    shape(cells[3], layer.value_shape, layer.dtype)
+    put(cells[4], count(layer.seen))
+    put(cells[5], count(layer.held))
+    put(cells[6], bytes(layer.nbytes))
+    put(cells[7], layer.key_shape.length ? bytes(layer.nbytes / layer.key_shape[0]) : "–")
+    put(cells[8], bytes(layer.allocated))
   }
 }
 
@@ -317,7 +310,8 @@ function shape(cell, sizes, dtype) {
   cell.replaceChildren(...sizes.flatMap((n, i) => [i ? ", " : "[", i === 2 ? element("b", {}, String(n)) : String(n)]), "]")
 }
 
-function held(row, step) {
+function held(row, step, watched) {
+  if (!row.layers.length && watched) return `After step ${step}: the model returned no cache object.`
   if (!row.layers.length) {
     return `After step ${step}: no cache object, and of all tensors that the run has made, its logits apart, ${bytes(row.outliving)} are still alive (observed, not assumed).`
   }
@@ -328,40 +322,15 @@ function held(row, step) {
 }
 
 // Formula, tensors, allocator: three accounts that know nothing of one another.
-function threeFigures(mode, state) {
+function threeFigures(mode) {
   const { formula, tensors, storages, allocator } = mode.memory
   const kept = allocator?.kept ?? null
   const agree = formula === tensors && tensors === storages && (kept === null || kept === storages)
   const figures = [["Formula", formula], ["Tensors", tensors], ["Allocator", kept]]
   const words = figures.map(([name, n]) => `${name} ${n === null ? "not known here" : `${count(n)} B`}`).join(agree ? " = " : " · ")
   const head = element("p", { class: "kv-three", "data-agree": String(agree) }, words)
-  const own = mode.memory.reasons?.[0]?.startsWith("By formula:") // else: tokens held times what each takes
-  const why = [own ? "" : formulaWords(mode, state), ...(mode.memory.reasons ?? reasons(mode.memory, state))]
-  const lines = [...why, peakWords(allocator)]
+  const lines = [...(mode.memory.reasons ?? []), peakWords(allocator)]
   return [head, ...lines.filter(Boolean).map((line) => element("p", {}, line))]
-}
-
-function formulaWords(mode, state) {
-  const groups = mode.rows.at(-1).layers.filter((g) => g[2].length === 4)
-  const size = { float32: 4, bfloat16: 2, float16: 2 }[state.environment.dtype]
-  const term = ([indices, , key, value]) =>
-    `${indices.length} layers × ${key[0]} × ${key[1]} KV heads × ${key[2]} tokens × (${key[3]} + ${value[3]}) × ${size} B`
-  if (!groups.length) return ""
-  return `layers × sequences × KV heads × tokens held × (K dim + V dim) × bytes: ${groups.map(term).join(" + ")} = ${count(mode.memory.formula)} B`
-}
-
-function reasons({ formula, tensors, storages, allocator }, state) {
-  const kept = allocator?.kept ?? null
-  const all = []
-  if (formula !== tensors) all.push("Formula and tensors differ: the library keeps this cache in another way than the config's formula says.")
-  if (storages > tensors) all.push(`The tensors lie in storages of ${count(storages)} B: room for tokens to come, or a window that is a view of a longer tensor until the next step.`)
-  if (kept !== null && kept !== storages) {
-    all.push(state.environment.device.startsWith("cuda")
-      ? `The allocator gives whole blocks: ${count(kept - storages)} B more than was asked for.`
-      : `The cache object keeps ${count(kept - storages)} B of its own counters beside keys and values.`)
-  }
-  if (kept === null) all.push("This device's allocator gives no account.")
-  return all
 }
 
 function peakWords(allocator) {

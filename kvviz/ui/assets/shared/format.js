@@ -27,8 +27,3 @@ export const count = (n) => n.toLocaleString("en-US")
 export const rate = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(1)} tok/s`)
 
 export const times = (n) => (n === null || n === undefined ? "–" : `${n >= 100 ? n.toFixed(0) : n.toFixed(2)}×`)
-
-export function ordinal(n) {
-  const last = [11, 12, 13].includes(n % 100) ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th"
-  return `${n}${last}`
-}

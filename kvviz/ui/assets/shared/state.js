@@ -22,7 +22,7 @@ const steps = {
     for (const [name, row] of Object.entries(r.modes)) {
       const mode = named(s, name)
       mode.tokens.push({ ids: row.ids, text: row.text, piece: row.piece ?? row.text })
-      mode.rows.push({ layers: row.layers, outliving: row.outliving })
+      mode.rows.push({ layers: row.layers.map(layerRow), outliving: row.outliving })
       mode.delta = row.delta
       mode.divergence = row.divergence
       mode.margin = row.margin ?? null
@@ -82,10 +82,19 @@ export function curve(mode) {
   return mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
 }
 
-// A row's layers come in groups of like state: [indices, kind, K shape, V shape, dtype, seen, held, nbytes, allocated].
-const overLayers = (row, place) => (row ? row.layers.reduce((sum, group) => sum + group[0].length * group[place], 0) : null)
-export const cacheBytes = (row) => overLayers(row, 7)
-export const reservedBytes = (row) => overLayers(row, 8)
+const LAYER_FIELDS = ["indices", "kind", "key_shape", "value_shape", "dtype", "seen", "held", "nbytes", "allocated"]
+
+// One entry for all layers in the same state. Runs recorded before the fields had names list their values in this order.
+export function layerRow(entry) {
+  return Array.isArray(entry) ? Object.fromEntries(LAYER_FIELDS.map((name, i) => [name, entry[i]])) : entry
+}
+
+const overLayers = (row, field) => (row ? row.layers.reduce((sum, entry) => sum + entry.indices.length * entry[field], 0) : null)
+export const cacheBytes = (row) => overLayers(row, "nbytes")
+export const reservedBytes = (row) => overLayers(row, "allocated")
+
+// A run of the user's own, watched from outside: nothing ran beside it and no tensor of it was traced.
+export const watched = (state) => state.spec?.warmup === 0
 
 // Headline figures: the server's when the comparison is over, until then from the steps measured so far.
 export function headline(state, mode) {

@@ -1,0 +1,86 @@
+"""One comparison while it is carried out: the work, the loaded model, the prompt, and what each part has found."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.records import LayerState
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import Step, chooser, decode
+from kvviz.experiments.comparison.records import MemoryAccount
+from kvviz.experiments.comparison.spec import ComparisonSpec
+
+
+@dataclass
+class Checked:
+    """What the equivalence check saw of one mode. `tokens` has one row per step: the ids of the batch."""
+
+    tokens: list[list[int]] = field(default_factory=list)
+    text: str = ""
+    layers: list[tuple[LayerState, ...]] = field(default_factory=list)
+    cache_class: str | None = None
+    outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, the logits left out
+    max_delta: float | None = None
+    divergence: int | None = None
+    margin: float | None = None
+    top_margins: list[float] = field(default_factory=list)  # of the reference mode alone, one a step
+
+
+@dataclass
+class TimedPasses:
+    """The seconds of one mode's steps, a list a repeat, and whether each pass chose the checked tokens again."""
+
+    repeats: list[list[float]] = field(default_factory=list)
+    repeatable: bool = True
+
+
+@dataclass
+class ComparisonRun:
+    """What all parts of a comparison need. Each part fills one of the three tables, by mode:
+
+    the equivalence check `checked`, the memory account `memory`, the clock `passes`.
+    """
+
+    work: ComparisonSpec
+    loaded: Loaded
+    prompt: torch.Tensor  # (B, P)
+    should_stop: Callable[[], bool] = lambda: False
+    checked: dict[str, Checked] = field(default_factory=dict)
+    memory: dict[str, MemoryAccount] = field(default_factory=dict)
+    passes: dict[str, TimedPasses] = field(default_factory=dict)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.prompt.shape[1]
+
+    def decode(self, mode: str, *, steps: int | None = None, prompt: torch.Tensor | None = None) -> Iterator[Step]:
+        """A fresh decode of one mode, with the cache capacity of the whole run however few its steps are."""
+        work = self.work
+        return decode(
+            self.loaded.model,
+            self.prompt if prompt is None else prompt,
+            mode=mode,
+            new_tokens=work.new_tokens if steps is None else steps,
+            choose=chooser(work.sampling),
+            capacity=self.prompt_tokens + work.new_tokens,
+        )
+
+    def check_stop(self) -> None:
+        """Raise Stopped when the run is told to stop."""
+        if self.should_stop():
+            raise Stopped
+
+
+def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:
+    """The prompt as ids (B, P): the text's tokens in every row, or seeded random tokens, a row each."""
+    if work.prompt is not None:
+        ids = torch.tensor([loaded.codec.encode(work.prompt)] * work.batch)
+    else:
+        if loaded.spec.vocab_size is None:
+            raise KvvizError("this model's config does not say how large its vocabulary is; give a prompt text instead")
+        generator = torch.Generator().manual_seed(work.sampling.seed)
+        size = (work.batch, work.prompt_tokens or 0)
+        ids = torch.randint(loaded.spec.vocab_size, size, generator=generator)
+    return ids.to(loaded.device)

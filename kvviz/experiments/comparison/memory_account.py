@@ -1,0 +1,106 @@
+"""Three figures for a mode's cache after the last step: the formula's, the tensors' and the allocator's. Untimed.
+
+The three know nothing of each other. Where they differ, a sentence says why.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import cast
+
+import torch
+
+from kvviz.base.records import LayerState
+from kvviz.caches.formula import has_own_formula, kept_bytes, reasons
+from kvviz.decoding.loop import Step
+from kvviz.decoding.modes import mode_named
+from kvviz.decoding.read_cache import layer_states
+from kvviz.device.allocator import Account, can_account, kept_by
+from kvviz.experiments.comparison.comparison_run import ComparisonRun
+from kvviz.experiments.comparison.equivalence import grouped
+from kvviz.experiments.comparison.records import Memory, MemoryAccount
+from kvviz.memory.formula import DTYPE_BYTES, cache_bytes
+
+
+def account_memory(run: ComparisonRun) -> Iterator[Memory]:
+    """Fill `run.memory` and yield a record a mode."""
+    for mode in run.work.modes:
+        run.check_stop()
+        allocator = _allocator_account(run, mode)
+        rows = run.checked[mode].layers[-1]
+        figures = {
+            "formula": _formula_bytes(run, mode),
+            "tensors": sum(row.nbytes for row in rows),
+            "storages": sum(row.allocated for row in rows),
+        }
+        steps = [] if has_own_formula(mode) else _formula_words(rows, run.loaded.dtype, figures["formula"])
+        differences = reasons(mode, figures, allocator.kept if allocator else None, run.loaded.device)
+        run.memory[mode] = cast(
+            MemoryAccount,
+            {**figures, "allocator": asdict(allocator) if allocator else None, "reasons": [*steps, *differences]},
+        )
+        yield {"t": "memory", "mode": mode, **run.memory[mode]}
+
+
+def _formula_bytes(run: ComparisonRun, mode: str) -> int:
+    """The bytes that the mode holds by the spec after its last step, which has fed all tokens but the newest."""
+    if not mode_named(mode).caches:
+        return 0
+    fed = run.prompt_tokens + len(run.checked[mode].tokens) - 1
+    size = (run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
+    own = kept_bytes(mode, *size)
+    return cache_bytes(*size, view="hf-dynamic") if own is None else own
+
+
+# --- the allocator's account --------------------------------------------------------------------------------------
+
+
+def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
+    """The bytes that a mode keeps at the end and takes at most on the way, by the device's allocator.
+
+    Two steps stand for the whole run, since an account of each would take longer than the run: the kept bytes are
+    counted over a prefill of all but the last token fed and one decode step; the peak is the higher of the
+    prompt's prefill and that last step.
+    """
+    device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
+    if not can_account(device):
+        return None
+    written = torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, run.work.batch)
+    fed = torch.cat([prompt, written.T], dim=1)
+
+    def of_whole(ids: torch.Tensor, steps: int) -> Account | None:
+        return kept_by(lambda: _cache_after(run, run.decode(mode, steps=steps, prompt=ids), steps), device)
+
+    if not mode_named(mode).caches or len(tokens) == 1:
+        return of_whole(fed, 1)
+    result, prefill = of_whole(fed[:, :-1], 2), of_whole(prompt, 1)
+    steps = run.decode(mode, steps=2, prompt=fed[:, :-1])
+    before = sum(row.allocated for row in layer_states(_cache_after(run, steps, 1)))
+    last = kept_by(lambda: _cache_after(run, steps, 1), device)
+    if result is None or prefill is None or last is None:
+        return None
+    return replace(result, peak=max(prefill.peak or 0, before + (last.peak or 0)))
+
+
+def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> object:
+    """The cache after `count` more steps. Raises Stopped after the current step when told to."""
+    cache = None
+    for step in itertools.islice(steps, count):
+        cache = step.cache
+        run.check_stop()
+    return cache
+
+
+# --- in words -----------------------------------------------------------------------------------------------------
+
+
+def _formula_words(rows: Sequence[LayerState], dtype: str, total: int) -> list[str]:
+    """Tokens held times the bytes of each, for every group of like layers; nothing for a mode without a cache."""
+    terms = [
+        f"{len(group['indices'])} layers × {keys[0]} × {keys[1]} KV heads × {keys[2]} tokens × "
+        f"({keys[3]} + {group['value_shape'][3]}) × {DTYPE_BYTES[dtype]} B"
+        for group in grouped(rows)
+        if len(keys := group["key_shape"]) == len(group["value_shape"]) == 4
+    ]
+    rule = "layers × sequences × KV heads × tokens held × (K dim + V dim) × bytes"
+    return [f"{rule}: {' + '.join(terms)} = {total:,} B"] if terms else []

@@ -1,0 +1,399 @@
+"""The records of a comparison, its document, and what a file from elsewhere may hold in each of their fields.
+
+These types are the one source: mypy reads the fields from them, and so does the strict reader of files
+(`kvviz.base.typed_checks.check_of`). docs/json.md says what the fields mean. Standard library only.
+"""
+
+from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
+
+from kvviz.base.checks import Unfit, list_of, number, short_name, text, whole
+from kvviz.base.typed_checks import Absent, check_of
+
+MOST_LAYERS = 10_000
+
+Name = Annotated[str, short_name]
+Count = Annotated[int, whole()]
+Positive = Annotated[int, whole(1)]
+Size = Annotated[float, number(0)]
+Seconds = Annotated[float, number(0, 1e6)]
+Shape = Annotated[list[int], list_of(whole(), 8)]
+Short = Annotated[str, text(20)]
+Line = Annotated[str, text(200)]
+Piece = Annotated[str, text(1000)]
+Prompt = Annotated[str, text(2_000_000)]
+Hash = Annotated[str, text(64)]
+
+
+# --- what records and document share ----------------------------------------------------------------------------
+
+
+class EnvironmentFields(TypedDict):
+    """`kvviz.base.records.Environment` as JSON."""
+
+    device: Line
+    device_name: Line
+    dtype: Line
+    attn_implementation: Line
+    threads: Annotated[int, whole(0, 10**6)]
+    cores: Annotated[int, whole(0, 10**6)]
+    torch: Line
+    transformers: Line
+    python: Line
+    platform: Line
+
+
+class SamplingFields(TypedDict):
+    """`kvviz.base.records.Sampling` as JSON."""
+
+    temperature: Annotated[float, number(0, 100)]
+    top_k: Positive | None
+    top_p: Annotated[float, number(0, 1)] | None
+    seed: Annotated[int, whole(0, 2**32 - 1)]
+
+
+_Pace = Annotated[float, number(0, 1e3)]
+_PaceByRows = Annotated[list[float], list_of(number(0, 1e3), 40)]
+
+
+class PacesFields(TypedDict):
+    """`kvviz.cost.predict.Paces` as JSON."""
+
+    dtype: Name
+    rows: Annotated[list[int], list_of(whole(1, 10**6), 40)]
+    streamed: _PaceByRows
+    resident: _PaceByRows
+    cache_bytes: Count
+    attention: _Pace
+    joined: _Pace
+    activation: _Pace
+    elementwise: _Pace
+    start: _Pace
+
+
+class AllocatorAccount(TypedDict):
+    """`kvviz.device.allocator.Account` as JSON; bytes."""
+
+    kind: Annotated[str, text(40)]
+    kept: Annotated[int, number()] | None
+    peak: Annotated[int, number()] | None
+    reserved: Annotated[list[int], list_of(whole(), 2)] | None
+
+
+class MemoryAccount(TypedDict):
+    """Three figures for a mode's cache after the last step, and in `reasons` sentences on how they come about."""
+
+    formula: Count
+    tensors: Count
+    storages: Count
+    allocator: AllocatorAccount | None
+    reasons: NotRequired[Annotated[list[str], list_of(text(1000), 20)]]
+
+
+class LayerGroup(TypedDict):
+    """Layers in the same state, as one entry: a model of a hundred like layers takes one."""
+
+    indices: Annotated[list[int], list_of(whole(0, MOST_LAYERS), MOST_LAYERS)]
+    kind: Short
+    key_shape: Shape
+    value_shape: Shape
+    dtype: Short
+    seen: Count
+    held: Count
+    nbytes: Count
+    allocated: Count
+
+
+_GROUP = check_of(LayerGroup)
+
+
+def _group(value: object, name: str) -> LayerGroup:
+    """A group; recordings made before the fields had names list their values in the same order."""
+    if isinstance(value, list):
+        if len(value) != len(LayerGroup.__annotations__):
+            raise Unfit(f"{name} has to hold groups of {len(LayerGroup.__annotations__)} fields")
+        value = dict(zip(LayerGroup.__annotations__, value, strict=True))
+    return _GROUP(value, name)
+
+
+def _groups(value: object, name: str) -> list[LayerGroup]:
+    """Groups of no more layers than a model can have, since a page draws a row for each."""
+    groups: list[LayerGroup] = list_of(_group, MOST_LAYERS)(value, name)
+    if sum(len(group["indices"]) for group in groups) > MOST_LAYERS:
+        raise Unfit(f"{name} has to speak of at most {MOST_LAYERS:,} layers")
+    return groups
+
+
+# --- the records, in their order --------------------------------------------------------------------------------
+
+
+class SpecFields(TypedDict):
+    """`ComparisonSpec` as JSON; of a watched run only the counts are known, its `warmup` is 0."""
+
+    model: NotRequired[Piece]
+    modes: NotRequired[Annotated[list[str], list_of(short_name, 40)]]
+    weights: NotRequired[Short]
+    prompt: NotRequired[Prompt | None]
+    prompt_tokens: NotRequired[Positive | None]
+    dtype: NotRequired[Short]
+    device: NotRequired[Annotated[str, text(40)]]
+    attn: NotRequired[Short]
+    sampling: NotRequired[SamplingFields]
+    stop_at_eos: NotRequired[bool]
+    stop_text: NotRequired[Piece]
+    new_tokens: Positive
+    batch: Annotated[int, whole(1, 10**6)]
+    repeats: Count
+    warmup: Count
+
+
+class ModelFields(TypedDict):
+    id: Annotated[str, text(300)]
+    title: Annotated[str, text(300)]
+    weights: Short
+    params: Count
+    layers: Annotated[int, whole(0, MOST_LAYERS)]
+    context: Count | None
+    note: NotRequired[Annotated[str, text(500)]]
+
+
+class PromptFields(TypedDict):
+    tokens: Count
+    text: Prompt
+    pieces: NotRequired[Annotated[list[str], list_of(text(1000))]]
+
+
+class ModeFields(TypedDict):
+    name: Name
+    title: Annotated[str, text(60)]
+    summary: Annotated[str, text(300)]
+    exact: bool
+
+
+class Started(TypedDict):
+    t: Literal["started"]
+    id: NotRequired[Annotated[str, text(80)]]
+    spec: SpecFields
+    environment: EnvironmentFields
+    config_hash: NotRequired[Hash | None]
+    model: ModelFields
+    prompt: PromptFields
+    modes: Annotated[list[ModeFields], list_of(check_of(ModeFields), 40)]
+
+
+class Predicted(TypedDict):
+    """The predicted seconds of each step by mode, sent before any step was made."""
+
+    t: Literal["predicted"]
+    paces: PacesFields
+    step_s: dict[str, list[Seconds]]
+
+
+class CheckedStep(TypedDict):
+    """One mode's step of the equivalence check; None for what nobody observed, as of a watched run."""
+
+    ids: Annotated[list[int], list_of(whole(), 64)]
+    text: Piece
+    piece: NotRequired[Piece]
+    layers: Annotated[list[LayerGroup], _groups]
+    outliving: Count | None
+    delta: Size | None
+    divergence: Count | None
+    margin: NotRequired[Size | None]
+
+
+class Proof(TypedDict):
+    t: Literal["proof"]
+    i: Count
+    at: NotRequired[Size]
+    modes: dict[str, CheckedStep]
+
+
+class Memory(MemoryAccount):
+    t: Literal["memory"]
+    mode: Name
+    at: NotRequired[Size]
+
+
+class Pass(TypedDict):
+    """The start of a timed pass; a `repeat` below 0 is a warm-up."""
+
+    t: Literal["pass"]
+    mode: Name
+    repeat: Annotated[int, whole(-100, 1000)]
+    at: NotRequired[Size]
+
+
+# `from` is a keyword of Python, so this type can't be written as a class.
+Times = TypedDict(
+    "Times",
+    {
+        "t": Literal["times"],
+        "mode": Name,
+        "repeat": Annotated[int, whole(-100, 1000)],
+        "from": Count,
+        "s": list[Seconds],
+        "at": NotRequired[Size],
+    },
+)
+
+
+class Headline(TypedDict):
+    """A run's figures without its curves; `identical` is None where there was nothing to compare with."""
+
+    mode: Name
+    identical: bool | None
+    first_divergence: Count | None
+    max_abs_logit_diff: Size | None
+    ttft_s: Size
+    itl_s: NotRequired[Size | None]
+    itl_p99_s: NotRequired[Size | None]
+    tokens_per_s: Size
+    total_s: Size
+    speedup: NotRequired[Size | None]
+    peak_bytes: NotRequired[Count | None]
+    repeatable: NotRequired[bool]
+
+
+class Figures(TypedDict):
+    t: Literal["figures"]
+    runs: Annotated[list[Headline], list_of(check_of(Headline), 40)]
+
+
+class Done(TypedDict):
+    t: Literal["done"]
+    message: NotRequired[Piece]
+
+
+Record: TypeAlias = Started | Predicted | Proof | Memory | Pass | Times | Figures | Done
+
+
+# --- the document -----------------------------------------------------------------------------------------------
+
+
+class Layer(TypedDict):
+    """A layer's format and its state after the last step; None for what records alone do not tell."""
+
+    index: Annotated[int, whole(0, MOST_LAYERS)]
+    kind: Short
+    kv_heads: Count | None
+    key_dim: Count | None
+    value_dim: Count | None
+    window: Count | None
+    seen: Count
+    held: Count
+    key_shape: Shape
+    value_shape: Shape
+    dtype: Short
+    state_bytes: Count | None
+    nbytes: Count
+    allocated: Count
+
+
+class EstimateFields(TypedDict):
+    """`kvviz.cost.step_estimate.StepEstimate` as JSON."""
+
+    tokens: Positive
+    weights_s: Seconds
+    computing_s: Seconds
+    starting_s: Seconds
+    scan_s: Seconds
+
+
+_Rate = Annotated[float, number(1e-12, 1e18)]
+
+
+class RatesFields(TypedDict):
+    """`kvviz.cost.flops.Rates` as JSON."""
+
+    read: _Rate
+    flops: _Rate
+    launch: _Rate
+
+
+class Curves(TypedDict):
+    """The figures of one mode that follow from the seconds of its steps."""
+
+    ttft_s: Seconds
+    itl_s: Seconds | None
+    itl_mean_s: Seconds | None
+    itl_p99_s: Annotated[Seconds | None, Absent(None)]
+    tokens_per_s: Size
+    total_s: Annotated[float, number(1e-9, 1e9)]
+    step_s: list[Seconds]
+    step_s_q1: list[Seconds]
+    step_s_q3: list[Seconds]
+
+
+class PredictionFields(TypedDict):
+    """A run's predicted steps and how far off they were; None where nothing was predicted."""
+
+    predicted_s: Annotated[list[Seconds] | None, Absent(None)]
+    prediction_error: Annotated[Size | None, Absent(None)]
+    prediction_bias: Annotated[Annotated[float, number(-1)] | None, Absent(None)]
+
+
+_Ids = list_of(whole())
+
+
+def _tokens(value: object, name: str) -> object:
+    """A flat list of ids, or one list of ids for each sequence."""
+    nested = isinstance(value, list) and value and isinstance(value[0], list)
+    return list_of(_Ids, 10_000)(value, name) if nested else _Ids(value, name)
+
+
+def _texts(value: object, name: str) -> object:
+    """A text, or one for each sequence."""
+    return (list_of(text(1_000_000), 10_000) if isinstance(value, list) else text(1_000_000))(value, name)
+
+
+class Run(Curves, PredictionFields):
+    id: Annotated[str, text(120)]
+    mode: Name
+    exact: bool
+    token_ids: Annotated[list[int] | list[list[int]], _tokens]
+    text: Annotated[str | list[str], _texts]
+    identical: bool
+    first_divergence: Count | None
+    divergence_margin: Annotated[Size | None, Absent(None)]
+    top_margin: Annotated[list[Size] | None, Absent(None)]
+    max_abs_logit_diff: Size | None
+    repeatable: Annotated[bool, Absent(True)]
+    cache_class: Annotated[str, text(100)] | None
+    cache_bytes: list[Count]
+    allocated_bytes: list[Count]
+    outliving_bytes: Annotated[list[Count] | None, Absent(None)]
+    layers: Annotated[list[Layer], list_of(check_of(Layer), MOST_LAYERS)]
+    memory: Annotated[MemoryAccount | None, Absent(None)]
+    peak_bytes: Annotated[int, number()] | None
+    peak_kind: Annotated[str, text(40)] | None
+    speedup: Size | None
+    estimate: Annotated[EstimateFields | None, Absent(None)]
+
+
+class Document(TypedDict):
+    """A whole comparison."""
+
+    id: Annotated[str, text(80)]
+    environment: EnvironmentFields
+    rates: Annotated[RatesFields | None, Absent(None)]
+    paces: Annotated[PacesFields | None, Absent(None)]
+    model: Piece
+    weights: Short
+    config_hash: Annotated[Hash | None, Absent(None)]
+    prompt: Annotated[Prompt | None, Absent(None)]
+    prompt_tokens: Positive
+    new_tokens: Positive
+    batch: Annotated[int, whole(1, 10_000)]
+    warmup: Annotated[int, whole(0, 1000)]
+    repeats: Annotated[int, whole(1, 1000)]
+    sampling: Annotated[SamplingFields, Absent({"temperature": 0.0, "top_k": None, "top_p": None, "seed": 0})]
+    reference: Name
+    identical: bool
+    runs: Annotated[list[Run], list_of(check_of(Run), 40)]
+
+
+class Result(TypedDict):
+    """The last record that a comparison yields; the feed sends `Figures` and `Done` in its place."""
+
+    t: Literal["done"]
+    document: Document
