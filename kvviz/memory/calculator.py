@@ -1,4 +1,4 @@
-"""What the calculator is asked, as one value: from a link and back to it, and the answers. Standard library only."""
+"""The calculator's inputs as one value, which a link can hold, and its answers. Standard library only."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -21,8 +21,9 @@ from kvviz.models.spec import ModelSpec
 
 MOST_MODELS = 6
 LONGEST_LINK = 6_000  # characters of a packed config; browsers and proxies take about 8,000 for a whole address
-LONGEST_NAME = 60  # characters of what a config calls itself
-_OWN = "z:"
+LONGEST_NAME = 60  # characters of a name in a config
+_PACKED = "z:"
+Config = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -43,26 +44,26 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """One model's part of the answer: its config, its spec and its memory, or the sentence why there is none."""
+    """The answer for one model: its config, its spec and its memory, or a `problem` in their place."""
 
     key: str
     title: str
-    config: dict[str, Any]
+    config: Config
     params: int | None = None
     spec: ModelSpec | None = None
     memory: Memory | None = None
     problem: str = ""
 
 
-def pack(config: Mapping[str, Any]) -> str:
-    """A config as a word of letters, digits, - and _, which a link can hold."""
+def pack(config: Mapping[str, object]) -> str:
+    """A config as one word of letters, digits, - and _, for a link."""
     text = json.dumps(config, separators=(",", ":"))
-    return _OWN + base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+    return _PACKED + base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
-def unpack(word: str) -> dict[str, Any]:
-    """The config that `pack` packed. Raises ConfigError for a word that holds none."""
-    body = word.removeprefix(_OWN)
+def unpack(word: str) -> Config:
+    """The config that `pack` packed. Raises ConfigError if the word holds none."""
+    body = word.removeprefix(_PACKED)
     try:
         data = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
         stream = zlib.decompressobj()
@@ -76,18 +77,18 @@ def unpack(word: str) -> dict[str, Any]:
 
 def is_own(key: str) -> bool:
     """Whether a model of `Asked.models` is a packed config."""
-    return key.startswith(_OWN)
+    return key.startswith(_PACKED)
 
 
-def own_title(config: Mapping[str, Any]) -> str:
-    """What a config of the user's own is called."""
+def own_title(config: Mapping[str, object]) -> str:
+    """The title of a user's own config."""
     names = (config.get(key) for key in ("_name_or_path", "model_type"))
     name = next((name for name in names if name and isinstance(name, str)), "a config")
     return f"{name[:LONGEST_NAME]} (yours)"
 
 
-def parse_config(text: str) -> dict[str, Any]:
-    """The object of a pasted or dropped config.json. Raises ConfigError for what is none."""
+def parse_config(text: str) -> Config:
+    """The object of a pasted or dropped config.json. Raises ConfigError for any other text."""
     if len(text) > LARGEST_CONFIG:
         raise ConfigError(f"this is larger than {LARGEST_CONFIG:,} characters, which no config.json is")
     try:
@@ -101,9 +102,9 @@ def parse_config(text: str) -> dict[str, Any]:
     return config
 
 
-def slim(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without what never decides a size: token ids, dropout, label names; of code only that there is some."""
-    gone = (
+def slim(config: Mapping[str, object]) -> Config:
+    """A config without what never decides a size: token ids, dropout, label names; its code becomes an empty field."""
+    irrelevant = (
         "id2label",
         "label2id",
         "task_specific_params",
@@ -114,24 +115,30 @@ def slim(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _slimmed(key, value)
         for key, value in config.items()
-        if key not in gone and not key.endswith(("_token_id", "dropout", "_pdrop"))
+        if key not in irrelevant and not key.endswith(("_token_id", "dropout", "_pdrop"))
     }
 
 
-def _slimmed(key: str, value: Any) -> Any:
+def _slimmed(key: str, value: object) -> object:
     if key == "auto_map":
         return {}
     return slim(value) if isinstance(value, Mapping) and key != "per_layer_config" else value
 
 
 def from_params(params: Mapping[str, str]) -> tuple[Asked, list[str]]:
-    """What a link asks, and a sentence for each part of it that can't be read (the default stands in its place)."""
+    """The inputs in a link, and a sentence for each that can't be read and has its default instead."""
     asked, problems = Asked(), []
-    readers = {"models": _models, "dtype": _one_of(PRECISIONS), "weights": _one_of(WEIGHT_BITS), "view": _one_of(VIEWS)}
+    readers: dict[str, Callable[[str], Any]] = {
+        "models": _models,
+        "gpu": str,
+        "dtype": _one_of(PRECISIONS),
+        "weights": _one_of(WEIGHT_BITS),
+        "view": _one_of(VIEWS),
+    }
     for field in fields(Asked):
         if field.name not in params:
             continue
-        read = readers.get(field.name, str if field.name == "gpu" else _count)
+        read = readers.get(field.name, _count)
         try:
             asked = replace(asked, **{field.name: read(params[field.name])})
         except ConfigError as error:
@@ -140,12 +147,12 @@ def from_params(params: Mapping[str, str]) -> tuple[Asked, list[str]]:
 
 
 def in_link(asked: Asked) -> tuple[str, ...]:
-    """The models that a link can hold: all but configs that are too long for one."""
+    """The models that a link can hold: all except configs that are too long."""
     return tuple(key for key in asked.models if len(key) <= LONGEST_LINK)
 
 
 def to_params(asked: Asked) -> dict[str, str]:
-    """The link that asks this: all that differs from the defaults, and the models."""
+    """The query of the link: the models, and whatever differs from the defaults."""
     usual = Asked()
     params = {
         f.name: str(getattr(asked, f.name)) for f in fields(Asked) if getattr(asked, f.name) != getattr(usual, f.name)
@@ -171,7 +178,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _one_of(known: Iterable[str]) -> Any:
+def _one_of(known: Iterable[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in known:
             raise ConfigError(f"{shown(text)} is not one of {', '.join(known)}")
@@ -181,7 +188,7 @@ def _one_of(known: Iterable[str]) -> Any:
 
 
 def answers(asked: Asked) -> tuple[Answer, ...]:
-    """One answer for each model, a sentence in place of a figure where there is none."""
+    """One answer for each model."""
     return tuple(answer(asked, key) for key in asked.models)
 
 
@@ -209,38 +216,39 @@ def _known(key: str) -> Answer:
     return Answer(key, source.title, source.config or {}, source.params)
 
 
-def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None, **changes: Any) -> Memory:
-    """The memory of a spec as asked, with `changes` (tokens, batch, view, ...) to the case."""
-    case = {
-        "batch": asked.batch,
-        "dtype": asked.dtype,
-        "view": asked.view,
-        "beams": asked.beams,
-        "tensor_parallel": asked.tensor_parallel,
-        "source_tokens": asked.source_tokens,
-        **changes,
-    }
-    known = params is not None and case["tensor_parallel"] == 1
-    weights = weight_bytes(params, asked.weights) if known and params is not None else None
-    return kv_memory(spec, case.pop("tokens", asked.tokens), weights_bytes=weights, **case)
+def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None) -> Memory:
+    """The memory of a spec as asked, with the bytes of its weights if `params` are known and one device holds them."""
+    return kv_memory(
+        spec,
+        asked.tokens,
+        batch=asked.batch,
+        dtype=asked.dtype,
+        view=asked.view,
+        beams=asked.beams,
+        tensor_parallel=asked.tensor_parallel,
+        source_tokens=asked.source_tokens,
+        weights_bytes=weight_bytes(params, asked.weights)
+        if params is not None and asked.tensor_parallel == 1
+        else None,
+    )
 
 
-def as_json(found: Iterable[Answer]) -> str:
-    """The documents of all answers, as `calc --json` prints each."""
-    return json.dumps([answer.memory.to_dict() for answer in found if answer.memory], indent=1)
+def as_json(answered: Iterable[Answer]) -> str:
+    """The documents of all answers, each as `calc --json` prints it."""
+    return json.dumps([answer.memory.to_dict() for answer in answered if answer.memory], indent=1)
 
 
-def as_csv(found: Iterable[Answer]) -> str:
-    """One row for each layer of each answer."""
+def as_csv(answered: Iterable[Answer]) -> str:
+    """The answers as CSV, a row for each layer."""
     out = io.StringIO()
     columns = [field.name for field in fields(LayerMemory)]
     writer = csv.writer(out)
     writer.writerow(["model", "view", "dtype", "tokens", "batch", *columns])
-    for memory in (answer.memory for answer in found if answer.memory):
+    for memory in (answer.memory for answer in answered if answer.memory):
         head = [memory.model, memory.view, memory.dtype, memory.tokens, memory.batch]
         writer.writerows([*head, *(_cell(getattr(row, name)) for name in columns)] for row in memory.layers)
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

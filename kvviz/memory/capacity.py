@@ -1,9 +1,10 @@
-"""What fits on an accelerator: the room beside weights and activations, and the tokens and sequences it holds.
+"""What fits on an accelerator: the bytes left beside weights and activations, and the tokens and sequences they hold.
 
-Standard library only. Activations are an estimate; what a driver, its context or a fragmented heap takes isn't counted.
+Standard library only. Activations are an estimate. The memory of a driver, its context or a fragmented heap isn't
+counted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TypedDict, Unpack
@@ -15,7 +16,7 @@ from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.models.config_fields import Fields, checked
 from kvviz.models.spec import ModelSpec, decoder_fields
 
-MOST = 2**30  # tokens or sequences; an answer of MOST means that the cache sets no limit before it
+UNLIMITED = 2**30  # tokens or sequences: an answer that means that the cache sets no limit
 
 
 class Options(TypedDict, total=False):
@@ -47,7 +48,7 @@ class Activations:
 
     @property
     def terms(self) -> tuple[tuple[str, int], ...]:
-        """What is counted, each with its elements for one token."""
+        """What is counted, each with its elements per token."""
         stream, mlp = self.hidden, self.intermediate
         return ("residual stream", stream), ("normed input", stream), ("gate of the MLP", mlp), ("up of the MLP", mlp)
 
@@ -60,11 +61,11 @@ class Activations:
 def activation_bytes(
     hidden_size: int, intermediate_size: int, tokens: int, batch: int = 1, element_bytes: int = 2
 ) -> Activations:
-    """The estimate, its formula's terms beside it. Raises ConfigError for a count below 1."""
+    """The estimate with the terms of its formula. Raises ConfigError for a count below 1."""
     return Activations(hidden_size, intermediate_size, tokens, batch, element_bytes)
 
 
-# Under which names configs give the width of an MLP, GPT-2's null apart.
+# The names under which configs give the width of an MLP; GPT-2's is null.
 _INTERMEDIATE = (
     "intermediate_size",
     "n_inner",
@@ -79,9 +80,9 @@ _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 
 def widths(config: Mapping[str, object]) -> tuple[int, int]:
-    """Hidden and intermediate size of a config's decoder; the latter 4 x hidden where the config has none.
+    """Hidden and intermediate size of a config's decoder; the latter is 4 x hidden if the config has none.
 
-    Of an MLP of experts, those that one token passes count side by side.
+    In an MLP of experts, those that one token passes count together: two of 14,336 in Mixtral are 28,672.
     """
     fields = decoder_fields(config)
     hidden = fields.size("hidden_size")
@@ -89,7 +90,7 @@ def widths(config: Mapping[str, object]) -> tuple[int, int]:
 
 
 def states_intermediate(config: Mapping[str, object]) -> bool:
-    """Whether the config says its intermediate size, so that `widths` has not assumed 4 x hidden."""
+    """Whether the config gives its intermediate size; if not, `widths` assumes 4 x hidden."""
     return _intermediate(decoder_fields(config)) is not None
 
 
@@ -104,7 +105,7 @@ def _intermediate(fields: Fields) -> int | None:
 
 
 def _size(fields: Fields, name: str) -> int | None:
-    """A width; the largest where the config lists one for each layer."""
+    """A width; the largest one if the config lists one for each layer."""
     value = fields.raw(name)
     return max(fields.indices(name) or [0]) if isinstance(value, list | tuple) else fields.optional(name, least=0)
 
@@ -117,7 +118,7 @@ Meter = Callable[[int], int]
 
 
 def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
-    """Reserved bytes as a function of tokens: `kv_memory`'s figure without its rows, each number of tokens once."""
+    """Reserved bytes as a function of tokens: `kv_memory`'s figure without its rows, remembered for each number."""
     known = kv_memory(spec, 1, batch=batch, **case)  # checks every argument
     keep = view_named(known.view).keep
     layers = tuple(split(layer, known.tensor_parallel) for layer in spec.layers)
@@ -136,8 +137,8 @@ def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
 def _on_the_way(spec: ModelSpec, reserved: Meter) -> Meter:
     """The most bytes that are reserved on the way to a number of tokens.
 
-    An engine that gives blocks back behind a window needs a little less at a block's end, and much less where a chunk
-    begins, than just before it.
+    An engine that frees blocks behind a window needs a little less after a block's end, and much less after a chunk's,
+    than just before: Llama 4, in chunks of 8,192 tokens, needs less for 16,385 tokens than for 16,384 on the way.
     """
     chunks = sorted({layer.window for layer in spec.layers if layer.kind == "chunked" and layer.window})
     slides = any(layer.window for layer in spec.layers)
@@ -149,66 +150,51 @@ def _on_the_way(spec: ModelSpec, reserved: Meter) -> Meter:
     return needed
 
 
-def largest_context(spec: ModelSpec, room_bytes: int, *, batch: int = 1, **case: Unpack[Options]) -> int | None:
-    """The most tokens that each of `batch` sequences can grow to within the room, by reserved bytes.
-
-    None where not even one token fits; MOST where the cache does not grow beyond the room before that many.
-    """
-    return _largest(_on_the_way(spec, _meter(spec, batch, case)), room_bytes)
-
-
-STRIDES = (256, 16, 1)  # tokens: a cell's padding and a block begin anew at multiples of these
+STRIDES = (256, 16, 1)  # tokens: bytes jump at multiples of llama.cpp's cells and of blocks
 
 
 def _largest(needed: Meter, room: int) -> int | None:
-    """The largest number up to MOST whose bytes are within the room: of whole strides first, then to the token."""
+    """The largest number up to UNLIMITED whose bytes are within the room: in whole strides first, then to the token."""
     if needed(1) > room:
         return None
-    if needed(MOST) <= room:
-        return MOST
-    low, high = 0, MOST
+    if needed(UNLIMITED) <= room:
+        return UNLIMITED
+    low, high = 0, UNLIMITED
     for stride in STRIDES:
         if low and needed(low + 1) > room:
             return low
-        low = stride * _between(
-            lambda number, by=stride: needed(max(1, number * by)), room, low // stride, high // stride
-        )
+        low = stride * _last_that_fits(needed, stride, room, low // stride, high // stride)
         high = low + stride
     return low
 
 
-def _between(needed: Meter, room: int, low: int, high: int) -> int:
-    """The last number that fits, where `low` does and `high` does not: by interpolation, and by halves each third time.
+def _last_that_fits(needed: Meter, stride: int, room: int, low: int, high: int) -> int:
+    """The last number of strides that fits, if `low` does and `high` does not.
 
-    Beyond full windows bytes lie on a line, so that the second guess is mostly right.
+    By interpolation, and by halves each third time. Beyond full windows the bytes lie on a line, so the second guess is
+    mostly right.
     """
+
+    def bytes_of(strides: int) -> int:
+        return needed(max(1, strides * stride))
+
     turn = 1
     while high - low > 1:
-        share = (room - needed(low)) / (needed(high) - needed(low)) if turn % 3 else 0.5
+        share = (room - bytes_of(low)) / (bytes_of(high) - bytes_of(low)) if turn % 3 else 0.5
         guess = low + int((high - low) * share)
         for number in (guess, guess + 1):
             if low < number < high:
-                low, high = (number, high) if needed(number) <= room else (low, number)
+                low, high = (number, high) if bytes_of(number) <= room else (low, number)
         turn += 1
     return low
 
 
-def most_sequences(spec: ModelSpec, room_bytes: int, tokens: int, **case: Unpack[Options]) -> int:
-    """How many sequences of `tokens` tokens the room holds, by reserved bytes; MOST where they take none."""
-    each = kv_memory(spec, tokens, **case).reserved_bytes
-    return _sequences(each, room_bytes)
-
-
-def _sequences(each: int, room: int) -> int:
-    return min(MOST, max(0, room // each)) if each else MOST
-
-
 @dataclass(frozen=True)
 class Fit:
-    """One accelerator: `room` bytes beside weights and activations (may be negative), and what it holds.
+    """One accelerator: `room` bytes beside weights and activations (may be negative), and what they hold.
 
-    `context`: tokens that `batch` sequences can grow to; `sequences`: of the asked number of tokens; `fits`: the case
-    itself, all its sequences.
+    `context`: tokens that each of `batch` sequences can grow to, None if not even one token fits; `sequences`: how many
+    of the requested length fit; `fits`: whether all the requested sequences do.
     """
 
     accelerator: Accelerator
@@ -218,20 +204,6 @@ class Fit:
     fits: bool
 
 
-def fit(
-    accelerator: Accelerator,
-    spec: ModelSpec,
-    tokens: int,
-    *,
-    batch: int = 1,
-    weights_bytes: int = 0,
-    activation_bytes: int = 0,
-    **case: Unpack[Options],
-) -> Fit:
-    """What one accelerator holds. Bytes are those of one device."""
-    return _fits([accelerator], spec, tokens, batch, weights_bytes + activation_bytes, case)[0]
-
-
 def fits_all(
     spec: ModelSpec,
     tokens: int,
@@ -239,21 +211,16 @@ def fits_all(
     batch: int = 1,
     weights_bytes: int = 0,
     activation_bytes: int = 0,
+    devices: Iterable[Accelerator] | None = None,
     **case: Unpack[Options],
 ) -> tuple[Fit, ...]:
-    """What each accelerator of the catalog holds, in its order."""
-    return _fits([*accelerators().values()], spec, tokens, batch, weights_bytes + activation_bytes, case)
-
-
-def _fits(
-    devices: list[Accelerator], spec: ModelSpec, tokens: int, batch: int, taken: int, case: Options
-) -> tuple[Fit, ...]:
-    """One meter for all devices, so that what one search has looked at no other looks at again."""
+    """What each accelerator holds, those of the catalog in its order by default. Bytes are those of one device."""
     each = kv_memory(spec, tokens, **case).reserved_bytes
-    needed = _on_the_way(spec, _meter(spec, batch, case))
-    return tuple(_fit(device, device.memory_bytes - taken, needed, each, batch) for device in devices)
-
-
-def _fit(device: Accelerator, room: int, needed: Meter, each: int, batch: int) -> Fit:
-    fits = room >= 0 and batch * each <= room
-    return Fit(device, room, _largest(needed, room), _sequences(each, room) if room >= 0 else 0, fits)
+    needed = _on_the_way(spec, _meter(spec, batch, case))  # one for all devices: it remembers what it has computed
+    found = []
+    for device in accelerators().values() if devices is None else devices:
+        room = device.memory_bytes - weights_bytes - activation_bytes
+        sequences = min(UNLIMITED, max(0, room // each)) if each else UNLIMITED
+        fits = room >= 0 and batch * each <= room
+        found.append(Fit(device, room, _largest(needed, room), sequences if room >= 0 else 0, fits))
+    return tuple(found)

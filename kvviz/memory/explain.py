@@ -1,4 +1,4 @@
-"""A memory figure as a formula with its numbers put in, and the config field that each number came from.
+"""A memory figure as a formula with its numbers, and the config field that each number came from.
 
 Standard library only; formulas are LaTeX.
 """
@@ -28,7 +28,7 @@ KIND_WORDS = {
 
 @dataclass(frozen=True)
 class Term:
-    """Layers that keep the same: how many, one of them as a row and as a format, and the bytes of all of them."""
+    """Layers that keep the same: their number, one of them as a row and as a format, and the bytes of all of them."""
 
     count: int
     row: LayerMemory
@@ -43,21 +43,21 @@ class Term:
 
 def terms(spec: ModelSpec, memory: Memory) -> tuple[Term, ...]:
     """The layers of a memory document, equal ones together, in the order in which they first occur."""
-    found: dict[tuple, list[int]] = {}
+    numbers: dict[tuple[object, ...], list[int]] = {}
     for number, row in enumerate(memory.layers):
-        found.setdefault((_alike(row), spec.layers[number].states), []).append(number)
+        numbers.setdefault((_format(row), spec.layers[number].states), []).append(number)
     return tuple(
         Term(len(same), memory.layers[same[0]], spec.layers[same[0]], sum(memory.layers[i].nbytes for i in same))
-        for same in found.values()
+        for same in numbers.values()
     )
 
 
-def _alike(row: LayerMemory) -> tuple:
+def _format(row: LayerMemory) -> tuple[object, ...]:
     return row.kind, row.kv_heads, row.key_dim, row.value_dim, row.window, row.held, row.state_bytes, row.nbytes
 
 
 def equation(spec: ModelSpec, memory: Memory) -> str:
-    """The sum with this model's numbers, a line for each term, and the total."""
+    """The sum with this model's numbers: a line for each term, and the total."""
     lines = [_product(term, memory) for term in terms(spec, memory) if term.nbytes]
     if not lines:
         return r"0\ \text{B}"
@@ -127,12 +127,12 @@ def _element(kind: Precision) -> str:
 
 
 def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> list[str]:
-    """The states by their shapes; as one number where a view keeps them in another form."""
+    """The states by their shapes, or as one number if a view keeps them in another form."""
     sized = [(state.shape, 4 if state.float32 else kind.state_bytes) for state in layer.states]
     index = row.held * (4 * layer.index_dim if layer.index_float32 else kind.row(1, layer.index_dim))
-    found = row.state_bytes // sequences - index
-    if sum(math.prod(shape) * size for shape, size in sized) != found:
-        return [_under(found, "bytes of states")]
+    stated = row.state_bytes // sequences - index
+    if sum(math.prod(shape) * size for shape, size in sized) != stated:
+        return [_under(stated, "bytes of states")]
     return [r" \cdot ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
 
 
@@ -147,7 +147,7 @@ def _number(value: int) -> str:
 
 
 def activation_equation(estimate: Activations) -> str:
-    """The estimate of a prefill's activations with its numbers."""
+    """The estimate of a prefill's activations, as a formula with its numbers."""
     sequences, tokens = _under(estimate.batch, "sequences"), _under(estimate.tokens, "tokens")
     widths = rf"2 \cdot {_under(estimate.hidden, 'hidden')} + 2 \cdot {_under(estimate.intermediate, 'intermediate')}"
     total = rf"{_number(estimate.nbytes)}\ \text{{B}}"
@@ -156,14 +156,14 @@ def activation_equation(estimate: Activations) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """A number of the formula: what it is, its value, and where the config has it."""
+    """A number of the formula: what it is, its value, and the config field that has it."""
 
     what: str
     value: str
     field: str
 
 
-_WORDS = (
+_FIELD_WORDS = (
     ("num_hidden_layers", "layers"),
     ("num_decoder_layers", "layers"),
     ("decoder_layers", "layers"),
@@ -189,12 +189,14 @@ _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n
 
 
 def origins(spec: ModelSpec) -> tuple[Origin, ...]:
-    """Where the numbers of a model's formula stand in its config."""
-    words = dict(_WORDS)
+    """The config field of each number in a model's formula."""
+    words = dict(_FIELD_WORDS)
     if not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
         words["num_attention_heads"] = "KV heads"
     if any(layer.latent for layer in spec.layers):  # one row for all heads
         words.pop("num_key_value_heads", None)
-    names = {what: name for name, what in words.items() if name in spec.origins}  # the last name of a thing counts
+    names = {
+        what: name for name, what in words.items() if name in spec.origins
+    }  # of several fields for one thing, the last counts
     states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]
     return tuple(Origin(what, spec.values[name], spec.origins[name]) for what, name in [*names.items(), *states])

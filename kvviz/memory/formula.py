@@ -1,6 +1,6 @@
-"""Bytes of a cache, worked out from a ModelSpec: which tokens each layer holds, times what a token takes.
+"""Bytes of a cache, worked out from a ModelSpec: the tokens that each layer holds, times the bytes of a token.
 
-Standard library only. Every figure names its view: whose bytes it is (`kvviz.memory.views`).
+Standard library only. Every figure names its view: the engine whose bytes it counts (`kvviz.memory.views`).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 class LayerMemory:
     """One layer's cache, worked out or probed: its format, the tokens seen and held, their bytes.
 
-    `state_bytes`: of whatever it keeps beside keys and values; `constant_bytes`: of what does not grow with tokens.
+    `state_bytes` are those of whatever it keeps beside keys and values: recurrent states, an indexer's keys.
     """
 
     index: int
@@ -49,9 +49,9 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """A cache's bytes by layer, in one view. `method` says how they were found: spec (a formula) or probe.
+    """A cache's bytes by layer, in one view. `method` says where they are from: spec (the formula) or probe.
 
-    With `tensor_parallel` > 1 they are those of each single device.
+    With `tensor_parallel` > 1 they are the bytes of each single device.
     """
 
     model: str
@@ -86,7 +86,7 @@ class Memory:
 
     @property
     def plateau_bytes(self) -> int:
-        """Bytes of windows that are full: they have grown, and grow no more."""
+        """Bytes of windows that are full, so that they grow no more."""
         full = (row for row in self.layers if row.window is not None and row.held < row.seen)
         return sum(row.nbytes - row.fixed_bytes for row in full)
 
@@ -110,15 +110,15 @@ def kv_memory(
     source_tokens: int | None = None,
     weights_bytes: int | None = None,
 ) -> Memory:
-    """The cache of `spec` after `tokens` tokens of each sequence: sum over layers of tokens held x what a token takes.
+    """The cache of `spec` after `tokens` tokens of each sequence: the sum over layers of tokens held x bytes a token.
 
-    `source_tokens`: length of an encoder's output; where it is not given, what the architecture fixes, else `tokens`.
-    Raises ConfigError for a count, a dtype or a view that there is not.
+    `source_tokens`: length of an encoder's output; by default what the architecture fixes, else `tokens`. Raises
+    ConfigError for a count below 1, or an unknown dtype or view.
     """
     counts = {"tokens": tokens, "batch": batch, "beams": beams, "tensor_parallel": tensor_parallel}
     for name, value in counts.items():
         checked(name, value)
-    _check_dtype(dtype, view)
+    check_dtype(dtype, view)
     if source_tokens is not None:
         checked("source_tokens", source_tokens)
     else:
@@ -146,16 +146,17 @@ def kv_memory(
     )
 
 
-def _check_dtype(dtype: str, view: str) -> None:
+def check_dtype(dtype: str, view: str) -> None:
+    """Raise ConfigError if a view has no cache in that dtype."""
     row, offered = precision(dtype), view_named(view).dtypes
     if row.name not in offered:
         raise ConfigError(f"the view {view} has no cache in {row.name}; it has {', '.join(offered)}")
 
 
 def _source_tokens(spec: ModelSpec, tokens: int) -> int:
-    """What stands in the cross-attention: fixed by the architecture, else as many as there are tokens.
+    """Tokens of the cross-attention: fixed by the architecture, else as many as the decoder's own.
 
-    A decoder that attends to images has none of them without an image.
+    A decoder that attends to images has none without an image.
     """
     if spec.source_tokens is not None:
         return spec.source_tokens
@@ -163,9 +164,9 @@ def _source_tokens(spec: ModelSpec, tokens: int) -> int:
 
 
 def split(layer: LayerSpec, devices: int) -> LayerSpec:
-    """A layer on each of `devices` devices: its KV heads shared out, or repeated where there are fewer heads.
+    """A layer on each of `devices` devices, which divide its KV heads, or repeat them if there are fewer heads.
 
-    A latent row is on every device. Source: vLLM's model code,
+    Of 8 KV heads, each of 4 devices has 2, and each of 16 has 1. A latent row is on every device. Source: vLLM,
     https://github.com/vllm-project/vllm/blob/001cabc1/vllm/model_executor/models/llama.py
     """
     if devices == 1 or not layer.kv_heads or layer.latent:
@@ -191,7 +192,7 @@ Row = tuple[int, LayerSpec, Kept]
 
 
 def _rows(spec: ModelSpec, layers: Sequence[LayerSpec], case: Case, view: str) -> list[Row]:
-    """Each layer with its number and what it keeps; layers that attend to an encoder have the numbers of the others."""
+    """Each layer with its number and what it keeps; a layer of cross-attention has the number of its self-attention."""
     own = spec.decoder_layers
     kept = view_named(view).keep(layers, case)
     shown_as = [layer.as_stored if view.startswith("hf") else layer for layer in layers]
@@ -231,7 +232,7 @@ def cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "floa
 def peak_cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "float32") -> int:
     """Bytes that a dynamic cache can reach on the way to `tokens`.
 
-    A window's slack is not counted on: right after a long prefill a sliding layer is a view of the whole prefill.
+    Windows save nothing here: right after a long prefill, a sliding layer is a view of the whole prefill.
     """
     layers = tuple(replace(layer.as_stored, window=None) for layer in spec.layers)
     return cache_bytes(replace(spec, layers=layers), tokens, batch, dtype)

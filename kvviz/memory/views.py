@@ -1,7 +1,7 @@
-"""Whose bytes: what each engine keeps of a sequence, and what it reserves for it, by its own rules.
+"""The views: what each engine keeps of a sequence, and what it reserves for it, by its own rules.
 
-Standard library only. A view maps the layers of a decoder to what they hold after a number of tokens, one sequence at
-a time; each names its source.
+Standard library only. A view maps the layers of a decoder to what they hold of one sequence after a number of tokens;
+each names its source.
 """
 
 import math
@@ -18,7 +18,7 @@ FLOATS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence: tokens seen, tokens of its encoder, how elements are stored.
+    """One sequence: tokens seen, tokens of its encoder, and how elements are stored.
 
     `state_float32`: the config asks for recurrent states in float32.
     """
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer keeps of a sequence: tokens held, bytes of its states, all its bytes, and bytes reserved."""
+    """What one layer keeps of a sequence: tokens held, bytes of its states, all its bytes, and the bytes reserved."""
 
     held: int
     state_bytes: int
@@ -67,7 +67,7 @@ def state_bytes(layer: LayerSpec, precision: Precision) -> int:
 
 
 def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
-    """Tokens that a layer holds: all, the encoder's, or those of its window less `slack`."""
+    """Tokens that a layer holds: all, the encoder's, or those of its window minus `slack`."""
     if layer.kind in ("none", "shared", "linear"):
         return 0
     if layer.kind == "cross":
@@ -98,8 +98,18 @@ CELLS = 256  # llama.cpp pads a sequence's cells to a multiple of this
 UBATCH = 512  # tokens of llama.cpp's physical batch, which a window's cache holds on top
 
 
-def _padded(number: int, to: int) -> int:
+def padded(number: int, to: int) -> int:
+    """The next multiple of `to`."""
     return -(-number // to) * to
+
+
+def llama_cpp_cells(layer: LayerSpec, tokens: int) -> int:
+    """Cells of a layer of self-attention for one sequence of llama.cpp.
+
+    After 2,000 tokens a layer has 2,048 cells, one with a window of 1,024 has 1,536, and so it stays.
+    """
+    cells = padded(tokens, CELLS)
+    return cells if layer.window is None else padded(min(cells, layer.window + UBATCH), CELLS)
 
 
 def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
@@ -111,9 +121,7 @@ def _llama_cpp_layer(layer: LayerSpec, case: Case) -> Kept:
         raise ConfigError("llama.cpp's layout of an indexer's keys is not known to kvviz; take another view")
     if layer.states and any(state.name not in ("convolution", "recurrent") for state in layer.states):
         raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
-    cells = _padded(case.tokens, CELLS)
-    if layer.window is not None:
-        cells = _padded(min(cells, layer.window + UBATCH), CELLS)
+    cells = llama_cpp_cells(layer, case.tokens)
     if layer.kind in ("none", "shared", "linear"):
         cells = 0
     if layer.kind == "cross":
@@ -124,7 +132,7 @@ def _llama_cpp_layer(layer: LayerSpec, case: Case) -> Kept:
 
 
 def _without_newest(name: str, shape: tuple[int, ...]) -> int:
-    """Elements of a state; of a convolution's kernel of K columns an engine keeps the K - 1 past ones."""
+    """Elements of a state; an engine keeps K - 1 past columns for a convolution with a kernel of K columns."""
     if name != "convolution":
         return math.prod(shape)
     return shape[0] * (shape[1] - 1)
@@ -133,20 +141,28 @@ def _without_newest(name: str, shape: tuple[int, ...]) -> int:
 BLOCK = 16  # tokens of a block in vLLM, and in kvviz's own paged cache
 
 
+Group = tuple[str | int | None, ...]
+
+
 @dataclass(frozen=True)
 class _Paged:
-    """One cache of a layer as vLLM sees it: what layers must share to lie in one group, and its blocks."""
+    """One cache of a layer as vLLM sees it: keys and values, or states."""
 
     layer: int
-    group: tuple
-    token: int
-    state: int
-    skipped: int
+    group: Group  # what layers must share to be in one group
+    token: int  # bytes of a token; 0 for states
+    state: int  # bytes of the states
+    skipped: int  # tokens that a window has left behind
     tokens: int
 
 
 def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-    """Blocks of equal bytes: pages are made equal by longer blocks or padding, groups of layers equally long."""
+    """Blocks of equal bytes: vLLM makes all pages equally large and all groups of layers equally long.
+
+    Groups: with 30 sliding and 6 full layers, a group has 6 layers, and there are 5 + 1 groups. With 31 sliding layers
+    the sixth group of them has 1 layer and 5 empty ones as padding, which take pages as well. Pages: a state of
+    100,000 bytes needs a page of at least that, so blocks become longer than 16 tokens until they are as large.
+    """
     parts = [_vllm_parts(number, layer, case) for number, layer in enumerate(layers)]
     every = [part for own in parts for part in own]
     page, padding = _page(every), _padding_layers(every)
@@ -154,7 +170,7 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
 
 
 def _vllm_layer(
-    layer: LayerSpec, own: list["_Paged"], page: int, padding: Mapping[tuple[int, tuple], int], case: Case
+    layer: LayerSpec, own: list[_Paged], page: int, padding: Mapping[tuple[int, Group], int], case: Case
 ) -> Kept:
     held = _reach(layer, case)
     states = sum(part.state for part in own)
@@ -182,7 +198,7 @@ def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
 
 
 def _skipped(layer: LayerSpec, tokens: int) -> int:
-    """Tokens at the front that a window has left behind while the newest is decoded."""
+    """Tokens at the front that the newest token can no longer attend to."""
     if layer.window is None:
         return 0
     if layer.kind == "chunked":
@@ -191,12 +207,12 @@ def _skipped(layer: LayerSpec, tokens: int) -> int:
 
 
 def _page(parts: list[_Paged]) -> int:
-    """Bytes of a page: a block of the widest layer, lengthened until the largest state fits in."""
+    """Bytes of a page: a block of the widest layer, lengthened until the largest state fits."""
     widest = max((part.token for part in parts), default=0)
     state = max((part.state for part in parts), default=0)
     if not widest:
         return state
-    page = widest * max(BLOCK, _padded(-(-state // widest), BLOCK))
+    page = widest * max(BLOCK, padded(-(-state // widest), BLOCK))
     for part in parts:
         if part.token and page % (part.token * BLOCK):
             raise ConfigError("vLLM can't give these layers pages of one size: one token's bytes don't divide evenly")
@@ -210,8 +226,8 @@ def _blocks(part: _Paged, page: int) -> int:
     return -(-part.tokens // size) - part.skipped // size
 
 
-def _padding_layers(parts: list[_Paged]) -> dict[tuple[int, tuple], int]:
-    """How many empty layers fill the last group of each type; they are counted to the type's last layer."""
+def _padding_layers(parts: list[_Paged]) -> dict[tuple[int, Group], int]:
+    """How many empty layers fill the last group of each type; the type's last layer accounts for them."""
     counts = Counter(part.group for part in parts)
     if len(counts) < 2:
         return {}
@@ -253,8 +269,8 @@ _VIEWS = (
     View(
         "vllm",
         "vLLM",
-        f"Blocks of {BLOCK} tokens; blocks that a window has left are freed; in hybrids all pages are made equally "
-        "large and all groups of layers equally long, with padding.",
+        f"Blocks of {BLOCK} tokens; blocks that a window has left behind are freed; in hybrids all pages are made "
+        "equally large and all groups of layers equally long, with padding.",
         VLLM_SOURCE,
         (*FLOATS, "fp8", "int8"),
         _vllm,
@@ -274,7 +290,7 @@ VIEWS: Mapping[str, View] = {view.name: view for view in _VIEWS}
 
 
 def view_named(name: str) -> View:
-    """The row of a view's name. Raises ConfigError listing the names where there is none."""
+    """The view with that name. Raises ConfigError that lists the names if there is none."""
     if name not in VIEWS:
         raise ConfigError(f"view is {name!r}; it is one of {', '.join(VIEWS)}")
     return VIEWS[name]

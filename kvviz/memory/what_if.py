@@ -1,6 +1,6 @@
-"""The same model, changed: other heads, latent rows, other windows, as a ModelSpec, and what each change saves.
+"""The same model with other heads, latent rows or other windows, as a ModelSpec, and what each change saves.
 
-Standard library only. States, and layers that reuse another's keys and values, stay as they are.
+Standard library only. States do not change, nor do layers that reuse another's keys and values.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ from kvviz.models.spec import ModelSpec
 
 @dataclass(frozen=True)
 class Idea:
-    """One change: `memory` with it, its reserved bytes as a `factor` of the model's as it is, and bytes `saved`.
+    """One change: `memory` with it, its reserved bytes as a `factor` of the unchanged model's, and the bytes `saved`.
 
-    `factor` 0.25 is a quarter of the bytes; `saved` is negative where the change takes more.
+    `factor` 0.25 is a quarter of the bytes; `saved` is negative if the change takes more.
     """
 
     name: str
@@ -35,7 +35,7 @@ Change = Callable[[LayerSpec], LayerSpec]
 def with_kv_heads(spec: ModelSpec, heads: int) -> ModelSpec:
     """Every layer that caches keys and values by head gets `heads` KV heads: https://arxiv.org/abs/2305.13245.
 
-    Raises ConfigError where they don't divide the query heads, or no layer has KV heads.
+    Raises ConfigError if they don't divide the query heads, or no layer has KV heads.
     """
     checked("heads", heads)
     queries = _query_heads(spec)
@@ -57,7 +57,7 @@ def _has_kv_heads(layer: LayerSpec) -> bool:
 
 
 def _with_heads(layer: LayerSpec, heads: int) -> LayerSpec:
-    """What transformers stores follows, unless it has heads of its own: repeated to the query heads, or none."""
+    """The layer with that many KV heads; its stored form changes too, unless that has a number of heads of its own."""
     if not _has_kv_heads(layer):
         return layer
     stored = layer.stored
@@ -108,7 +108,7 @@ def _without_window(layer: LayerSpec) -> LayerSpec:
 def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> ModelSpec:
     """Every layer of self-attention reaches `window` tokens at most: https://arxiv.org/abs/2310.06825.
 
-    With `full_each` N each N-th of them stays as it is: https://arxiv.org/abs/2503.19786 has N = 6.
+    With `full_each` N, every N-th of them stays as it is: https://arxiv.org/abs/2503.19786 has N = 6.
     """
     checked("window", window)
     checked("full_each", full_each or 1)
@@ -132,7 +132,7 @@ def _attends(layer: LayerSpec) -> bool:
 
 
 def _own(layer: LayerSpec, change: Change) -> LayerSpec:
-    """The change, made to a layer of self-attention and to how transformers stores it."""
+    """A layer of self-attention with the change, made to its stored form as well; any other layer unchanged."""
     if not _attends(layer):
         return layer
     changed = change(layer)
@@ -143,7 +143,7 @@ def _changed(spec: ModelSpec, change: Change) -> ModelSpec:
     return replace(spec, layers=tuple(_own(layer, change) for layer in spec.layers))
 
 
-# name, sentence, the change; the groups, rank and windows are those of the papers.
+# The name, the sentence and the change; the groups, rank and windows are those of the papers.
 _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
     ("MHA", "A KV head for each query head, as in the first transformers (arXiv 1706.03762).", as_mha),
     (
@@ -168,9 +168,9 @@ _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
 
 
 def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
-    """Every change that applies, for a memory's tokens, batch, beams, dtype and view, on one device.
+    """Every change that has an effect, for a memory's tokens, batch, beams, dtype and view, on one device.
 
-    A change that leaves the model as it is, or can't be worked out, is left out.
+    A change that can't be worked out is left out.
     """
     now = _again(spec, memory, memory.dtype).reserved_bytes
     if not now:
@@ -191,7 +191,7 @@ def _changes(spec: ModelSpec, memory: Memory) -> Iterator[tuple[str, str, Memory
 
 
 def _dtypes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, str, Memory]]:
-    """The view's other precisions, those of as many bytes apart (float16 beside bfloat16)."""
+    """The view's other precisions, except those of the same size (float16 beside bfloat16)."""
     for dtype in view_named(memory.view).dtypes:
         with suppress(ConfigError):
             other = _again(spec, memory, dtype)

@@ -12,7 +12,8 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding import meta_probe_process as probing
 from kvviz.memory import calculator
 from kvviz.memory.calculator import answers, from_params, pack, parse_config, slim
-from kvviz.memory.engine_log import LARGEST_TEXT, judge, parse
+from kvviz.memory.engine_log import LARGEST_TEXT, parse
+from kvviz.memory.judge_log import judge
 from kvviz.models.sources import read_config
 from kvviz.models.spec import ModelSpec
 from kvviz.store.files import reading, recording

@@ -1,17 +1,15 @@
 """What an accelerator holds: the last token that fits fits, and the next one doesn't."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.memory.capacity import (
-    MOST,
+    UNLIMITED,
     activation_bytes,
-    fit,
     fits_all,
-    largest_context,
-    most_sequences,
     states_intermediate,
     widths,
 )
@@ -25,6 +23,19 @@ GIB = 2**30
 
 def spec_of(model):
     return ModelSpec.from_config(models()[model].config, name=model)
+
+
+def fit(accelerator, spec, tokens, **case):
+    (one,) = fits_all(spec, tokens, devices=[accelerator], **case)
+    return one
+
+
+def largest_context(spec, room, **case):
+    return fit(replace(accelerators()["t4"], memory_bytes=room), spec, 1, **case).context
+
+
+def most_sequences(spec, room, tokens, **case):
+    return fit(replace(accelerators()["t4"], memory_bytes=room), spec, tokens, **case).sequences
 
 
 def test_activations_of_llama():
@@ -88,9 +99,9 @@ def test_where_not_one_token_fits_there_is_no_context(room):
 
 def test_a_cache_that_does_not_grow_sets_no_limit():
     slides = ModelSpec("slides", (LayerSpec("sliding", 2, 16, 16, window=100),))
-    assert largest_context(slides, 100 * 128) == MOST
+    assert largest_context(slides, 100 * 128) == UNLIMITED
     assert largest_context(slides, 100 * 128 - 1) == 99
-    assert largest_context(spec_of("mamba2-2.7b"), GIB) == MOST
+    assert largest_context(spec_of("mamba2-2.7b"), GIB) == UNLIMITED
 
 
 @pytest.mark.parametrize("view", list(VIEWS))
@@ -101,7 +112,7 @@ def test_the_last_token_fits_and_so_do_all_before_it(model, view):
     spec = spec_of(model)
     for room in (GIB // 3, 5 * GIB, 23 * GIB + 12_345):
         found = largest_context(spec, room, view=view)
-        if found is None or found == MOST:
+        if found is None or found == UNLIMITED:
             continue
         near = [n for n in (*range(found - 40, found + 1), found // 2, found // 3) if n >= 1]
         assert all(kv_memory(spec, n, view=view).reserved_bytes <= room for n in near)
@@ -121,7 +132,7 @@ def test_sequences():
     assert most_sequences(spec, 10 * GIB, 8192) == 10
     assert most_sequences(spec, 10 * GIB - 1, 8192, beams=2) == 4
     assert most_sequences(spec, -1, 8192) == 0
-    assert most_sequences(ModelSpec("none", (LayerSpec("none", 0, 0, 0),)), GIB, 8192) == MOST
+    assert most_sequences(ModelSpec("none", (LayerSpec("none", 0, 0, 0),)), GIB, 8192) == UNLIMITED
 
 
 def test_a_fit():

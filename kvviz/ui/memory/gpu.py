@@ -1,12 +1,14 @@
 """Weights, cache and an estimate of the prefill's activations against an accelerator's memory."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from kvviz.base.precision import precision, weight_bytes
 from kvviz.base.words import human
 from kvviz.charts.memory import batch_figure, fit_figure
 from kvviz.memory.calculator import Answer, Asked, memory_of
-from kvviz.memory.capacity import MOST, Activations, Fit, activation_bytes, fits_all, states_intermediate, widths
+from kvviz.memory.capacity import UNLIMITED, Activations, Fit, activation_bytes, fits_all, states_intermediate, widths
 from kvviz.memory.explain import activation_equation
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.memory.look_inside import counted_params
@@ -45,7 +47,7 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
         beams=asked.beams,
     )
     st.dataframe([_row(found) for found in every], hide_index=True, width="stretch", key="m_fits")
-    counts = {n: memory_of(main.spec, asked, batch=n).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
+    counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
     plot(batch_figure(counts, weights), config=CHART, key="m_batch_chart")
     st.caption("The weights are there once; every sequence brings a cache of its own.")
 
@@ -88,8 +90,8 @@ def _row(found: Fit) -> dict[str, object]:
         "accelerator": row.title,
         "memory": human(row.memory_bytes),
         "left for caches": human(found.room) if found.room > 0 else "none",
-        "longest context, tokens": "any" if found.context == MOST else f"{found.context or 0:,}",
-        "sequences at once": "any" if found.sequences == MOST else f"{found.sequences:,}",
+        "longest context, tokens": "any" if found.context == UNLIMITED else f"{found.context or 0:,}",
+        "sequences at once": "any" if found.sequences == UNLIMITED else f"{found.sequences:,}",
         "fits as asked": found.fits,
         "source": row.source,
     }

@@ -43,7 +43,7 @@ def _curve(spec: ModelSpec, asked: Asked, last: int) -> tuple[list[int], list[in
     `last` is a power of two, so that one curve serves all who ask for like lengths.
     """
     xs = sorted({1, *(round(last * (i / 40) ** 2) for i in range(1, 41))})  # close together first: windows fill there
-    return xs, [memory_of(spec, asked, tokens=x).reserved_bytes for x in xs]
+    return xs, [memory_of(spec, replace(asked, tokens=x)).reserved_bytes for x in xs]
 
 
 def _table(found: Sequence[Answer]) -> None:
