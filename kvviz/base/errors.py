@@ -1,4 +1,4 @@
-"""The two ways kvviz says no: one sentence a user can act on."""
+"""The errors that reach a user: one sentence that can be acted on."""
 
 
 class KvvizError(Exception):

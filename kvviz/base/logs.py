@@ -77,21 +77,12 @@ class SafeRecord(logging.LogRecord):
     """A log record that can't hold what a user wrote, whatever handler and format it meets."""
 
     def __init__(
-        self,
-        name: str,
-        level: int,
-        path: str,
-        line: int,
-        msg: object,
-        args: object,
-        exc_info: ExcInfo,
-        func: str | None = None,
-        *_: object,
-    ) -> None:
+        self, name: str, level: int, path: str, line: int, msg: object, args: object, exc: ExcInfo, *_: object
+    ):
         self.sentence = _unfilled(msg, args)
-        self.failure = _failure(*exc_info) if exc_info and exc_info[0] is not None else {}
+        self.failure = _failure(*exc) if exc and exc[0] is not None else {}
         words = f"{self.sentence} ({self.failure['error']})" if self.failure else self.sentence
-        super().__init__(name, level, path, line, words, (), None, func)
+        super().__init__(name, level, path, line, words, (), None)
 
 
 def _unfilled(msg: object, args: object) -> str:

@@ -1,4 +1,4 @@
-"""The folder in which kvviz keeps what lasts: $KVVIZ_HOME, else the user's data folder of this system."""
+"""The folder in which kvviz keeps its files: $KVVIZ_HOME, else the user's data folder of this system."""
 
 import os
 from pathlib import Path
@@ -9,18 +9,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]  # holds the package; a checkout 
 
 
 def home() -> Path:
-    """The folder, made where it is missing. Raises KvvizError where nothing can be written there."""
-    folder = _place()
+    """The folder, made if it is missing. Raises KvvizError if nothing can be written there."""
+    folder = _chosen()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise KvvizError(_sentence(folder)) from error
+        raise KvvizError(_unwritable(folder)) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise KvvizError(_sentence(folder))
+        raise KvvizError(_unwritable(folder))
     return folder
 
 
-def _place() -> Path:
+def _chosen() -> Path:
     if given := os.environ.get("KVVIZ_HOME"):
         try:
             return Path(given).expanduser().absolute()
@@ -33,5 +33,5 @@ def _place() -> Path:
     return user_data_path("kvviz", appauthor=False)
 
 
-def _sentence(folder: Path) -> str:
+def _unwritable(folder: Path) -> str:
     return f"kvviz can't keep anything in {folder}; set KVVIZ_HOME to a folder that it may write to"

@@ -13,7 +13,7 @@ from kvviz.base.errors import ConfigError
 class Precision:
     """`block` elements of a row (a token's keys, or its values) take `block_bytes`; `head_bytes` come on top per head.
 
-    `state_bytes`: of an element of a state that follows the model's dtype, where the cache is quantized.
+    `state_bytes`: of an element of a recurrent state, which keeps the model's dtype when the cache is quantized.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Precision:
     source: str = ""
 
     def row(self, heads: int, dim: int) -> int:
-        """Bytes of `heads` x `dim` elements. Raises ConfigError where they don't fill whole blocks."""
+        """Bytes of `heads` x `dim` elements. Raises ConfigError if they don't fill whole blocks."""
         count = heads * dim
         if count % self.block:
             raise ConfigError(
@@ -56,7 +56,6 @@ _ROWS = (
 
 PRECISIONS: Mapping[str, Precision] = {row.name: row for row in _ROWS}
 
-# Other names that people use.
 _OTHER_NAMES = {
     "fp32": "float32",
     "f32": "float32",
@@ -70,7 +69,7 @@ _OTHER_NAMES = {
 
 
 def precision(name: str) -> Precision:
-    """The row of a dtype's name. Raises ConfigError listing the names where there is none."""
+    """The row of a dtype's name. Raises ConfigError, listing the names, for an unknown one."""
     row = PRECISIONS.get(_OTHER_NAMES.get(name, name))
     if row is None:
         raise ConfigError(f"dtype is {name!r}; it is one of {', '.join(PRECISIONS)}")
@@ -84,7 +83,7 @@ WEIGHT_BITS: Mapping[str, int] = {"float32": 32, "bfloat16": 16, "float16": 16, 
 def weight_bytes(params: int, dtype: str) -> int:
     """Bytes of the weights: parameters x bits / 8, without the scales of a quantized format.
 
-    Raises ConfigError for a dtype that there is not.
+    Raises ConfigError for an unknown dtype.
     """
     bits = WEIGHT_BITS.get(_OTHER_NAMES.get(dtype, dtype))
     if bits is None:

@@ -1,9 +1,7 @@
-"""What the person who runs a server may set: one file, `kvviz.toml`, and KVVIZ_PUBLIC=1 for a server open to all.
+"""The settings of a server: a file, `kvviz.toml`, and the variables KVVIZ_PUBLIC, KVVIZ_SETTINGS and KVVIZ_MODELS.
 
-KVVIZ_MODELS names the folder of models that `kvviz pull` made.
-
-The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` lowers the limits
-that the file does not name. Standard library only.
+The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
+a server open to all) lowers the limits that the file does not name. Standard library only.
 """
 
 import os
@@ -13,16 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
 from kvviz.base.records import is_whole
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one piece of work, one session and all sessions together may ask of the device."""
+    """How much one job, one session and all sessions together may ask of the device."""
 
     prompt_tokens: int = 131_072  # of each sequence
     new_tokens: int = 32_768  # of each sequence
@@ -31,8 +31,8 @@ class Limits:
     run_seconds: int = 3_600  # a comparison from its loading to its end; then it is stopped
     sweep_seconds: int = 28_800  # a sweep, likewise
     memory_share: float = 1.0  # of the device's free memory that one model and its work may take
-    waiting: int = 50  # works in the queue, all sessions together, the one under way included
-    waiting_per_session: int = 8  # of them, one session's
+    waiting: int = 50  # jobs in the queue, of all sessions, the one under way included
+    waiting_per_session: int = 8  # jobs of one session among them
     viewers: int = 500  # open sockets
     rooms: int = 100  # in which a class follows its teacher, open at once
     upload_bytes: int = 5_000_000  # a config.json or a recording
@@ -77,22 +77,22 @@ def read_settings(text: str, *, public: bool) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise KvvizError(f"kvviz.toml can't be read: {error}") from error
-    _known(data, {field.name for field in fields(Settings)}, "kvviz.toml")
+    _check_names(data, Settings, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
     ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
     sites = [_texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES]
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
-    _known(given, {field.name for field in fields(Limits)}, "[limits] of kvviz.toml")
+    _check_names(given, Limits, "[limits] of kvviz.toml")
     folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
     models = Path(folder).expanduser() if folder else None
-    return Settings(public, _with(PUBLIC if public else Limits(), given), ids, models, *sites)
+    return Settings(public, _overridden(PUBLIC if public else Limits(), given), ids, models, *sites)
 
 
 _SITES = ("origins", "embedders")
 _SITE = r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?"  # as a browser writes it: lower case, no slash at the end
 
 
-def _texts(data: Mapping[str, Any], name: str, form: str, right: str) -> tuple[str, ...]:
+def _texts(data: Mapping[str, object], name: str, form: str, right: str) -> tuple[str, ...]:
     values = _checked(data.get(name, []), list, name, right)
     for value in values:
         if not isinstance(value, str) or not re.fullmatch(form, value):
@@ -100,7 +100,7 @@ def _texts(data: Mapping[str, Any], name: str, form: str, right: str) -> tuple[s
     return tuple(values)
 
 
-def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:
+def _overridden(limits: Limits, given: Mapping[str, Any]) -> Limits:
     for name, value in given.items():
         if name == "memory_share":
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -111,21 +111,22 @@ def _with(limits: Limits, given: Mapping[str, Any]) -> Limits:
     return replace(limits, **given)
 
 
-def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
+def _check_names(data: Mapping[str, object], form: type, where: str) -> None:
+    names = {field.name for field in fields(form)}
     if unknown := set(data) - names:
         raise KvvizError(
             f"{where} has no field {', '.join(sorted(unknown))}; its fields are {', '.join(sorted(names))}"
         )
 
 
-def _checked(value: Any, kind: type, name: str, right: str) -> Any:
+def _checked(value: object, kind: type[T], name: str, right: str) -> T:
     if not isinstance(value, kind):
         raise KvvizError(f"{name} is {value!r} in kvviz.toml; it is {right}")
     return value
 
 
 def load_settings() -> Settings:
-    """Read the file, where there is one, and KVVIZ_PUBLIC."""
+    """Read the file, if there is one, and the variables."""
     public = os.environ.get("KVVIZ_PUBLIC", "").strip().lower() not in ("", "0", "false", "no")
     given = os.environ.get("KVVIZ_SETTINGS")
     path = Path(given).expanduser() if given else home() / "kvviz.toml"
@@ -137,7 +138,7 @@ def load_settings() -> Settings:
 
 
 def _with_folder(read: Settings, beside: Path) -> Settings:
-    """The folder of models as a path: KVVIZ_MODELS, else what the file names, beside it unless it is absolute."""
+    """Resolve the folder of models: KVVIZ_MODELS, else the file's own, relative to the file unless it is absolute."""
     given = os.environ.get("KVVIZ_MODELS")
     folder = Path(given).expanduser().absolute() if given else read.models and (beside / read.models).absolute()
     if folder and not folder.is_dir():
@@ -148,5 +149,5 @@ def _with_folder(read: Settings, beside: Path) -> Settings:
 
 @lru_cache(maxsize=1)
 def settings() -> Settings:
-    """The settings of this process, read when they are first asked for."""
+    """The settings of this process, read at the first call."""
     return load_settings()

@@ -1,4 +1,4 @@
-"""Leaving on SIGTERM and SIGINT: the step under way is finished, and what was measured is saved, before a process goes.
+"""Shutting down on SIGTERM and SIGINT: finish the step under way and save what was measured before the process ends.
 
 Standard library only.
 """
@@ -17,19 +17,19 @@ from kvviz.base.logs import event
 log = logging.getLogger("kvviz.base.shutdown")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-AT_MOST = 9.0  # seconds from the signal to the end; a container's host waits ten before it kills
-CONNECTIONS_S = 2.0  # of them, for connections to close once all is saved
+LONGEST_S = 9.0  # from the signal to the end; a container's host waits ten seconds before it kills
+CONNECTIONS_S = 2.0  # among them, for connections to close once all is saved
 
 
 def leave_quietly() -> None:
-    """A process that is told to end before or after it serves ends with status 0, without a traceback."""
+    """End with status 0 and no traceback when a signal comes before or after the server serves."""
     for number in SIGNALS:
         signal.signal(number, lambda *_: sys.exit(0))
 
 
 @contextmanager
 def told_to_stop() -> Iterator[list[int]]:
-    """A list that holds the signal once one has come; a second one ends the process as it always would."""
+    """Give a list that holds the signal once one has come; a second one ends the process as it always would."""
     told: list[int] = []
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -51,12 +51,12 @@ def told_to_stop() -> Iterator[list[int]]:
             restore()
 
 
-def finish_first(finish: Callable[[], None], at_most: float = AT_MOST) -> None:
+def finish_first(finish: Callable[[], None], at_most: float = LONGEST_S) -> None:
     """At the first signal call `finish`, from a thread of its own, and then do what the signal did until now.
 
-    A connection that does not end holds up nothing: once all is saved the process goes, with status 0. It goes after
-    `at_most` seconds in any case, with status 1 if something was not saved. A second signal is not held up. Does
-    nothing outside the main thread, where signals can't be had.
+    Once all is saved the process ends with status 0, whatever connection is still open. It ends after `at_most` seconds
+    in any case, with status 1 if something was not saved. A second signal is not held up. Outside the main thread,
+    which alone receives signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return

@@ -11,6 +11,7 @@ from functools import partial
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
+from kvviz.base.single import Single
 from kvviz.experiments.registry import KINDS
 from kvviz.server.job import Job
 from kvviz.server.scheduler import Scheduler
@@ -128,18 +129,5 @@ class Persister:
         )
 
 
-_library: Store | None = None
-
-
-def library() -> Store:
-    """The one store of this process; opened when it is first asked for. Raises KvvizError if it can't be opened."""
-    global _library
-    if _library is None:
-        _library = Store()
-    return _library
-
-
-def use(other: Store | None) -> None:
-    """Put another store in its place; tests do."""
-    global _library
-    _library = other
+library = Single(Store)  # of this process; raises KvvizError if it can't be opened
+use = library.use

@@ -16,6 +16,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
 from kvviz.base.records import new_id
 from kvviz.base.settings import Limits, settings
+from kvviz.base.single import Single
 from kvviz.base.words import lasting
 from kvviz.experiments.comparison.figures import figures_record
 from kvviz.experiments.comparison.records import Document
@@ -341,18 +342,5 @@ class Scheduler:
             self._changed()
 
 
-_scheduler: Scheduler | None = None
-
-
-def scheduler() -> Scheduler:
-    """The one scheduler of this server process."""
-    global _scheduler
-    if _scheduler is None:
-        _scheduler = Scheduler()
-    return _scheduler
-
-
-def use(other: Scheduler | None) -> None:
-    """Put another scheduler in its place; tests do."""
-    global _scheduler
-    _scheduler = other
+scheduler = Single(Scheduler)  # of this server process
+use = scheduler.use

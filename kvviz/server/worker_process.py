@@ -24,11 +24,8 @@ class Listener(Protocol):
     """Who is told about the worker; all of it from the link's one thread."""
 
     def received(self, job_id: str, kind: str, body: str) -> None: ...
-
     def worker_ended(self, code: int) -> None: ...
-
     def worker_is(self, state: str) -> None: ...
-
     def polled(self) -> None: ...
 
 
@@ -151,18 +148,11 @@ class WorkerLink:
 
 def why_it_ended(code: int) -> str:
     """A worker's exit status as a sentence."""
+    names = {number.value: number.name for number in signal.Signals}
     if code == -signal.SIGKILL:
         reason = "it was killed, by a person or by a system short of memory"
     elif code < 0:
-        reason = f"signal {signal_name(-code)}"
+        reason = f"signal {names.get(-code, -code)}"
     else:
         reason = f"exit status {code}"
     return f"the measuring process ended in the middle of this comparison ({reason}); a new one has taken its place"
-
-
-def signal_name(number: int) -> str:
-    """A signal's name, its number where it has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)

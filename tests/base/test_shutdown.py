@@ -204,7 +204,7 @@ def steps_are_done(process):
 
 
 def test_a_headless_run_keeps_what_it_had_measured(tmp_path):
-    arguments = ["run", "--model", "tiny-gpt2", "--new-tokens", "900", "--repeats", "50"]
+    arguments = ["run", "--model", "tiny-gpt2", "--new-tokens", "200", "--repeats", "50"]
     status, err = halted(arguments, tmp_path, signal.SIGTERM, steps_are_done)
     assert status == 128 + signal.SIGTERM and "Traceback" not in err
     store = Store(tmp_path / "kvviz.sqlite")

@@ -15,7 +15,7 @@ from kvviz.experiments.comparison.figures import headline
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.jobs import FINISHED_IN_MEMORY
 from kvviz.server.scheduler import Scheduler
-from kvviz.server.worker_process import WorkerLink, why_it_ended, worker_command
+from kvviz.server.worker_process import WorkerLink, why_it_ended
 
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
@@ -62,6 +62,7 @@ def test_what_waits_can_be_stopped(scheduler):
     first, second, third = scheduler.submit(LONG), scheduler.submit(LONG), scheduler.submit(SHORT)
     scheduler.stop(second)
     assert scheduler.get(second).state == "stopped"
+    until(lambda: scheduler.get(first).state == "running")  # while it loads, a stop would cost a new worker
     scheduler.stop(first)
     assert finished(scheduler, third).state == "done"
 
@@ -111,7 +112,7 @@ marker.touch()
 if first and sys.argv[3] == "die":
     sys.exit(0)
 pipe.send_bytes((job["id"] + " loading\\n{}").encode())
-if first:
+if first and sys.argv[3] == "hang":
     time.sleep(60)
 pipe.send_bytes((job["id"] + ' failed\\n{"message": "second worker"}').encode())
 pipe.recv_bytes()
@@ -119,14 +120,18 @@ pipe.recv_bytes()
 
 
 @pytest.fixture
-def odd(tmp_path):
-    """`odd("die")` is a scheduler whose first worker ends when it is handed work; with "hang" it loads for ever."""
+def odd_command(tmp_path):
+    """`odd_command("die")` starts a worker that ends when it is first handed work; with "hang" it loads for ever."""
+    return lambda habit: lambda fd, cores: [sys.executable, "-c", ODD_WORKER, str(fd), str(tmp_path / "marker"), habit]
+
+
+@pytest.fixture
+def odd(odd_command):
+    """`odd("die")` is a scheduler with such a worker."""
     schedulers = []
 
     def make(habit):
-        scheduler = Scheduler(
-            WorkerLink(lambda fd, cores: [sys.executable, "-c", ODD_WORKER, str(fd), str(tmp_path / "marker"), habit])
-        )
+        scheduler = Scheduler(WorkerLink(odd_command(habit)))
         scheduler.start()
         schedulers.append(scheduler)
         return scheduler
@@ -151,7 +156,7 @@ def test_loading_can_be_stopped_too(odd):
     assert scheduler.get(stuck).state == "stopped"
 
 
-def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch):
+def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch, odd_command):
     monkeypatch.setattr("kvviz.server.worker_process.RETRY_AFTER_S", (0.01, 0.01))
 
     def no_memory(descriptor, cores):
@@ -160,14 +165,13 @@ def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch):
     scheduler = Scheduler(WorkerLink(no_memory))
     scheduler.start()
     until(lambda: scheduler.worker_state == "down")
-    scheduler._link.command = lambda descriptor, cores: worker_command(descriptor, "")
-    assert finished(scheduler, scheduler.submit(SHORT)).state == "done"
+    scheduler._link.command = odd_command("none")
+    assert finished(scheduler, scheduler.submit(SHORT)).message == "second worker", "it starts one as soon as it can"
     scheduler.close()
 
 
 def test_the_last_result_stays_when_a_waiting_comparison_is_stopped(scheduler):
-    first = scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=200, repeats=1))
-    second = scheduler.submit(SHORT)
+    first, second = scheduler.submit(SHORT), scheduler.submit(SHORT)
     scheduler.stop(second)
     finished(scheduler, first)
     assert scheduler.shown().id == first
