@@ -80,6 +80,7 @@ def test_two_quick_changes_of_the_ladder_both_stand(open_page):
         ("memory", {"models": "gpt2", "tokens": "640"}, "m_tokens", 640),
         ("anatomy", {"model": "tiny-llama"}, "a_model", "tiny-llama"),
         ("serving", {"requests": "60"}, "v_requests", 60),
+        ("live", {"batch": "3"}, "batch", 3),
     ],
 )
 def test_a_form_is_as_it_was_after_a_look_at_other_pages(open_page, page, link, widget, value):
@@ -92,3 +93,13 @@ def test_a_form_is_as_it_was_after_a_look_at_other_pages(open_page, page, link, 
     go(app, page)
     assert not app.exception
     assert app.session_state[widget] == value
+
+
+def test_what_no_address_holds_is_kept_too(open_page):
+    app = open_page("sweep")
+    next(group for group in app.get("button_group") if group.key == "s_preset").set_value("A grid of your own").run()
+    app.text_input(key="s_prompts").set_value("64, 96").run()
+    go(app, "memory")
+    go(app, "sweep")
+    assert not app.exception
+    assert app.text_input(key="s_prompts").value == "64, 96"

@@ -11,11 +11,11 @@ from kvviz.experiments.cache_designs.words import NOTHING, rows, sentences
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import in_pairs, plot
 
 
 def draw(found: Document) -> None:
-    """All of it."""
+    """Draw all of it."""
     table(found)
     st.fragment(lambda: pictures(found))()
     st.fragment(lambda: over_steps(found))()
@@ -25,7 +25,7 @@ def draw(found: Document) -> None:
 
 
 def table(found: Document) -> None:
-    """What it says, and every way in figures."""
+    """Draw what it says, and every design in figures."""
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     st.dataframe(
@@ -50,10 +50,10 @@ def table(found: Document) -> None:
         hide_index=True,
     )
     st.caption(
-        "*Margin there*: how far the reference's two best tokens lay apart where another was chosen. Mean KL and "
+        "*Margin there*: how far apart the reference's two best tokens were at the first that differs. Mean KL and "
         "perplexity are of the text further down. Bytes are over all layers at the last step. *Wasted* is "
         "allocated and not held; *copied* is what that step wrote into what is kept, *gathered* what it put together "
-        "for attention alone; of transformers' own caches nobody counts the two. A step: the median over all decode "
+        "for attention alone; for transformers' own caches the two are not counted. A step: the median over all decode "
         "steps."
     )
     with st.expander("What is slow by design, and what by our simple code"):
@@ -66,7 +66,7 @@ def _slow(r: Document) -> str:
 
 
 def pictures(found: Document) -> None:
-    """One layer's memory of each design at the step that the slider says."""
+    """Draw one layer's memory of each design at the step that the slider says."""
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
         return
@@ -81,10 +81,9 @@ def pictures(found: Document) -> None:
     step = left.select_slider("After new token", steps, **form.value("step"))
     right.caption(_sequences(found))
     st.html(STYLE)
-    for start in range(0, len(drawn), 2):
-        for column, run in zip(st.columns(2, gap="medium"), drawn[start : start + 2], strict=False):
-            title = f"{run['title']}, layer {run['books']['layer']}"
-            column.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
+    for place, run in in_pairs(drawn):
+        title = f"{run['title']}, layer {run['books']['layer']}"
+        place.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
     st.caption(
         "Step through it: which design writes everything anew, which only one slot? When does the paged one take a new "
         "block, and whose block is it?"
@@ -102,7 +101,7 @@ def _sequences(found: Document) -> str:
 
 
 def over_steps(found: Document) -> None:
-    """Bytes of every design over the steps: what is chosen of them."""
+    """Draw the bytes of every design over the steps: those that are chosen."""
     st.subheader("Bytes over the steps", anchor=False)
     form = Form("bytes", "k_", measure_bytes=Field("allocated"))
     form.take_over(None)
@@ -128,7 +127,7 @@ _LOOK_AT = {
 
 
 def latency(found: Document) -> None:
-    """The time of every step."""
+    """Draw the time of every step."""
     st.subheader("Time of each step", anchor=False)
     plot(latency_figure(found), key="k_latency")
     st.caption(
@@ -138,7 +137,7 @@ def latency(found: Document) -> None:
 
 
 def quality(found: Document) -> None:
-    """What lossy designs lose: against their memory, and from token to token."""
+    """Draw what lossy designs lose: against their memory, and from token to token."""
     st.subheader("Quality against memory", anchor=False)
     left, right = st.columns(2, gap="large")
     plot(quality_figure(found["runs"]), left, key="k_quality")
@@ -162,7 +161,7 @@ def quality(found: Document) -> None:
 
 
 def where(found: Document) -> None:
-    """Where it was measured."""
+    """Say where it was measured."""
     env = found["environment"]
     disturbed = (
         "" if all(run["repeatable"] for run in found["runs"]) else " A timed pass chose other tokens than before."

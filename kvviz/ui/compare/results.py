@@ -14,7 +14,7 @@ from kvviz.ui.shared.plots import choose_picture, plot, saved_as
 
 
 def overlaid(runs: Sequence[Run]) -> None:
-    """The curves over one another, the table of figures, and in words what was not the same work."""
+    """Draw the curves over one another, the table of figures, and say what was not the same work."""
     labels = names(runs)
     for words in differences(runs):
         st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
@@ -58,7 +58,7 @@ def _curve(run: Run, label: str) -> Curve:
 
 
 def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: str) -> None:
-    """A and B in two columns, on equal axes, with their figures large and their texts below."""
+    """Draw A and B in two columns, on equal axes, with their figures large and their texts below."""
     top = max(max(curve.q3_s) for curve in curves[:2]) * 1000
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:

@@ -17,7 +17,7 @@ from kvviz.ui.shared.session import owner
 
 
 def share(form: Form, runs: Sequence[Run]) -> None:
-    """Files of the comparisons on the page, and a place to open others'."""
+    """Offer the comparisons on the page as files, and a place to open others'."""
     left, right = st.columns(2, gap="large")
     with left, st.expander("Hand on"):
         _hand_on(runs)
@@ -57,7 +57,7 @@ def written(comparison_id: str, form: str) -> str | bytes:
 
 
 def _take_in(form: Form) -> None:
-    """A file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
+    """Take a file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
     st.markdown(
         "A JSON that kvviz wrote: exported here, saved in a notebook, or printed by `kvviz run` on another machine."
     )

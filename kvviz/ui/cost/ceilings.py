@@ -13,7 +13,7 @@ HOW = (
 
 
 def ceilings() -> None:
-    """The measured ceilings that are kept, and a table of known accelerators."""
+    """Draw the measured ceilings that are kept, and a table of known accelerators."""
     st.subheader("How fast a device can be", anchor=False)
     st.markdown(
         "A step with the cache reads every weight once for a single token, so it waits for **memory**; a prefill uses "

@@ -32,7 +32,7 @@ def draw(case: Case) -> None:
 
 
 def shorthand(case: Case) -> None:
-    """The headline figures, the formula with the numbers put in, and what its two terms are."""
+    """Draw the headline figures, the formula with the numbers put in, and what its two terms are."""
     one, two, three, four = st.columns(4)
     one.metric("Without the cache, operations", figure_of(case.uncached), border=True)
     two.metric("With the cache, operations", figure_of(case.cached), border=True)
@@ -48,7 +48,7 @@ def shorthand(case: Case) -> None:
 
 
 def _own_cache(case: Case) -> str:
-    """What the chosen model itself keeps, where that is something else."""
+    """What the chosen model itself keeps, if that is something else."""
     try:
         spec = shape_of(case.model).spec if case.model else None
     except KvvizError:
@@ -77,7 +77,7 @@ def _tex(value: float) -> str:
 
 
 def areas(case: Case) -> None:
-    """The two terms against the number of new tokens, and the table of the steps."""
+    """Draw the two terms against the number of new tokens, and the table of the steps."""
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.subheader("Two terms", anchor=False)
@@ -116,7 +116,7 @@ def _points(first: int, last: int) -> list[int]:
 
 
 def whole_count(case: Case) -> None:
-    """A step with and without the cache, everything counted, against the context."""
+    """Draw a step with and without the cache, everything counted, against the context."""
     st.subheader("Everything counted", anchor=False)
     count = full(case)
     st.latex(
@@ -162,7 +162,7 @@ def _says(case: Case, overtakes: int | None) -> str:
 
 
 def parting(case: Case) -> None:
-    """Where the shorthand and the full count part."""
+    """Say where the shorthand and the full count part."""
     st.subheader("Where the two part", anchor=False)
     st.markdown(
         "The shorthand is a good first look: it shows why the cost climbs. Its limits, with the numbers of this case:"

@@ -12,11 +12,11 @@ from kvviz.ui.shared.formulas import fit_formulas
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
 
-NOTHING = "none"
+NO_OTHER = "none"
 
 
 def draw(found: Document) -> None:
-    """All of it."""
+    """Draw all of it."""
     fit_formulas()
     roof(found)
     batches(found)
@@ -25,7 +25,7 @@ def draw(found: Document) -> None:
 
 
 def roof(found: Document) -> None:
-    """The roofline, what it says, and two points worked out."""
+    """Draw the roofline, what it says, and two points worked out."""
     sheet = _sheet(found)
     plot(roofline_figure(found, sheet), key="r_chart")
     st.caption(
@@ -50,13 +50,13 @@ def _sheet(found: Document) -> tuple[str, Roof] | None:
     rows = accelerators()
     chosen = st.selectbox(
         "Beside it, another roof",
-        [NOTHING, *rows],
-        format_func=lambda name: "None" if name == NOTHING else rows[name].title,
+        [NO_OTHER, *rows],
+        format_func=lambda name: "None" if name == NO_OTHER else rows[name].title,
         key="r_beside",
         help="By its maker's data sheet, not measured: programs reach less.",
         width=340,
     )
-    if chosen == NOTHING:
+    if chosen == NO_OTHER:
         return None
     row = rows[chosen]
     sheet = advertised(row, found["dtype"])
@@ -93,7 +93,7 @@ def _number(value: float) -> str:
 
 
 def batches(found: Document) -> None:
-    """Tokens per second against the batch, and from which batch on the caches outweigh the weights."""
+    """Draw tokens per second against the batch, and from which batch on the caches outweigh the weights."""
     if max(p["batch"] for p in found["points"]) == 1:
         return
     st.subheader("A batch shares one reading of the weights", anchor=False)
@@ -139,7 +139,7 @@ def _copied(found: Document) -> str:
 
 
 def times(found: Document) -> None:
-    """Where a forward's time goes."""
+    """Draw where a forward's time goes."""
     st.subheader("Where a step's time goes", anchor=False)
     plot(profile_figure(found["profiles"]), key="r_profile")
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
@@ -169,7 +169,7 @@ def times(found: Document) -> None:
 
 
 def table(found: Document) -> None:
-    """Every point with its figures, and where it was measured."""
+    """Draw every point with its figures, and say where it was measured."""
     with st.expander("Every point"):
         st.dataframe([_row(p) for p in found["points"]], hide_index=True, column_config=_COLUMNS)
         st.caption(

@@ -1,6 +1,7 @@
 """The serving page's first section: sequences come and go in one memory, under four policies side by side."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK
@@ -11,7 +12,7 @@ from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import in_pairs, plot
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -49,13 +50,9 @@ def _ask(form: Form) -> ArrivalsSpec:
 def _draw(found: Document) -> None:
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     _table(found)
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.markdown("**How many run at once**")
-        plot(counts_figure(found["ways"], "running", "sequences"), key="v_running")
-    with right:
-        st.markdown("**How many wait**")
-        plot(counts_figure(found["ways"], "waiting", "sequences"), key="v_waiting")
+    for place, (count, title) in in_pairs([("running", "How many run at once"), ("waiting", "How many wait")]):
+        place.markdown(f"**{title}**")
+        plot(counts_figure(found["ways"], count, "sequences"), place, key=f"v_{count}")
     _waste(found)
     st.fragment(_moment)(found)
 
@@ -99,11 +96,9 @@ def _table(found: Document) -> None:
 def _waste(found: Document) -> None:
     st.markdown("**What the memory holds, and what is wasted of it**")
     last = max(way["ended_at_tick"] for way in found["ways"])
-    for ways in (found["ways"][:2], found["ways"][2:]):
-        for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
-            place.markdown(way["title"])
-            chart = waste_figure(way, found["slots"], last)
-            plot(chart, place, key=f"v_waste_{way['name']}")
+    for place, way in in_pairs(found["ways"]):
+        place.markdown(way["title"])
+        plot(waste_figure(way, found["slots"], last), place, key=f"v_waste_{way['name']}")
     st.caption(
         "The dotted line is all there is. Triangles above it: a sequence was preempted, its memory taken and its "
         "tokens to be computed again. Crosses: a kept block was overwritten. Which has the widest orange band?"
@@ -122,10 +117,8 @@ def _moment(found: Document) -> None:
     crowded = max(range(len(paged["pictures"])), key=lambda i: paged["ticks"]["used"][(i + 1) * paged["stride"] - 1])
     start = max(stride, (crowded + 1) * paged["stride"] // stride * stride)
     tick = st.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
-    for ways in (found["ways"][:2], found["ways"][2:]):
-        for place, way in zip(st.columns(2, gap="large"), ways, strict=True):
-            with place:
-                _memory(way, tick, found)
+    for place, way in in_pairs(found["ways"]):
+        _memory(place, way, tick, found["slots"])
     st.caption(
         "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Faint: "
         "the sequence's, and empty. Grey: free. Faint green: free, and the same prefix would hit it again. Slate "
@@ -134,13 +127,12 @@ def _moment(found: Document) -> None:
     _formulas(found, tick)
 
 
-def _memory(way: Document, tick: int, found: Document) -> None:
+def _memory(place: DeltaGenerator, way: Document, tick: int, slots: int) -> None:
     number = tick // way["stride"]
     picture = way["pictures"][number - 1] if number <= len(way["pictures"]) else None
     words = f"over since tick {way['ended_at_tick']:,}" if picture is None else _in_words(picture, way, tick)
-    st.markdown(f"{way['title']}: {words}")
-    chart = map_figure(picture, found["slots"])
-    plot(chart, config={"displayModeBar": False}, key=f"v_map_{way['name']}")
+    place.markdown(f"{way['title']}: {words}")
+    plot(map_figure(picture, slots), place, config={"displayModeBar": False}, key=f"v_map_{way['name']}")
 
 
 def _in_words(picture: Document, way: Document, tick: int) -> str:

@@ -41,7 +41,7 @@ ROWS = (
         "FlashAttention",
         "Scores, softmax and the sum over values in one kernel, tile by tile: the matrix of scores is never written "
         "to memory.",
-        "Writing that matrix and reading it back takes room and time, which grow with the square of the prompt.",
+        "Writing that matrix and reading it back takes memory and time, which grow with the square of the prompt.",
         (
             ("With torch's fused kernel", "live", link(attn="sdpa", modes=["uncached", "cached"], prompt=PROMPT)),
             ("With the softmax step by step", "live", link(attn="eager", modes=["uncached", "cached"], prompt=PROMPT)),
@@ -57,7 +57,7 @@ ROWS = (
 
 
 def section() -> None:
-    """The rows."""
+    """Draw the rows."""
     st.subheader("From this lab to vLLM", anchor="to-vllm")
     st.markdown(
         "A server such as vLLM is this cache with more around it. Each row opens the run **here** that shows it: the "

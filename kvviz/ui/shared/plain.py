@@ -1,7 +1,6 @@
 """Somebody else's text inside Markdown, shown as it is: no link, no picture, no formula, no icon."""
 
 import re
-from typing import Any
 
 LONGEST = 1_000  # characters of a sentence
 APART = "\u2060"  # WORD JOINER: not to be seen, and no address or icon is read across it
@@ -11,7 +10,7 @@ _START = re.compile(r"^(?=[#+=-])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])")
 _JOINED = re.compile(r"(?<=[:@])(?=\S)|(?<=www)(?=\.)", re.IGNORECASE)
 
 
-def plain(text: Any, longest: int = LONGEST) -> str:
+def plain(text: object, longest: int = LONGEST) -> str:
     """A text as Markdown that shows it: one line, at most so many characters, nothing in it taken for markup."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)[: 4 * longest]).split())
     short = line if len(line) <= longest else f"{line[: longest - 1]}…"

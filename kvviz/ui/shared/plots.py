@@ -1,12 +1,14 @@
 """Plotly's figures on a page: in colours that stand out from it, light or dark."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts.dark import on_dark
 
+Thing = TypeVar("Thing")
 CHART: Mapping[str, object] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 
 
@@ -16,6 +18,12 @@ def plot(
     """Draw a figure, made for a light page, on this one. `config`: Plotly's options of a chart."""
     drawn = on_dark(figure) if st.context.theme.type == "dark" else figure
     (place or st).plotly_chart(drawn, config=dict(config), key=key)
+
+
+def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:
+    """Each thing with its column, two beside one another."""
+    for start in range(0, len(things), 2):
+        yield from zip(st.columns(2, gap="large"), things[start : start + 2], strict=False)
 
 
 def saved_as(kind: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Signing in with Streamlit's own OpenID Connect, where `[auth]` stands in its secrets; without it there is none."""
+"""Signing in with Streamlit's own OpenID Connect, if `[auth]` stands in its secrets; without it nobody signs in."""
 
 import json
 from collections.abc import Mapping

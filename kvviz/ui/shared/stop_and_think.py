@@ -19,7 +19,7 @@ SMALLER = "int4"
 
 
 def think(page: str, at_hand: AtHand | None = None) -> None:
-    """The page's questions. Whoever opens one has had time to think."""
+    """Draw the page's questions. Whoever opens one has had time to think."""
     st.subheader("Stop and think", anchor=False)
     st.caption("Think first, then look: the answer is below each question.")
     for question in on_page(page):
@@ -54,7 +54,7 @@ def of_sweep(scheduler: Scheduler, watched: str | None) -> AtHand:
 
 
 def of_memory(main: Answer, asked: Asked) -> AtHand:
-    """The chosen model, calculated with its weights as asked, in bfloat16 where that is SMALLER, and in SMALLER."""
+    """The chosen model, calculated with its weights as asked, in bfloat16 if that is SMALLER, and in SMALLER."""
     usual = asked.weights if asked.weights != SMALLER else Asked().weights
     found = {dtype: answer(replace(asked, weights=dtype), main.key).memory for dtype in (usual, SMALLER)}
     known = {dtype: memory for dtype, memory in found.items() if memory is not None and memory.weights_bytes}

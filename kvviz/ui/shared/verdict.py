@@ -10,20 +10,21 @@ from kvviz.decoding.modes import MODES
 from kvviz.experiments.comparison.verdict import equation, judge
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
+from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 
 FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "prediction_bias")
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> None:
-    """The verdict on the comparison that the page shows, once it is over."""
+    """Draw the verdict on the comparison that the page shows, once it is over."""
     job = scheduler.shown(watched)
     if job is not None and job.document:
         _judge_and_show(job.document.get("prompt_tokens"), job.document["runs"])
 
 
 def of_runs(runs: Sequence[Run]) -> None:
-    """The verdict on the picked runs that belong to the first one's comparison: only those are of the same work."""
+    """Draw the verdict on the picked runs of the first one's comparison: only those did the same work."""
     if not runs:
         return
     first = runs[0].comparison
@@ -33,19 +34,19 @@ def of_runs(runs: Sequence[Run]) -> None:
         st.caption(f"This is of {len(alike)} of the {len(runs)} picked runs: those of the first one's comparison.")
 
 
-def _judge_and_show(prompt_tokens: int | None, runs: Sequence[dict[str, Any]]) -> None:
+def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
     show(_judged(json.dumps([prompt_tokens, kept])))
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _judged(figures: str) -> dict[str, Any]:
-    """Once for each comparison: a script run of a viewer should not fit its curves again."""
+    """Judge each comparison once: a script run of a viewer should not fit its curves again."""
     return judge(*json.loads(figures))
 
 
-def show(found: dict[str, Any]) -> None:
-    """A verdict as a section of the page."""
+def show(found: Document) -> None:
+    """Draw a verdict as a section of the page."""
     st.subheader("What the curves say", anchor=False)
     st.markdown(found["sentence"])
     if found["prediction"]:

@@ -24,7 +24,7 @@ from kvviz.ui.sweep.form import submit
 
 
 def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
-    """The sweep that is watched, its results filling in; redrawn once a second while it runs."""
+    """Draw the sweep that is watched, once a second while it runs; without one, those that are kept."""
     if not watched:
         _earlier(address)
         return
@@ -96,7 +96,7 @@ def _table(spec: SweepSpec, found: Sequence[Record]) -> None:
 
 
 def _words(spec: SweepSpec, found: Sequence[Record]) -> None:
-    """What is flat and what climbs, here and as published: read off the rows."""
+    """Say what is flat and what climbs, here and as published: read off the rows."""
     preset = PRESETS.get(spec.preset)
     sentences = [*findings(found), *(contrasts(found, preset.published) if preset and preset.published else ())]
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
