@@ -1,11 +1,11 @@
 """How near each mode's decode step comes to this device's ceilings.
 
-The bytes are those that a step has to read: every weight once, and the cache where the mode keeps one
-(`kvviz.cost.flops`). Their rate over the measured rate of a plain read is `bandwidth_share`; the step's FLOPs over the
-measured rate of the best matrix product are `compute_share`. Seconds are those of kvviz's own clock. A model that fits
-the processor's caches (`weight_bytes` tells) is not read from memory at all, so that its share may pass 1.
+A step has to read every weight once, and the cache if the mode keeps one (`kvviz.cost.flops`). `bandwidth_share` is the
+rate of those bytes over the measured rate of a plain read; `compute_share` is the rate of the step's FLOPs over that of
+the best matrix product. Seconds are those of kvviz's own clock. A model that fits in the processor's caches (see
+`weight_bytes`) is not read from memory at all: its share may exceed 1.
 
-The ceilings are measured before and after the decodes, and the higher value of each is taken.
+The ceilings are measured before and after the decodes; the higher value of each counts.
 
     python bench/ceiling.py --json
     python bench/ceiling.py --json --quick
@@ -16,12 +16,11 @@ The ceilings are measured before and after the decodes, and the higher value of 
 import argparse
 import json
 import statistics
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:
+    import checkout  # noqa: F401
 
 from kvviz.cli.measure_here import alone, settle
 from kvviz.cost.ceilings import Ceilings
@@ -38,14 +37,14 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 
 
 def step_cost(shape: Shape, context: int, dtype: str, *, caches: bool) -> tuple[int, int]:
-    """(bytes that a decode step reads, FLOPs that it does) when it makes the context so long, for one sequence."""
+    """(bytes read, FLOPs) of one sequence's decode step that ends at a context of so many tokens."""
     forward = (cached_step if caches else prefill)(shape, context)
     held = cache_bytes_read(shape, context, 1, dtype) if caches else 0
     return weight_bytes_read(shape, forward, dtype) + held, total_flops(shape, forward)
 
 
 def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
-    """The rows of one model, its modes taking turns, without their shares."""
+    """Measure one model, its modes interleaved; the rows have no shares yet."""
     loaded = models.get(work)
     prompt, sync, shape = encode_prompt(work, loaded), synchroniser(loaded.device), read_shape(loaded.source.config)
     times: dict[str, list[list[float]]] = {mode: [] for mode in work.modes}
@@ -76,7 +75,7 @@ def _row(
 
 
 def with_shares(row: dict[str, Any], read_bandwidth: float, matrix_rate: float) -> dict[str, Any]:
-    """A row with how much of either ceiling its step reaches."""
+    """A row with the share of each ceiling that its step reaches."""
     return {
         **row,
         "bandwidth_share": row["bytes_read_per_step"] / row["itl_s"] / read_bandwidth,
@@ -85,7 +84,7 @@ def with_shares(row: dict[str, Any], read_bandwidth: float, matrix_rate: float) 
 
 
 def document(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything measured: the ceilings, and a row a model and mode."""
+    """Measure the ceilings, and a row for each model and mode."""
     models, device, rows = LoadedModels(), pick_device(), []
     seconds = 1.5 if options.quick else 4.0
     before = measure_ceilings(device, seconds=seconds)
@@ -112,7 +111,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def highest(before: Ceilings, after: Ceilings, dtype: str) -> tuple[float, float]:
-    """(read bandwidth, matrix rate) that were reached at any time."""
+    """The higher (read bandwidth, matrix rate) of two measurements."""
     both = (before, after)
     return max(c.read_bandwidth for c in both), max(c.matrix_rate[dtype] for c in both)
 
@@ -126,7 +125,7 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, help="of the processor; by default those that kvviz itself takes")
+    parser.add_argument("--threads", type=int, help="processor threads; by default as many as kvviz takes")
     parser.add_argument("--quick", action="store_true", help="one short pass of each, for a smoke test")
     options = parser.parse_args()
     if options.quick:

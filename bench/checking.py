@@ -1,4 +1,4 @@
-"""Holds what a screen was told against what the store kept: every step once, every figure the same."""
+"""Compares what a screen received with what the store kept: every step once, every figure equal."""
 
 import json
 import math
@@ -16,22 +16,22 @@ FIGURES = ("ttft_s", "itl_s", "itl_p99_s", "total_s", "tokens_per_s")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one screen: steps that never came, steps that came twice, whether anything is not as the store has it."""
+    """One screen's result: steps that were lost or doubled, whether anything differs from the store, and its pace."""
 
     lost: int
     doubled: int
     differs: bool
     updates_per_s: float
     longest_gap_s: float
-    behind_s: tuple[float, ...]  # of each message: by how much later it came than the promptest one
+    behind_s: tuple[float, ...]  # each message's delay, less that of the promptest
     bytes_per_token: float
     bytes_per_step: float
 
 
 def expected_steps(document: dict[str, Any]) -> Counter:
-    """Every step that a comparison has, as `Book.steps` names them."""
+    """All steps of a comparison, named as in `Book.steps`."""
     found: Counter = Counter()
-    further = document["warmup"] - 1  # untimed passes after the proof; their repeats are below zero
+    further = document["warmup"] - 1  # untimed passes after the equivalence check have negative repeats
     for run in document["runs"]:
         places = range(len(run["step_s"]))
         found.update(("proof", run["mode"], place) for place in places)
@@ -41,7 +41,7 @@ def expected_steps(document: dict[str, Any]) -> Counter:
 
 
 def judge(book: Book, document: dict[str, Any], texts: Sequence[str]) -> Verdict:
-    """One screen against the store: `texts` are the records as they were kept."""
+    """Compare one screen with the store, whose records are `texts`."""
     due, seen = expected_steps(document), book.steps()
     delays = [now - made for now, made in book.arrivals]
     gaps = [later - now for (now, _), (later, _) in pairwise(book.arrivals)]
@@ -58,7 +58,7 @@ def judge(book: Book, document: dict[str, Any], texts: Sequence[str]) -> Verdict
 
 
 def same_figures(book: Book, document: dict[str, Any]) -> bool:
-    """Whether the steps on a screen give the document's figures; times travel rounded to a billionth of a second."""
+    """Whether a screen's steps give the document's figures; their seconds are rounded to nine digits."""
     measured = book.seconds()
     for run in document["runs"]:
         if run["mode"] not in measured:
@@ -70,6 +70,6 @@ def same_figures(book: Book, document: dict[str, Any]) -> bool:
 
 
 def share(values: Sequence[float], part: float) -> float:
-    """The value that this part of the values does not exceed; 0 where there are none."""
+    """The quantile at `part` (0 to 1); 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0

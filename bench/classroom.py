@@ -1,4 +1,4 @@
-"""A class in a room: browsers on the live page, some on the calculator, one server, one run after the other."""
+"""A class on one server: browsers on the live page, some on the calculator, one run after another."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.store.db.store import Store
 
 AT_ONCE = 6  # browsers that open their page at the same time
-EVERY = 4.0  # seconds between two questions of one who uses the calculator
+EVERY = 4.0  # seconds between two changes at a calculator, on average
 LONGEST = 240.0  # seconds that a run may take
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One run: its document, and with a class what it saw and what it cost."""
+    """One run: its document, and if a class watched, what its browsers received and what they cost."""
 
     document: dict[str, Any]
     verdicts: tuple[Verdict, ...] = ()
@@ -33,7 +33,7 @@ class Seen:
 
 
 class Classroom:
-    """A server, its store, and the runs on it."""
+    """A server and its store, on which runs are measured with and without a class."""
 
     def __init__(
         self, server: Server, work: ComparisonSpec, viewers: int, calculators: int, every: float = EVERY
@@ -43,7 +43,7 @@ class Classroom:
         self.store = Store(server.home / "kvviz.sqlite")
 
     async def alone(self) -> Seen:
-        """A run that nobody watches: who asked for it has left."""
+        """Measure a run that nobody watches: its browser leaves after Run."""
         screen = Screen(self.server.url)
         await screen.open()
         comparison = await screen.press_run(self.work)
@@ -51,7 +51,7 @@ class Classroom:
         return Seen(await self._document(comparison), troubles=tuple(screen.troubles))
 
     async def watched(self, *, cut: bool = False) -> Seen:
-        """A run that the class follows, while others use the calculator. `cut`: all lose their network and return."""
+        """Measure a run that the class follows while others use the calculator. `cut`: all sockets break and reopen."""
         async with self._class() as (screens, calculators):
             busy = [asyncio.create_task(each.use(self._every)) for each in calculators]
             before, began, spent = self.server.cpu_seconds(), time.monotonic(), time.process_time()
@@ -86,7 +86,7 @@ class Classroom:
             await some_at_once([each.close for each in screens] + [each.session.close for each in calculators])
 
     async def _document(self, comparison: str) -> dict[str, Any]:
-        """Wait until the store has all of it; nobody asks the server meanwhile."""
+        """Wait until the store has the whole comparison; no request reaches the server meanwhile."""
         end = time.monotonic() + LONGEST
         while (stored := self.store.get(comparison)) is None or stored.state == "running":
             if time.monotonic() > end:
@@ -99,7 +99,7 @@ class Classroom:
 
 
 async def _lose_network(screens: list[Screen], comparison: str, after: int) -> None:
-    """After so many records, in the proof, all sockets break; within a second all are back, Streamlit's too."""
+    """Break all sockets after some records of the equivalence check; reopen them within a second, Streamlit's too."""
     book = screens[-1].book(comparison)
     while len(book.records) < after and not book.over.is_set():
         await asyncio.sleep(0.05)
@@ -118,7 +118,7 @@ async def _stop(tasks: Iterable[asyncio.Task]) -> None:
 
 
 async def some_at_once(works: list[Callable[[], Awaitable[Any]]], width: int = AT_ONCE) -> None:
-    """Do them all, a few at the same time."""
+    """Do all of them, at most `width` at the same time."""
     free = asyncio.Semaphore(width)
 
     async def one(work: Callable[[], Awaitable[Any]]) -> None:

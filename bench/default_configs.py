@@ -1,7 +1,7 @@
 """One config for each architecture that the installed transformers registers, as the dict of a config.json.
 
-It is the class's own defaults. Where those can't be built or run, the fields that published configs of the family
-set are given here, each with a word why.
+It holds the class's defaults. `FIELDS` replaces those that can't be built or run by what published configs of the
+family set, each with the reason.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ def encoder_decoders() -> list[str]:
 
 
 def default_config(model_type: str, *, alone: bool = False) -> dict[str, Any]:
-    """The config of a type; of an encoder-decoder's decoder `alone`, where the causal class of the type takes that."""
+    """The config of a type; `alone` makes an encoder-decoder's decoder a model of its own, if its class allows that."""
     alone = alone and _config(model_type).is_encoder_decoder
     return _config(model_type, **({"is_encoder_decoder": False} if alone else {})).to_dict()
 

@@ -1,4 +1,4 @@
-"""Whether the server's memory stays flat: over many sessions that are opened and closed, and over many runs."""
+"""Whether the server's memory stays flat over many opened and closed sessions, and over many runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from bench.served import Server
 from bench.visitors import Session
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
-LOOKS = 20  # times that the memory is looked at
+READINGS = 20  # of the memory, over each half
 TINY = ComparisonSpec(model="tiny-gpt2", modes=("cached",), prompt="Once upon a time", new_tokens=8, repeats=1)
 
 
 async def lasting(server: Server, openings: int, runs: int) -> dict[str, Any]:
-    """Open and close so many sessions, then measure so many runs; the server's resident bytes on the way."""
+    """Open and close sessions, then measure runs, and read the server's resident bytes on the way."""
     classroom = Classroom(server, TINY, viewers=0, calculators=0)
     troubles: list[str] = []
     numbers = count()
@@ -58,20 +58,20 @@ async def lasting(server: Server, openings: int, runs: int) -> dict[str, Any]:
 
 async def _watched(server: Server, work: Any, total: int) -> dict[str, Any]:
     sizes = [server.resident_bytes()]
-    for part in range(LOOKS):
-        await work(total * (part + 1) // LOOKS - total * part // LOOKS)
+    for part in range(READINGS):
+        await work(total * (part + 1) // READINGS - total * part // READINGS)
         await asyncio.sleep(0.5)
         sizes.append(server.resident_bytes())
-    each = total / LOOKS
+    each = total / READINGS
     return {
         "resident_bytes": sizes,
-        "bytes_each_first_half": slope(sizes[: LOOKS // 2 + 1]) / each,
-        "bytes_each_last_half": slope(sizes[LOOKS // 2 :]) / each,
+        "bytes_each_first_half": slope(sizes[: READINGS // 2 + 1]) / each,
+        "bytes_each_last_half": slope(sizes[READINGS // 2 :]) / each,
     }
 
 
 def slope(values: Sequence[float]) -> float:
-    """Of the straight line that fits best: what each further value adds."""
+    """The slope of the least-squares line: what each further value adds."""
     middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
     rise = sum((place - middle) * (value - mean) for place, value in enumerate(values))
     return rise / sum((place - middle) ** 2 for place in range(len(values)))

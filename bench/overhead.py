@@ -1,7 +1,7 @@
-"""What the instruments cost: the timed loop, as a comparison runs it, against a bare loop over the same forward.
+"""What measuring costs: the timed loop of a comparison against a bare loop over the same forward.
 
-The bare loop is what a user would write: a cache, a forward, an argmax. Whole passes are timed, wall clock, so
-that everything between the steps counts too. Passes alternate; the ratio is that of the medians.
+The bare loop is what a user would write: a cache, a forward, an argmax. Whole passes are timed by the wall clock, so
+that everything between the steps counts too. Passes alternate; the ratio is one of medians.
 
     python bench/overhead.py --json
 """
@@ -9,13 +9,12 @@ that everything between the steps counts too. Passes alternate; the ratio is tha
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:
+    import checkout  # noqa: F401
 
 import torch
 
@@ -45,7 +44,7 @@ def bare_pass(loaded: Loaded, prompt: torch.Tensor, new_tokens: int) -> None:
 
 
 def instrumented_pass(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor) -> None:
-    """The same decode as a comparison times it, its records encoded as they would be sent."""
+    """The same decode as a comparison times it, with its records encoded as for a viewer."""
     run = ComparisonRun(work, loaded, prompt)
     run.checked, run.passes = {"cached": Checked(tokens=[[0]] * work.new_tokens)}, {"cached": TimedPasses()}
     for record in timed_pass(run, "cached", 0):
@@ -60,7 +59,7 @@ def seconds_of(work: Callable[[], None]) -> float:
 
 
 def measure(models: LoadedModels, model: str) -> dict[str, float]:
-    """Medians over interleaved passes, their ratio, and the ratio of the two halves of the bare passes: the noise."""
+    """Medians of interleaved passes, their ratio, and as noise the ratio of even to odd bare passes."""
     new_tokens, passes = MODELS[model]
     work = ComparisonSpec(model=model, modes=("cached",), prompt="Once upon a time", new_tokens=new_tokens)
     loaded = models.get(work)

@@ -1,4 +1,4 @@
-"""How soon a page stands: first paint and a rerun after a click, in Chromium, with 1,000 comparisons in the store.
+"""How soon a page is painted, and how soon it answers a click: in Chromium, with 1,000 comparisons in the store.
 
 python bench/pages.py --json
 """
@@ -8,21 +8,20 @@ import json
 import os
 import platform
 import shutil
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+if not __package__:
+    import checkout  # noqa: F401
+
+from bench.served import Server
+
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 KEPT = 1000  # comparisons in the store
 LONG = 10_000  # tokens of the longest of them
@@ -30,7 +29,7 @@ LONG = 10_000  # tokens of the longest of them
 
 @dataclass(frozen=True)
 class Visit:
-    """A page's address, what has to stand on it, and a click with what it has to change."""
+    """A page's address, what it has to show, and a click with what it has to change."""
 
     path: str
     painted: str
@@ -83,7 +82,7 @@ VISITS = {
 
 
 def fill(home: Path) -> None:
-    """A store as a busy term leaves it: a real comparison of a tiny model many times, and one as long as it gets."""
+    """Fill a store as a busy term does: a real comparison of a tiny model many times, and a very long one."""
     from kvviz.notebook.compare import compare
     from kvviz.store.db.store import Store
 
@@ -100,24 +99,13 @@ def fill(home: Path) -> None:
 
 
 def _lengthened(run: dict) -> dict:
-    """The run with its measured steps over and over: as many numbers as a long run has."""
+    """Repeat a run's measured steps until it has as many as a long run."""
     names = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "token_ids")
     return {**run, **{name: (run[name] * LONG)[:LONG] for name in names}}
 
 
-def wait_for(url: str) -> None:
-    for _ in range(600):
-        try:
-            if b"ready" in urllib.request.urlopen(url, timeout=5).read():
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise SystemExit("the server did not come up")
-
-
 def seconds(page: Page, url: str, visit: Visit) -> tuple[float, float]:
-    """Until the page stands, and from a click until it has answered."""
+    """Seconds until the page is painted, and from a click until it has answered."""
     start = time.perf_counter()
     page.goto(f"{url}/{visit.path}")
     page.wait_for_selector(visit.painted)
@@ -151,21 +139,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
     parser.add_argument("--visits", type=int, default=5)
     visits = parser.parse_args().visits
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
         fill(Path(home))
-        env = {**os.environ, "PORT": str(port), "KVVIZ_HOME": home}
-        server = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            wait_for(f"http://127.0.0.1:{port}/healthz")
-            document = measure(f"http://127.0.0.1:{port}", visits)
-        finally:
-            server.terminate()
-            server.wait()
+        with Server(Path(home)) as server:
+            document = measure(server.url, visits)
     document["kept"] = {"comparisons": KEPT + 1, "longest_tokens": LONG}
     document["environment"] = {"platform": platform.platform(), "cores": os.cpu_count(), "visits": visits}
     print(json.dumps(document))

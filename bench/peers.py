@@ -1,24 +1,23 @@
-"""kvviz's modes against transformers' own `generate`, on the same weights, all taking turns.
+"""kvviz's modes against transformers' own `generate`, interleaved, on the same weights.
 
-Whole runs, prefill and all, by the wall clock; kvviz's with its own clock around every step, as on a page. transformers
-comes twice: as it is by default (a cache that grows), and with its StaticCache, neither compiled. `ratio_vs_generate`
-is a mode's median time over that of the default: below 1, the mode takes less time.
+Whole runs are timed by the wall clock, prefill included; kvviz's runs also have its own clock around every step.
+`generate` runs twice, with its default cache and with its StaticCache, neither compiled. `ratio_vs_generate` is a
+mode's median time over that of the default: below 1, the mode takes less time.
 
     python bench/peers.py --json
     python bench/peers.py --models gpt2,qwen3-0.6b --modes cached,compiled --prompt-tokens 256 --threads 2
-    python bench/peers.py --models qwen3-4b --dtype bfloat16   # a GPU's question; the device is picked as kvviz does
+    python bench/peers.py --models qwen3-4b --dtype bfloat16   # for a GPU; kvviz picks the device
 """
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:
+    import checkout  # noqa: F401
 
 import torch
 
@@ -34,7 +33,7 @@ Decode = Callable[[], tuple[list[int], list[float]]]  # the first sequence's new
 
 
 def generated(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, *, static: bool) -> Decode:
-    """transformers' own greedy decode."""
+    """Decode greedily with transformers."""
 
     def call() -> tuple[list[int], list[float]]:
         out = loaded.model.generate(
@@ -44,7 +43,7 @@ def generated(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, *, sta
             do_sample=False,
             use_cache=True,
             pad_token_id=0,
-            eos_token_id=-1,  # no token is the last: kvviz is asked for so many as well
+            eos_token_id=-1,  # no token ends the text: kvviz decodes as many
             disable_compile=True,
             **({"cache_implementation": "static"} if static else {}),
         )
@@ -54,7 +53,7 @@ def generated(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, *, sta
 
 
 def decoded(work: ComparisonSpec, loaded: Loaded, prompt: torch.Tensor, mode: str) -> Decode:
-    """kvviz's decode under its clock."""
+    """Decode with kvviz under its clock."""
 
     def call() -> tuple[list[int], list[float]]:
         steps = list(timed(ComparisonRun(work, loaded, prompt).decode(mode), synchroniser(loaded.device)))
@@ -74,7 +73,7 @@ def spent(call: Decode, sync: Callable[[], None]) -> tuple[float, list[int], lis
 
 
 def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
-    """A row for each of transformers' two and kvviz's modes, on one model."""
+    """Measure transformers' two decodes and kvviz's modes on one model; a row for each."""
     loaded = models.get(work)
     prompt, sync = encode_prompt(work, loaded), synchroniser(loaded.device)
     calls = {"generate": generated(work, loaded, prompt, static=False)}
@@ -90,7 +89,7 @@ def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
             if number:  # the first round warms up
                 times[name].append(seconds)
                 itl[name] += steps[1:]
-        names = names[1:] + names[:1]  # nobody always comes after the same one
+        names = names[1:] + names[:1]  # each follows another one in the next round
     usual = quartiles(times["generate"])[1]
     return [
         {
@@ -111,7 +110,7 @@ def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
 
 
 def document(options: argparse.Namespace) -> dict[str, Any]:
-    """All rows, and where they were measured."""
+    """Measure all models."""
     models, rows = LoadedModels(), []
     for model in options.models.split(","):
         work = ComparisonSpec(
@@ -138,7 +137,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--threads", type=int, help="of the processor; by default those that kvviz itself takes")
+    parser.add_argument("--threads", type=int, help="processor threads; by default as many as kvviz takes")
     options = parser.parse_args()
     settle(options.threads)
     with alone("bench/peers.py"):
@@ -149,9 +148,9 @@ def main() -> None:
     for row in found["rows"]:
         spread = f"{row['total_s_q1']:.4g} to {row['total_s_q3']:.4g} s"
         step = f"{row['itl_s'] * 1e3:9.3f} ms a step" if row["itl_s"] else ""
-        told = "" if row["same_tokens"] else "  OTHER TOKENS"
+        differs = "" if row["same_tokens"] else "  OTHER TOKENS"
         rate = f"{row['tokens_per_s']:10.1f} tokens/s {1 / row['ratio_vs_generate']:6.2f}x generate"
-        print(f"{row['model']:12} {row['mode']:16} {rate} {spread:24} {step}{told}")
+        print(f"{row['model']:12} {row['mode']:16} {rate} {spread:24} {step}{differs}")
 
 
 if __name__ == "__main__":

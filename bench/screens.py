@@ -1,4 +1,4 @@
-"""The pages as a browser holds them: the live one with its feed and a book of all that came, and the calculator."""
+"""Two pages without a browser: the live page, which keeps all that its feed sent, and the calculator."""
 
 import asyncio
 import json
@@ -26,22 +26,22 @@ ENDS = ("done", "stopped", "failed")
 
 @lru_cache(maxsize=256)
 def parsed(text: str) -> dict[str, Any]:
-    """A message of the feed. All screens get the same texts, and parsing them is no work of the server's."""
+    """Parse a message of the feed, once for all screens: the server's work is measured, not theirs."""
     return json.loads(text)
 
 
 @dataclass
 class Book:
-    """All that a screen was told of one comparison, strictly in order."""
+    """All records of one comparison that a screen received, in order."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
-    arrivals: list[tuple[float, float]] = field(default_factory=list)  # (now, its newest record's own time), seconds
+    arrivals: list[tuple[float, float]] = field(default_factory=list)  # (now, its newest record's time), s
     nbytes: int = 0
-    again: int = 0  # records that came though they were known
+    again: int = 0  # records that came twice
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, start: int, records: list[dict[str, Any]], nbytes: int, now: float) -> bool:
-        """Book a message; False where records before it are missing."""
+        """Add a message; False if records before it are missing."""
         if start > len(self.records):
             return False
         fresh = records[len(self.records) - start :]
@@ -56,7 +56,7 @@ class Book:
         return True
 
     def steps(self) -> Counter:
-        """How often each step is on the screen: ("proof", mode, step) and ("times", mode, repeat, step)."""
+        """Count each step on the screen: ("proof", mode, step) and ("times", mode, repeat, step)."""
         found: Counter = Counter()
         for record in self.records:
             if record["t"] == "proof":
@@ -76,13 +76,13 @@ class Book:
 
 
 class Screen:
-    """A browser on the live page: its session, feed and books. It tells the page of the end, as the component does."""
+    """A browser on the live page: its session, feed and books. It reports a run's end, as the page's component does."""
 
     def __init__(self, url: str, query: str = "") -> None:
         self.session = Session(url, "live", query)
         self.books: dict[str, Book] = {}
         self.holes = 0
-        self.link_ends: list[str] = []  # why the feed's socket ended, each time that it did
+        self.link_ends: list[str] = []  # why the feed's socket ended, each time
         self._shown: str | None = None
         self._socket: ClientConnection | None = None
         self._feed: asyncio.Task | None = None
@@ -133,17 +133,17 @@ class Screen:
         return comparison
 
     def cut(self) -> None:
-        """The network goes away for both sockets; the feed comes back by itself, `back` reopens the session."""
+        """Break both sockets; the feed reconnects by itself, `back` reopens the session."""
         if self._socket is not None:
             self._socket.transport.abort()
         self.session.cut()
 
     async def back(self) -> None:
-        """The page has its network again: Streamlit's socket is opened for the session that there was."""
+        """Reopen Streamlit's socket for the same session."""
         await self.session.open()
 
     def book(self, comparison: str) -> Book:
-        """What was told of this comparison."""
+        """The book of a comparison."""
         return self.books.setdefault(comparison, Book())
 
     async def _follow(self, comparison: str | None) -> None:
@@ -174,7 +174,7 @@ class Screen:
         if "records" not in message:
             return True
         self._shown = message["comparison"]
-        if message.get("whole"):  # in place of all that was there
+        if message.get("whole"):  # replaces all records so far
             self.books.pop(self._shown, None)
         book = self.book(self._shown)
         was_over = book.over.is_set()
@@ -191,7 +191,7 @@ class Screen:
 
 
 class Calculator:
-    """A browser on the memory page: somebody tries one length after the other, and reads the answer."""
+    """A browser on the memory page: somebody changes the number of tokens and reads the answer."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.session = Session(url, "memory")
@@ -199,7 +199,7 @@ class Calculator:
         self._random = random.Random(seed)
 
     async def use(self, every: float) -> None:
-        """Change the number of tokens again and again, on average every so many seconds."""
+        """Change the number of tokens again and again, every so many seconds on average."""
         while True:
             await asyncio.sleep(self._random.uniform(0.5, 1.5) * every)
             asked = replace(Asked(), tokens=self._random.randrange(1, 100_000))

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, with a fresh home, and what the system says of that process."""
+"""A real server in its own process with its own home; its CPU time and memory as the system counts them."""
 
 import os
 import socket
@@ -10,12 +10,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from bench.checkout import ROOT
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """`python app.py` on a free port. Use as a context manager: it comes up ready and goes with its home."""
+    """`python app.py` on a free port, as a context manager: ready at its start, ended with a home of its own."""
 
     def __init__(self, home: Path | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory() if home is None else None
@@ -55,7 +56,7 @@ class Server:
         end = time.monotonic() + 90
         while time.monotonic() < end and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.url}/kv/health", timeout=5) as answer:
+                with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as answer:
                     if b'"ready"' in answer.read():
                         return
             except OSError:
@@ -64,7 +65,7 @@ class Server:
         raise SystemExit(f"the server did not come up:\n{self._log.read_text()[-2000:]}")
 
     def complaints(self) -> list[str]:
-        """Lines of the server's log that speak of an error."""
+        """The lines of the server's log with an error."""
         lines = self._log.read_text(errors="replace").splitlines()
         return [line for line in lines if "Error" in line or "Traceback" in line]
 

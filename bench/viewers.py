@@ -1,9 +1,9 @@
-"""A class on one server: so many browsers follow one live run while others use the calculator.
+"""A class on one server: many browsers follow one live run while others use the calculator.
 
-Real Streamlit sessions over real sockets, from the server's own core, so that the measuring process keeps its own. Runs
-without and with the class alternate (A B B A), so that drift hits both; the ratio of their inter-token latencies is
-what the class costs the measurement, and that of the runs without it is the noise. At the end the whole class loses
-its network in the middle of a run and comes back at once.
+They are real Streamlit sessions over real sockets, on the server's core, so that the measuring process keeps its own.
+Runs without and with the class alternate (A B B A), so that drift affects both. The ratio of their inter-token
+latencies is what the class costs the measurement; the ratio among runs without it is the noise. At the end all sockets
+of the class break in the middle of a run and reopen at once.
 
     python bench/viewers.py --viewers 30 --json
     python bench/viewers.py --memory --json
@@ -17,10 +17,10 @@ import statistics
 import sys
 from collections import Counter
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:
+    import checkout  # noqa: F401
 
 from bench.checking import share
 from bench.classroom import Classroom, Seen
@@ -33,12 +33,12 @@ PROMPT = "Once upon a time there was a little"
 
 
 def ratios(watched: list[Seen], alone: list[Seen], figure: str) -> dict[str, float]:
-    """Of each mode: the median over the runs with a class against the median over the runs without."""
+    """For each mode, the median over runs with a class over the median without."""
     return {mode: _median(watched, mode, figure) / _median(alone, mode, figure) for mode in _modes(alone)}
 
 
 def noise(alone: list[Seen], figure: str) -> dict[str, float]:
-    """Of each mode: how far apart the runs without a class lie, the largest over the smallest."""
+    """For each mode, the largest figure over the smallest among runs without a class."""
     found = {mode: [_figure(seen, mode, figure) for seen in alone] for mode in _modes(alone)}
     return {mode: max(values) / min(values) for mode, values in found.items()}
 
@@ -55,13 +55,8 @@ def _median(all_seen: list[Seen], mode: str, figure: str) -> float:
     return statistics.median(_figure(seen, mode, figure) for seen in all_seen)
 
 
-def furthest(found: dict[str, float]) -> float:
-    """The ratio that is furthest above 1."""
-    return max(found.values())
-
-
 async def measure(server: Server, work: ComparisonSpec, viewers: int, calculators: int, rounds: int) -> dict[str, Any]:
-    """Warm up, alternate, lose the network; the document."""
+    """Warm up, alternate runs without and with the class, break its sockets; returns the document."""
     bench = Classroom(server, work, viewers, calculators)
     await bench.alone()
     alone: list[Seen] = []
@@ -74,7 +69,7 @@ async def measure(server: Server, work: ComparisonSpec, viewers: int, calculator
 
 
 def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) -> dict[str, Any]:
-    """All that was found, as JSON values."""
+    """All figures, as JSON values."""
     verdicts = [verdict for seen in watched for verdict in seen.verdicts]
     every = [*watched, cut]
     troubles = [trouble for seen in (*alone, *every) for trouble in seen.troubles] + server.complaints()
@@ -97,9 +92,9 @@ def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) 
         "bytes_per_step_per_viewer": statistics.median(verdict.bytes_per_step for verdict in verdicts),
         "server_cpu_share": statistics.median(seen.cpu_share for seen in watched),
         "driver_cpu_share": statistics.median(seen.driver_share for seen in watched),
-        "itl_ratio_vs_no_viewers": furthest(median),
+        "itl_ratio_vs_no_viewers": max(median.values()),
         "itl_ratio_by_mode": median,
-        "itl_p99_ratio_vs_no_viewers": furthest(p99),
+        "itl_p99_ratio_vs_no_viewers": max(p99.values()),
         "itl_p99_ratio_by_mode": p99,
         "itl_noise_without_viewers": noise(alone, "itl_s"),
         "itl_p99_noise_without_viewers": noise(alone, "itl_p99_s"),
@@ -127,7 +122,7 @@ def document(alone: list[Seen], watched: list[Seen], cut: Seen, server: Server) 
 
 
 def environment(seen: Seen) -> dict[str, Any]:
-    """Where it was measured: the comparison's own surroundings, and what serves."""
+    """The comparison's environment, the server's libraries and the work."""
     libraries = {name: version(name) for name in ("streamlit", "uvicorn", "starlette", "websockets")}
     names = ("model", "prompt_tokens", "new_tokens", "repeats")
     work = {name: seen.document[name] for name in names} | {"modes": _modes([seen])}
@@ -149,9 +144,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="with --memory: comparisons measured")
     asked = parser.parse_args()
     calculators = -(-asked.viewers // 5) if asked.calculators is None else asked.calculators
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server goes with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaving `with` ends the server
     with Server() as server:
-        pin(share_of_cores()[1])  # not before: the server would take this one core for all there are
+        pin(share_of_cores()[1])  # not before: the server would take this core for the only one
         if asked.memory:
             found = asyncio.run(lasting(server, asked.openings, asked.runs))
         else:

@@ -1,8 +1,7 @@
-"""What a browser does on the network, without the browser: a Streamlit session and the feed's socket of its page.
+"""A Streamlit session without a browser: it runs a page's script and sets the page's widgets.
 
-A `Session` speaks Streamlit's own protocol over its own WebSocket: it runs the page's script, sees every widget that
-the script drew and every exception, and sets widgets by their keys. A `Screen` is the live page in it: it opens the
-feed as the page's component does (kvviz/ui/assets/shared/feed.js) and books every record that it was sent.
+A `Session` speaks Streamlit's protocol over a WebSocket: it sees every widget that the script drew and every exception,
+and sets widgets by their keys. `bench.screens` adds the live page's feed (kvviz/ui/assets/shared/feed.js).
 """
 
 import asyncio
@@ -17,7 +16,11 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-AS_A_BROWSER: dict[str, Any] = {"max_size": None, "ping_interval": None, "proxy": None}  # it only answers pings
+AS_A_BROWSER: dict[str, Any] = {
+    "max_size": None,
+    "ping_interval": None,
+    "proxy": None,
+}  # it sends no pings
 PATIENCE = 60.0  # seconds that a script run may take before it counts as an error
 
 
@@ -39,7 +42,7 @@ class Session:
         self.troubles: list[str] = []
         self.reruns: list[float] = []
         self._values: dict[str, Any] = {}
-        self._known: set[str] = set()  # hashes of messages that a browser keeps
+        self._known: set[str] = set()  # hashes of cached messages
         self._hash = self._id = self._cookie = ""
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task | None = None
@@ -62,7 +65,7 @@ class Session:
         await self.rerun()
 
     def browser(self) -> dict[str, Any]:
-        """What this browser sends with each socket that it opens."""
+        """The options with which this browser opens a socket."""
         headers = {"Cookie": self._cookie} if self._cookie else {}
         return {"origin": self.url, "additional_headers": headers, **AS_A_BROWSER}
 
@@ -74,7 +77,7 @@ class Session:
             await self._socket.close()
 
     def cut(self) -> None:
-        """The network goes away: no closing handshake."""
+        """Break the socket without a closing handshake."""
         if self._reader is not None:
             self._reader.cancel()
         if self._socket is not None:
@@ -101,7 +104,7 @@ class Session:
             await self._socket.send(message.SerializeToString())
             await asyncio.wait_for(self._finished.get(), PATIENCE)
         except ConnectionClosed:
-            pass  # who reads the socket has noted it
+            pass  # `_read` has noted it
         except TimeoutError:
             self.troubles.append(f"{self.page}: no answer within {PATIENCE:.0f} s")
         spent = time.perf_counter() - began
@@ -170,7 +173,7 @@ class Session:
 
 
 def cookie_of(url: str) -> str:
-    """The name that a browser is given with its first page."""
+    """The cookie that a browser gets with its first page."""
     with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return (answer.headers.get("set-cookie") or "").partition(";")[0]
 
@@ -187,7 +190,7 @@ def _is_press(value: Any) -> bool:
 
 
 def _set(state: Any, name: str, value: Any) -> None:
-    """A widget's value in the field that its kind uses."""
+    """Put a widget's value into the field of its type."""
     state.id = name
     if isinstance(value, Press):
         if value.said:
