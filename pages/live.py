@@ -5,9 +5,9 @@ import streamlit as st
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.aloud import say_aloud
 from kvviz.ui.live.component import known_over, live_view, open_recording
-from kvviz.ui.live.controls import run_or_stop
-from kvviz.ui.live.form import choose, live_form
+from kvviz.ui.live.form import choose, live_form, say_what_it_takes
 from kvviz.ui.shared import verdict
+from kvviz.ui.shared.experiment import run_or_stop
 from kvviz.ui.shared.stop_and_think import of_live, think
 
 st.title("Watch the KV cache work", anchor=False)
@@ -24,7 +24,8 @@ comparison = form.address.named("comparison", came)
 over = known_over(scheduler(), comparison)
 
 choice = choose(form, scheduler())
-run_or_stop(scheduler(), choice, comparison, form.address)
+beside = run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison")
+say_what_it_takes(beside, choice)
 live_view(comparison, over=over, new_tokens=form["new_tokens"] if choice.work else None)
 verdict.of_live(scheduler(), comparison)
 open_recording(scheduler(), form.address)

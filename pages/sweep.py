@@ -4,9 +4,10 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.aloud import say_aloud
+from kvviz.ui.shared.experiment import run_or_stop
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.stop_and_think import of_sweep, think
-from kvviz.ui.sweep.form import ask, expected, run_or_stop
+from kvviz.ui.sweep.form import ask, expected
 from kvviz.ui.sweep.results import shown
 
 st.title("Sweep: one thing varies, everything else stays", anchor=False)
@@ -21,7 +22,7 @@ watched = address.named("sweep", address.arrived())
 spec = ask(scheduler())
 if spec is not None:
     expected(spec, scheduler())
-run_or_stop(spec, scheduler(), watched, address)
+run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
 shown(scheduler(), watched, address)
 think("sweep", of_sweep(scheduler(), watched))
 say_aloud(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
@@ -18,6 +19,7 @@ from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field
+from kvviz.ui.shared.plain import plain
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
@@ -239,7 +241,15 @@ def _sampling(form: Form) -> Sampling:
     return Sampling(temperature, top_k or None, top_p if top_p < 1 else None, seed)
 
 
-def in_words(seconds: float) -> str:
+def say_what_it_takes(place: DeltaGenerator, choice: Choice) -> None:
+    """Say how long the work will take, or why it can't be done."""
+    if choice.problem:
+        place.warning(plain(choice.problem))
+    elif choice.seconds is not None:
+        place.caption(f"Estimated from this device's measured rates: {_in_words(choice.seconds)}")
+
+
+def _in_words(seconds: float) -> str:
     """An estimate as one says it: no more digits than it deserves."""
     if seconds < 1.5:
         return "a second or so"

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.eta import in_line
-from kvviz.experiments.kind import Spec
+from kvviz.experiments.kind import Record, Spec
 from kvviz.server.job import Job
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
@@ -52,6 +54,34 @@ def measured(
     elif not done:
         st.warning(plain(work.message or "This measurement was stopped."))
     return work.document if work is not None and done else None
+
+
+def run_or_stop(
+    scheduler: Scheduler, spec: Spec | None, watched: str | None, address: Address, field: str, *, prefix: str = ""
+) -> DeltaGenerator:
+    """Draw Run and Stop for an experiment that everybody may watch; returns the place beside them.
+
+    The address names what is watched, in `field`. Only one's own can be stopped.
+    """
+    may_stop = scheduler.may_stop(watched or "", owner())
+    run, stop, beside = st.columns([1, 1, 6], vertical_alignment="center")
+    pressed = run.button("Run", type="primary", disabled=spec is None, width="stretch", key=f"{prefix}run")
+    if stop.button("Stop", disabled=not may_stop, width="stretch", key=f"{prefix}stop") and watched and may_stop:
+        scheduler.stop(watched, owner())
+        st.rerun()
+    if pressed and spec is not None:
+        watch_new(scheduler, spec, address, field)
+    return beside
+
+
+def watch_new(scheduler: Scheduler, spec: Spec, address: Address, field: str, earlier: Sequence[Record] = ()) -> None:
+    """Queue an experiment and watch it; `earlier` are the records of an interrupted run, which goes on from there."""
+    try:
+        address.write({field: scheduler.submit(spec, owner(), earlier=earlier)})
+    except KvvizError as error:
+        st.error(plain(error))
+        return
+    st.rerun()
 
 
 def inspected(

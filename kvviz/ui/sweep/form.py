@@ -1,7 +1,5 @@
 """The sweep page's form: a preset or a grid of one's own, what it will take, and its buttons."""
 
-from collections.abc import Sequence
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -9,15 +7,13 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.plan import preset_spec, within
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, cells, check_sweep
 from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared.form import Address, Field, Form
+from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.session import owner
 
 OWN = "A grid of your own"
 
@@ -116,24 +112,3 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
     time = lasting(cut.seconds) if cut.seconds is not None else "a time that is not known before the model is there"
     whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time} by estimate."
     st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)
-
-
-def run_or_stop(spec: SweepSpec | None, scheduler: Scheduler, watched: str | None, address: Address) -> None:
-    """Start what the form says; stop one's own."""
-    may_stop = scheduler.may_stop(watched or "", owner())
-    run, stop, _ = st.columns([1, 1, 6])
-    if run.button("Run", type="primary", disabled=spec is None, width="stretch", key="s_run") and spec is not None:
-        submit(scheduler, spec, address)
-    if stop.button("Stop", disabled=not may_stop, width="stretch", key="s_stop") and may_stop:
-        scheduler.stop(watched or "", owner())
-        st.rerun()
-
-
-def submit(scheduler: Scheduler, spec: SweepSpec, address: Address, earlier: Sequence[Record] = ()) -> None:
-    """Queue the sweep and watch it; `earlier` are the records of an interrupted run, which goes on from there."""
-    try:
-        address.write({"sweep": scheduler.submit(spec, owner(), earlier=earlier)})
-    except KvvizError as error:
-        st.error(plain(error))
-        return
-    st.rerun()

@@ -17,10 +17,10 @@ from kvviz.server.job import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
+from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot, saved_as
-from kvviz.ui.sweep.form import submit
 
 
 def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
@@ -80,7 +80,8 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
 
 def _go_on(scheduler: Scheduler, spec: SweepSpec, records: Sequence[Record], address: Address) -> None:
     if st.button("Go on where it ended", key="s_resume"):
-        submit(scheduler, spec, address, [record for record in records if record["t"] in ("cell_proof", "cell_pass")])
+        measured = [record for record in records if record["t"] in ("cell_proof", "cell_pass")]
+        watch_new(scheduler, spec, address, "sweep", measured)
 
 
 def _table(spec: SweepSpec, found: Sequence[Record]) -> None:
