@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import cast
 
@@ -126,7 +126,7 @@ class Scheduler:
                 "stop one of them or wait for it"
             )
 
-    def adopt(self, records: Sequence[Record], owner: str = "") -> str:
+    def adopt(self, records: Sequence[Mapping[str, object]], owner: str = "") -> str:
         """Take in a recording (kvviz.store.files.recording.loads) as a finished comparison; returns its id."""
         texts = [json.dumps(record) for record in records]
         job = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
