@@ -108,13 +108,26 @@ def _codes(bits: int) -> ByteRule:
     return count
 
 
-_SCALES = (
-    "with 4 bytes of scale and zero for each channel of a group of keys and for each token of values; "
-    f"the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens in full precision"
-)
-_NEWEST = "the newest tokens lie in a longer tensor until the next step"
-_SLOW_CODES = "Each step turns all codes into numbers: that is our simple code; a kernel does it where it multiplies."
-_KIVI = "https://arxiv.org/abs/2402.02750"
+def _quantised(bits: int, summary: str, width: str, line: Line) -> Design:
+    """The row of `int8` or `int4`, which differ in the width of a code alone."""
+    return Design(
+        name=f"int{bits}",
+        title=f"{bits} bits",
+        summary=summary,
+        exact=False,
+        cls=f"kvviz.caches.quantized:Int{bits}",
+        source="https://arxiv.org/abs/2402.02750",
+        nbytes=_codes(bits),
+        formula=f"groups of {GROUP} tokens at {width} a number, with 4 bytes of scale and zero for each channel of a "
+        f"group of keys and for each token of values; the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens in full "
+        "precision",
+        slack="the newest tokens lie in a longer tensor until the next step",
+        slow="Each step turns all codes into numbers: our simple code; a kernel does it where it multiplies.",
+        line=line,
+        least=GROUP + RESIDUAL,
+    )
+
+
 _TRANSFORMERS = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py"
 
 # --- the rows --------------------------------------------------------------------------------------------------------
@@ -182,34 +195,17 @@ _ROWS = (
         line=Line("#B51D14", "#FF8A80", "dot", "triangle-left"),
         windows="theirs",
     ),
-    Design(
-        name="int8",
-        title="8 bits",
-        summary=f"older keys and values as 8-bit codes with scales, at least the newest {RESIDUAL} tokens in full: "
-        "lossy",
-        exact=False,
-        cls="kvviz.caches.quantized:Int8",
-        source=_KIVI,
-        nbytes=_codes(8),
-        formula=f"groups of {GROUP} tokens at 1 byte a number, {_SCALES}",
-        slack=_NEWEST,
-        slow=_SLOW_CODES,
-        line=Line("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
-        least=GROUP + RESIDUAL,
+    _quantised(
+        8,
+        f"older keys and values as 8-bit codes with scales, at least the newest {RESIDUAL} tokens in full: lossy",
+        "1 byte",
+        Line("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
     ),
-    Design(
-        name="int4",
-        title="4 bits",
-        summary="the same with 4 bits, two codes in a byte: lossy",
-        exact=False,
-        cls="kvviz.caches.quantized:Int4",
-        source=_KIVI,
-        nbytes=_codes(4),
-        formula=f"groups of {GROUP} tokens at half a byte a number, {_SCALES}",
-        slack=_NEWEST,
-        slow=_SLOW_CODES,
-        line=Line("#B0328F", "#F58FD8", "dashdot", "pentagon"),
-        least=GROUP + RESIDUAL,
+    _quantised(
+        4,
+        "the same with 4 bits, two codes in a byte: lossy",
+        "half a byte",
+        Line("#B0328F", "#F58FD8", "dashdot", "pentagon"),
     ),
     Design(
         name="offloaded",

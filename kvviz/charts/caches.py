@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.experiments.cache_designs.words import NOTHING, mean
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, mean
 
 Runs = Sequence[Mapping[str, Any]]
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -70,7 +70,7 @@ def kl_figure(runs: Runs) -> go.Figure:
         figure.add_trace(
             go.Scatter(
                 x=list(range(1, len(values) + 1)),
-                y=[value if value >= NOTHING else None for value in values],
+                y=[value if value >= KL_ROUNDING else None for value in values],
                 name=run["title"],
                 mode="lines+markers",
                 line={"color": palette.LIGHT[run["mode"]], "width": 1.5, "dash": palette.DASH[run["mode"]]},
@@ -86,7 +86,7 @@ def kl_figure(runs: Runs) -> go.Figure:
 
 
 def _lossy(runs: Runs) -> list[Mapping[str, Any]]:
-    return [run for run in runs if run["quality"] and max(run["quality"]["kl"]) >= NOTHING]
+    return [run for run in runs if run["quality"] and max(run["quality"]["kl"]) >= KL_ROUNDING]
 
 
 def quality_figure(runs: Runs) -> go.Figure:

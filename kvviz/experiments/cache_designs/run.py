@@ -1,24 +1,24 @@
-"""Carrying out a race of cache designs on one prompt: the proof, the books of memory, the clock, what lossy ones lose.
+"""Race cache designs on one prompt: the equivalence check, the memory, the clock, and what lossy designs lose.
 
-A generator of records; the last one holds all of it as a document.
+A generator of records; the last one holds everything as a document.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 
 from kvviz.base.errors import KvvizError, Stopped
+from kvviz.caches.base import KVCache, Picture
 from kvviz.caches.designs import DESIGNS
-from kvviz.caches.hf_layer import Layer
+from kvviz.caches.hf_layer import DesignCache, Layer
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
-from kvviz.experiments.cache_designs.words import PARTS, slow
+from kvviz.experiments.cache_designs.words import PARTS, Quality, slow
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.report import comparison_document
@@ -32,21 +32,21 @@ Stop = Callable[[], bool]
 
 
 def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
-    """The records of a race, its model loaded first."""
+    """Load the model and yield the records of a race."""
     loaded = bench.load(spec.work())
     check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
     yield from race(spec, loaded, bench.should_stop)
 
 
-def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[dict[str, Any]]:
-    """Records: where it was done, how far each part is, and the document.
+def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[Record]:
+    """Yield where the race runs, how far each part is, and the document.
 
-    Raises KvvizError for a model that a design is not for or with too few positions, Stopped when told to.
+    Raises KvvizError for a model that a design is not for or with too few positions, Stopped if it has to stop.
     """
     work = spec.work()
     check_modes(spec.modes, loaded.source.config, loaded.device)
     asked = encode_prompt(work, loaded)
-    prompt = own_ways(loaded, asked)
+    prompt = with_distinct_next_tokens(loaded, asked)
     check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
     env = environment(loaded.model, loaded.device, loaded.dtype)
     about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
@@ -54,17 +54,17 @@ def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) ->
     run = ComparisonRun(work, loaded, prompt, should_stop)
     for _ in check_equivalence(run):
         yield _part("proof", len(run.checked["cached"].tokens), work.new_tokens)
-    books = {}
+    accounts: dict[str, Record | None] = {}
     for name in spec.designs:
-        books[name] = _books(run, name) if name in DESIGNS else None
-        yield _part("books", len(books), len(spec.designs))
+        accounts[name] = _memory_account(run, name) if name in DESIGNS else None
+        yield _part("books", len(accounts), len(spec.designs))
     passes = 0
     for timed in timed_passes(run):
         if timed["t"] == "pass":
             yield _part("clock", passes, work.repeats * len(spec.modes))
             passes += 1
     about["text"], ids = _text(loaded, asked, run.checked["cached"])
-    quality = {}
+    quality: dict[str, Quality] = {}
     for record in compare_predictions(loaded, ids, spec.modes[1:], should_stop):
         quality = record.pop("found", quality)
         yield record
@@ -73,73 +73,75 @@ def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) ->
     for entry in document["runs"]:
         mode = mode_named(entry["mode"])
         described = {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
-        runs.append({**entry, **described, "books": books.get(mode.name), "quality": quality.get(mode.name)})
+        runs.append({**entry, **described, "books": accounts.get(mode.name), "quality": quality.get(mode.name)})
     more = {"note": loaded.codec.note, "shared_tokens": asked.shape[1], "params": loaded.params}
     yield {"t": "done", "document": {**document, "runs": runs, **about, **more}}
 
 
-def _part(name: str, done: int, of: int) -> dict[str, Any]:
+def _part(name: str, done: int, of: int) -> Record:
     return {"t": "part", "part": name, "words": PARTS[name], "done": done, "of": of}
 
 
-def own_ways(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
-    """Sequences that share a prompt and then part: (B, T) -> (B, T + 1), row i with the i-th likeliest token after it.
+def with_distinct_next_tokens(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
+    """Append the i-th likeliest next token to row i, so that the sequences diverge: (B, T) -> (B, T + 1).
 
-    One sequence stays as it is.
+    A single sequence stays as it is.
     """
     batch = prompt.shape[0]
     if batch == 1:
         return prompt
     with torch.inference_mode():
-        logits, _ = mode_named("uncached").open(loaded.model, prompt.shape[1])(
-            prompt[:1], prompt[:1]
-        )  # (1, vocabulary)
+        forward = mode_named("uncached").open(loaded.model, prompt.shape[1])
+        logits, _ = forward(prompt[:1], prompt[:1])  # (1, vocabulary)
     return torch.cat([prompt, logits[0].float().topk(batch).indices[:, None]], dim=1)
 
 
-# --- the books of a design's memory ----------------------------------------------------------------------
+# --- what a design writes and holds ----------------------------------------------------------------------
 
 
-def _books(run: ComparisonRun, mode: str) -> dict[str, Any]:
-    """Bytes written at each step, into what is kept (`copied`) and for attention alone (`gathered`), over all layers;
+def _memory_account(run: ComparisonRun, mode: str) -> Record:
+    """Decode untimed; return the bytes written at each step over all layers, and pictures of one layer's memory.
 
-    and pictures of one layer's memory. Untimed.
+    `copied` bytes were written into what is kept, `gathered` ones for attention alone.
     """
-    found: dict[str, Any] = {"copied": [], "gathered": [], "pictures": []}
-    shown = set(pictured(run.work.new_tokens))
+    copied, gathered, pictures = list[int](), list[int](), list[Picture]()
+    steps = set(pictured(run.work.new_tokens))
     for step in run.decode(mode):
         run.check_stop()
-        own = step.cache.own
-        found["copied"].append(sum(one.copied for one in own))
-        found["gathered"].append(sum(one.gathered for one in own))
-        layer, one = _drawn(step.cache)
-        if step.index in shown:
-            figures = {"step": step.index, "seen": one.seen, "held": one.held}
-            sizes = {"nbytes": one.nbytes, "allocated": one.allocated, "copied": one.copied, "gathered": one.gathered}
-            found["pictures"].append({**figures, **sizes, **one.picture()})
-    return {**found, "layer": layer, "layers": len(own)}
+        layers = _design_layers(step.cache)
+        copied.append(sum(cache.copied for cache in layers.values()))
+        gathered.append(sum(cache.gathered for cache in layers.values()))
+        drawn = next((index for index, cache in layers.items() if cache.window is None), next(iter(layers)))
+        if step.index in steps:
+            one = layers[drawn]
+            figures = {
+                name: getattr(one, name) for name in ("seen", "held", "nbytes", "allocated", "copied", "gathered")
+            }
+            pictures.append({"step": step.index, **figures, **one.picture()})
+    account = {"copied": copied, "gathered": gathered, "pictures": pictures}
+    return {**account, "layer": drawn, "layers": len(layers)}
 
 
 def pictured(steps: int) -> list[int]:
-    """The steps at which memory is drawn: all, or MOST_PICTURES of them evenly, the first and the last among them."""
+    """The steps at which memory is drawn: all, or MOST_PICTURES of them evenly, including the first and the last."""
     if steps <= MOST_PICTURES:
         return list(range(steps))
     return sorted({round(i * (steps - 1) / (MOST_PICTURES - 1)) for i in range(MOST_PICTURES)})
 
 
-def _drawn(cache: Any) -> tuple[int, Any]:
-    """The layer that is drawn: the first that the design keeps, one that looks at everything before all others."""
-    own = [(index, layer.own) for index, layer in enumerate(cache.layers) if isinstance(layer, Layer)]
-    return next((pair for pair in own if pair[1].window is None), own[0])
+def _design_layers(cache: object) -> dict[int, KVCache]:
+    """The layers that a design keeps, by their number; the first without a window is the one that is drawn."""
+    layers = cache.layers if isinstance(cache, DesignCache) else []
+    return {index: layer.own for index, layer in enumerate(layers) if isinstance(layer, Layer)}
 
 
 # --- what lossy designs lose -----------------------------------------------------------------------------
 
 
-def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[dict[str, Any], torch.Tensor]:
-    """The text that quality is measured on, in words and as ids (1, T): the held-out story.
+def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Record, torch.Tensor]:
+    """The text that quality is measured on, as it is described and as ids (1, T): the held-out story.
 
-    Where this model can't read it, the prompt and what it wrote itself.
+    If this model can't read it, the prompt and the model's own continuation.
     """
     source, limit = "heldout", min(TEXT_TOKENS, loaded.spec.context or TEXT_TOKENS)
     try:
@@ -147,23 +149,21 @@ def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[dict[
     except KvvizError:
         source, ids = "own", [*prompt[0].tolist(), *(row[0] for row in checked.tokens)]
     ids = ids[:limit]
-    told = {"source": source, "tokens": len(ids), "text": loaded.codec.decode(ids)}
-    return told, torch.tensor([ids], device=prompt.device)
+    described = {"source": source, "tokens": len(ids), "text": loaded.codec.decode(ids)}
+    return described, torch.tensor([ids], device=prompt.device)
 
 
 def compare_predictions(
     loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], should_stop: Stop = lambda: False
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Record]:
     """Each mode reads the same text, ids (1, T), token by token. The first mode is the reference.
 
-    Yields progress; the last record's `found` has, by mode: `kl`, KL(reference || mode) of the next token's
-    distribution after each token (nats); `perplexity` of the text; `nbytes` held at its end. Raises KvvizError where
-    logits are not finite.
+    Yields progress; the last record's `found` has a Quality for each mode. Raises KvvizError if logits are not finite.
     """
     forwards = {name: mode_named(name).open(loaded.model, ids.shape[1]) for name in modes}
     kl: dict[str, list[float]] = {name: [] for name in modes}
     surprise = dict.fromkeys(modes, 0.0)
-    caches: dict[str, Any] = {}
+    caches: dict[str, object] = {}
     for i in range(ids.shape[1]):
         if should_stop():
             raise Stopped
@@ -179,7 +179,7 @@ def compare_predictions(
             if i + 1 < ids.shape[1]:
                 surprise[name] -= logs[ids[0, i + 1]].item()
         yield _part("text", i + 1, ids.shape[1])
-    found = {
+    found: dict[str, Quality] = {
         name: {
             "kl": kl[name],
             "perplexity": math.exp(surprise[name] / max(1, ids.shape[1] - 1)),

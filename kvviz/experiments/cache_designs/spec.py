@@ -1,4 +1,4 @@
-"""What a race of cache designs is asked for with. Standard library only."""
+"""The spec of a race of cache designs. Standard library only."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -17,14 +17,14 @@ RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transfo
 RACED = tuple(name for name, design in DESIGNS.items() if not design.accelerator)
 REFERENCES = ("uncached", "cached")
 MOST_RACED = 192  # new tokens
-TEXT_TOKENS = 192  # of the text that quality is measured on: three times what the window with sinks holds
+TEXT_TOKENS = 192  # of the text that quality is measured on: three times the tokens that `sinks` holds
 
 
 @dataclass(frozen=True)
 class CachesSpec(Spec):
     """The same prompt through cache `designs`, measured beside REFERENCES.
 
-    The `batch` sequences share the prompt, and each goes on in its own way from the first token after it.
+    The `batch` sequences share the prompt and differ from the first token after it.
     """
 
     called: ClassVar[str] = "a look at cache designs"
@@ -53,11 +53,11 @@ class CachesSpec(Spec):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """How it is decoded: the references, then the designs."""
+        """The modes: the references, then the designs."""
         return (*REFERENCES, *self.designs)
 
     def work(self) -> ComparisonSpec:
-        """All of it as a comparison."""
+        """The race as a comparison of these modes."""
         return ComparisonSpec(
             model=self.model,
             weights=self.weights,
@@ -72,7 +72,7 @@ class CachesSpec(Spec):
 
 
 def estimate(spec: CachesSpec, device: Device, done: Passes = ()) -> Estimate | None:
-    """Seconds that a race of cache designs takes; None for a model of unknown size."""
+    """The seconds of a race; None for a model of unknown size."""
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None or not device.get("rates"):
         return None

@@ -1,26 +1,59 @@
-"""What a measured race of cache designs comes to: the rows of its table, and what they say. Standard library only."""
+"""The result of a race of cache designs: the rows of its table, and sentences about them. Standard library only."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from kvviz.base.words import human
 from kvviz.caches.designs import DESIGNS
 
-NOTHING = 1e-9  # nats: what rounding makes of a divergence that is none
+KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
 
-# Of what is no design of kvviz: what takes time in it.
+# What takes time in the modes that are no designs of kvviz.
 _SLOW = {
     "uncached": "Each step reads the whole sequence again.",
-    "cached": "Joins new keys and values on to the old in a new tensor, as our own “Joined anew” does.",
+    "cached": "Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does.",
     "static": "Attention goes over the whole buffer at each step, the empty slots masked: that is the design.",
-    "quantized": "Each step makes numbers of all codes; a kernel could do it where it multiplies.",
+    "quantized": "Each step turns all codes into numbers; a kernel could do it where it multiplies.",
 }
-Found = Mapping[str, Any]
+Document = Mapping[str, Any]  # of a race, or one of its runs
+
+
+class Quality(TypedDict):
+    """How a mode reads a text: `kl` is KL(reference || mode) of the next token's distribution after each token.
+
+    In nats. `perplexity` is the text's; `nbytes` are held at its end.
+    """
+
+    kl: list[float]
+    perplexity: float
+    nbytes: int
+
+
+class Row(TypedDict):
+    """One run in figures: bytes at its last step, a decode step's seconds, what it moves."""
+
+    mode: str
+    title: str
+    exact: bool
+    tokens: str
+    first_divergence: int | None
+    margin: float | None
+    quality: str
+    perplexity: float | None
+    kl: float | None
+    step_s: float | None
+    held: int
+    allocated: int
+    wasted: int
+    copied: int | None
+    gathered: int | None
+    share: float
+    slow: str
 
 
 def slow(mode: str) -> str:
-    """What takes time in a mode, and whether that is the design or a simple way of doing it."""
+    """What takes time in a mode, and whether that is the design or our simple code."""
     return DESIGNS[mode].slow if mode in DESIGNS else _SLOW[mode]
 
 
@@ -29,104 +62,108 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def tokens_said(run: Found) -> str:
-    """Whether a run's tokens are those of the reference; else where they first differ and how close the choice was."""
+def _tokens_words(run: Document) -> str:
+    """Whether a run's tokens are the reference's; if not, where they first differ and how close the choice was."""
     steps = len(run["step_s"])
     if run["identical"]:
         return f"all {steps} identical"
-    said = f"differ from token {run['first_divergence'] + 1} of {steps} on"
+    differ = f"differ from token {run['first_divergence'] + 1} of {steps} on"
     margin = run["divergence_margin"]
-    return said if margin is None else f"{said}; the reference's two best lay {margin:.3g} apart there"
+    return differ if margin is None else f"{differ}; the reference's two best lay {margin:.3g} apart there"
 
 
-def quality_said(run: Found) -> str:
-    """How far a run's predictions are from the reference's, on the same text."""
-    quality = run["quality"]
-    if max(quality["kl"]) < NOTHING:
+def _quality_words(quality: Quality) -> str:
+    """How far predictions are from the reference's, on the same text."""
+    if max(quality["kl"]) < KL_ROUNDING:
         return "as the reference"
-    return f"KL {mean(quality['kl']):.2g} nats in the mean, perplexity {quality['perplexity']:.4g}"
+    return f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
 
 
-def row(run: Found, reference: Found) -> dict[str, Any]:
-    """One run in figures: bytes at its last step, a decode step's seconds, what it moves."""
+def _row(run: Document, reference: Document) -> Row:
     held, allocated = run["cache_bytes"][-1], run["allocated_bytes"][-1]
-    kept, books = run["quality"], run["books"]
+    quality, account = run["quality"], run["books"]
     return {
         "mode": run["mode"],
         "title": run["title"],
         "exact": run["exact"],
-        "tokens": tokens_said(run),
+        "tokens": _tokens_words(run),
         "first_divergence": run["first_divergence"],
         "margin": run["divergence_margin"],
-        "quality": "" if kept is None else quality_said(run),
-        "perplexity": None if kept is None else kept["perplexity"],
-        "kl": None if kept is None else mean(kept["kl"]),
+        "quality": "" if quality is None else _quality_words(quality),
+        "perplexity": None if quality is None else quality["perplexity"],
+        "kl": None if quality is None else mean(quality["kl"]),
         "step_s": run["itl_s"],
         "held": held,
         "allocated": allocated,
         "wasted": allocated - held,
-        "copied": None if books is None else books["copied"][-1],
-        "gathered": None if books is None else books["gathered"][-1],
+        "copied": None if account is None else account["copied"][-1],
+        "gathered": None if account is None else account["gathered"][-1],
         "share": held / reference["cache_bytes"][-1],
         "slow": run["slow"],
     }
 
 
-def run_of(found: Found, mode: str) -> Found:
+def run_of(found: Document, mode: str) -> Document:
     """The run of a mode."""
     return next(run for run in found["runs"] if run["mode"] == mode)
 
 
-def rows(found: Found) -> list[dict[str, Any]]:
+def rows(found: Document) -> list[Row]:
     """Every run in figures, the references first."""
     reference = run_of(found, "cached")
-    return [row(run, reference) for run in found["runs"]]
+    return [_row(run, reference) for run in found["runs"]]
 
 
-def sentences(found: Found) -> list[str]:
-    """What to see in it, in Markdown."""
+def sentences(found: Document) -> list[str]:
+    """What a race has shown, in Markdown."""
     designs = [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
     exact = [r for r in designs if r["exact"]]
-    said = [_exact(found, exact)] if exact else []
-    return [*said, *(_lossy(r) for r in designs if not r["exact"]), *_moved(designs)]
+    first = [_exact(found, exact)] if exact else []
+    return [*first, *(_lossy(r) for r in designs if not r["exact"]), *_moved(designs)]
 
 
-def _exact(found: Found, exact: Sequence[Found]) -> str:
-    parted = [r for r in exact if not run_of(found, r["mode"])["identical"]]
+def _exact(found: Document, exact: Sequence[Row]) -> str:
+    diverged = [r for r in exact if not run_of(found, r["mode"])["identical"]]
     most = max(max(run_of(found, r["mode"])["quality"]["kl"]) for r in exact)
-    tokens = f"{_named(parted)} chose other tokens, by rounding" if parted else "the same tokens as without a cache"
-    loss = "KL 0 at every position of the text" if most < NOTHING else f"KL at most {most:.2g} nats, by rounding"
-    return f"**Exact** ({_named(exact)}): {tokens}, and {loss}."
+    tokens = (
+        f"{_titles(diverged)} chose other tokens, by rounding" if diverged else "the same tokens as without a cache"
+    )
+    loss = "KL 0 at every position of the text" if most < KL_ROUNDING else f"KL at most {most:.2g} nats, by rounding"
+    return f"**Exact** ({_titles(exact)}): {tokens}, and {loss}."
 
 
-def _lossy(r: Found) -> str:
+def _lossy(r: Row) -> str:
     held = f"**{r['title']}**, lossy: holds {r['share']:.0%} of the reference's bytes; tokens {r['tokens']}; "
-    lost = "nothing lost on the text yet, it is too short" if r["kl"] < NOTHING else f"mean KL {r['kl']:.2g} nats"
+    lost = (
+        "nothing lost on the text yet, it is too short"
+        if (r["kl"] or 0) < KL_ROUNDING
+        else f"mean KL {r['kl']:.2g} nats"
+    )
     return f"{held}{lost}."
 
 
-def _moved(designs: Sequence[Found]) -> list[str]:
-    """Which moves most at its last step, and which least; which wastes most."""
-    counted = [(r["copied"] + r["gathered"], r) for r in designs if r["copied"] is not None]
-    said = []
-    if len(counted) > 1:
-        (least, still), (most, mover) = (pick(counted, key=lambda pair: pair[0]) for pick in (min, max))
-        said.append(
-            f"**{mover['title']}** writes most at the last step, {human(most)} ({human(mover['copied'])} into what it "
-            f"keeps, {human(mover['gathered'])} for attention alone); **{still['title']}** least, {human(least)}."
+def _moved(designs: Sequence[Row]) -> list[str]:
+    """Which design writes most at its last step, and which least; which wastes most."""
+    written = [(r["copied"], r["gathered"] or 0, r["title"]) for r in designs if r["copied"] is not None]
+    found = []
+    if len(written) > 1:
+        least, most = (pick(written, key=lambda one: one[0] + one[1]) for pick in (min, max))
+        found.append(
+            f"**{most[2]}** writes most at the last step, {human(most[0] + most[1])} ({human(most[0])} into what it "
+            f"keeps, {human(most[1])} for attention alone); **{least[2]}** least, {human(least[0] + least[1])}."
         )
     worst = max(designs, key=lambda r: r["wasted"], default=None)
     if worst is not None and worst["wasted"]:
-        said.append(f"**{worst['title']}** wastes most: {human(worst['wasted'])} are allocated and hold nothing.")
-    return said
+        found.append(f"**{worst['title']}** wastes most: {human(worst['wasted'])} are allocated and hold nothing.")
+    return found
 
 
-def _named(members: Sequence[Found]) -> str:
+def _titles(members: Sequence[Row]) -> str:
     return ", ".join(r["title"] for r in members)
 
 
-def text(found: Found) -> str:
-    """The race for a terminal."""
+def text(found: Document) -> str:
+    """The result of a race for a terminal."""
     size = f"{found['prompt_tokens']} + {found['new_tokens']} tokens, {found['batch']} sequences"
     lines = [f"{found['title']}, {found['weights']} weights, {found['environment']['dtype']}: {size}", ""]
     for r in rows(found):

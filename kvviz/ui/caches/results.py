@@ -7,7 +7,7 @@ from kvviz.caches.designs import DESIGNS
 from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
 from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
-from kvviz.experiments.cache_designs.words import NOTHING, rows, sentences
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, rows, sentences
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
@@ -36,7 +36,7 @@ def table(found: Document) -> None:
                 if r["first_divergence"] is None
                 else f"other from {r['first_divergence'] + 1} on",
                 "Margin there": "–" if r["margin"] is None else f"{r['margin']:.2g}",
-                "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < NOTHING else f"{r['kl']:.2g} nats",
+                "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < KL_ROUNDING else f"{r['kl']:.2g} nats",
                 "Perplexity": "–" if r["perplexity"] is None else f"{r['perplexity']:.4g}",
                 "A step": "–" if r["step_s"] is None else f"{1e3 * r['step_s']:.3g} ms",
                 "Held": human(r["held"]),

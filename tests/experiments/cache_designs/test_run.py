@@ -15,7 +15,7 @@ from kvviz.caches.hf_layer import DesignCache
 from kvviz.cli import measure_here as headless
 from kvviz.cli.main import app
 from kvviz.experiments.cache_designs import run as racing
-from kvviz.experiments.cache_designs.run import own_ways, pictured, race
+from kvviz.experiments.cache_designs.run import pictured, race, with_distinct_next_tokens
 from kvviz.experiments.cache_designs.spec import RACEABLE, CachesSpec
 from kvviz.experiments.cache_designs.words import rows, run_of, sentences, text
 from kvviz.experiments.eta import seconds_of
@@ -61,11 +61,11 @@ def test_records_tell_how_far_it_is_and_end_with_the_document(records):
 def test_sequences_share_the_prompt_and_then_part(load, found):
     loaded = load(MODEL)
     prompt = torch.tensor([loaded.codec.encode(PROMPT)] * BATCH)
-    rows_ = own_ways(loaded, prompt)
+    rows_ = with_distinct_next_tokens(loaded, prompt)
     with torch.inference_mode():
         likeliest = loaded.model(prompt[:1]).logits[0, -1].argsort(descending=True)[:BATCH]
     assert torch.equal(rows_[:, :-1], prompt) and rows_[:, -1].tolist() == likeliest.tolist()
-    assert torch.equal(own_ways(loaded, prompt[:1]), prompt[:1])
+    assert torch.equal(with_distinct_next_tokens(loaded, prompt[:1]), prompt[:1])
     assert (found["shared_tokens"], found["prompt_tokens"]) == (prompt.shape[1], prompt.shape[1] + 1)
 
 
