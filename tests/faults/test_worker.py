@@ -86,6 +86,7 @@ def test_a_model_that_vanishes_between_form_and_load(real, folder):
     before = real.submit(LONG)
     own = real.submit(replace(SHORT, model=str(folder)))  # it is there when it is asked for
     shutil.rmtree(folder)
+    until(lambda: real.get(before).state == "running")  # while it loads, a stop would cost a new worker
     real.stop(before)
     message = finished(real, own).message
     assert real.get(own).state == "failed" and str(folder) in message and "gone" in message
