@@ -1,11 +1,12 @@
-"""What a decoder's layer is built of, as far as it costs: matrices, attention, convolutions, scans. Standard library.
+"""The blocks of a decoder's layer that cost FLOPs: matrices, attention, convolutions, scans. Standard library only.
 
-Each block tells the FLOPs of its products in one forward over `new` tokens with `held` tokens cached before them (0:
-a prefill), and the elements of its weights. A product of (m, k) and (k, n) is 2 m k n FLOPs. Elementwise work (norms,
-softmax, activations, gates, rotary positions, sampling) is left out, as torch's flop counter leaves it out.
+Each block computes its FLOPs in one forward over `new` tokens with `held` tokens cached before them (0 for a prefill),
+and the elements of its weights. A product of (m, k) and (k, n) is 2 m k n FLOPs. As in torch's flop counter,
+elementwise work (norms, softmax, activations, gates, rotary positions, sampling) does not count.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 TERMS = ("projections", "attention", "indexer", "mixing", "mlp", "router", "extra", "cross", "head")
@@ -13,7 +14,10 @@ TERMS = ("projections", "attention", "indexer", "mixing", "mlp", "router", "extr
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward: `new` tokens of each of `batch` sequences after `held` cached ones; an encoder's `source` tokens."""
+    """One forward: `new` tokens of each of `batch` sequences after `held` cached ones; `source` tokens of an encoder.
+
+    Forward(1, 1023) is the decode step that makes the context 1,024 tokens long, Forward(1024) its prefill.
+    """
 
     new: int
     held: int = 0
@@ -22,20 +26,21 @@ class Forward:
 
     @property
     def seen(self) -> int:
-        """Tokens of the sequence after it."""
+        """Tokens of the sequence after the forward."""
         return self.held + self.new
 
     def reached(self, window: int | None) -> int:
-        """Tokens that its keys are there for: the new ones, and the held ones that a window leaves."""
+        """Tokens whose keys a query can reach: the new ones, and the held ones that its window leaves."""
         return self.new + (self.held if window is None else min(self.held, window - 1))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """`copies` matrices of (inputs, outputs), of which each row passes `used`: experts, or one plain matrix.
+    """`copies` matrices of (inputs, outputs); each row passes `used` of them. One plain matrix, or experts.
 
-    `over` says which rows: the `new` tokens, the `last` one, the whole context's (`seen`), or those of an encoder
-    (`source`, at the prefill alone). `weightless`: it is no weight but made by the forward itself.
+    `over` says which tokens' rows pass: the `new` ones, the `last` one, the whole context (`seen`), or an encoder's
+    (`source`, at the prefill only). `weightless`: the forward computes the matrix itself. `window`: the tokens of the
+    context that are held at most.
     """
 
     term: str
@@ -45,10 +50,10 @@ class Matrix:
     used: int = 1
     over: str = "new"
     weightless: bool = False
-    window: int | None = None  # of the context, no more than this is held
+    window: int | None = None
 
     def rows(self, forward: Forward) -> int:
-        """Rows that pass it in a forward."""
+        """Rows that pass the matrix in a forward."""
         if self.over == "source":
             return 0 if forward.held else forward.batch * forward.source
         return forward.batch * {"new": forward.new, "last": 1, "seen": forward.reached(self.window)}[self.over]
@@ -63,9 +68,10 @@ class Matrix:
         return 0 if self.weightless else self.inputs * self.outputs * self.copies
 
     def weights_read(self, forward: Forward) -> float:
-        """Elements that a forward reads: of experts those that some row is expected to choose.
+        """Elements that a forward reads: all of a plain matrix, of experts those that at least one row chooses.
 
-        With every row choosing `used` of `copies` at random: copies x (1 - (1 - used / copies)^rows).
+        Every row chooses `used` of `copies` at random, so copies x (1 - (1 - used / copies)^rows) experts are
+        expected: with 2 of 8 experts one row reads 2, two rows read 3.5.
         """
         rows = self.rows(forward)
         if not rows or self.used >= self.copies:
@@ -79,10 +85,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Attention:
-    """Scores and weighted sum of `heads` query heads; keys of `key_dim`, values of `value_dim` elements.
+    """Scores and weighted sum of `heads` query heads; keys have `key_dim`, values `value_dim` elements.
 
-    With a `window` a step reaches no more than that many tokens; a forward over many masks what lies outside and
-    computes the whole square, causal half included. `across`: keys and values are an encoder's.
+    A decode step reaches at most `window` tokens. A forward over many tokens masks what lies outside the window and
+    computes the whole square, the half above the diagonal included. `across`: keys and values are an encoder's.
     """
 
     heads: int
@@ -106,28 +112,32 @@ class Attention:
         return 2 * pairs * (self.key_dim + self.value_dim)
 
     def weights_read(self, forward: Forward) -> int:
-        """None: keys and values are the cache's."""
+        """0: keys and values are the cache's, not weights."""
         return 0
 
     def activations(self, forward: Forward) -> int:
-        """Scores, written and read again (a fused kernel keeps them on the chip), and what goes in and out."""
-        scores = forward.batch * self.heads * forward.new * self.keys(forward)
-        return 2 * scores + forward.batch * forward.new * self.heads * (self.key_dim + self.value_dim)
+        """Elements of the scores, written and read again, and of queries and outputs."""
+        ends = forward.batch * forward.new * self.heads * (self.key_dim + self.value_dim)
+        return self.score_elements(forward) + ends
+
+    def score_elements(self, forward: Forward) -> int:
+        """Elements of the scores, written once and read once; a fused kernel keeps them on the chip."""
+        return 2 * forward.batch * self.heads * forward.new * self.keys(forward)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A causal convolution of each of `channels` over `kernel` tokens, `groups` of channels apart.
+    """A causal convolution of `channels` over `kernel` tokens; each channel sees the `group` that it belongs to.
 
-    transformers pads the new tokens on both sides at a prefill and cuts the end off again; at a step it convolves the
-    kept columns and the new one, one place more than needed. With `stepped` False a step is elementwise.
+    At a prefill transformers pads the new tokens on both sides and cuts the end off again; at a step it convolves the
+    `kept` columns and the new one, one place more than needed. With `stepped` False a step is elementwise.
     """
 
     channels: int
     kernel: int
     kept: int
     stepped: bool = True
-    group: int = 1  # channels that see one another
+    group: int = 1
     term: str = "mixing"
 
     @property
@@ -136,7 +146,7 @@ class Convolution:
         return self.channels * self.group * self.kernel
 
     def places(self, forward: Forward) -> int:
-        """Places that it is computed at."""
+        """Places at which the convolution is computed."""
         if forward.held:
             return (self.kept + forward.new - self.kernel + 1) if self.stepped else 0
         return forward.new + self.kernel - 1
@@ -146,19 +156,19 @@ class Convolution:
         return 2 * forward.batch * self.weights * self.places(forward)
 
     def weights_read(self, forward: Forward) -> int:
-        """All of them."""
+        """Every weight."""
         return self.weights
 
     def activations(self, forward: Forward) -> int:
-        """What goes in and out."""
+        """Elements of inputs and outputs."""
         return 2 * forward.batch * self.channels * forward.new
 
 
 @dataclass(frozen=True)
 class Scan:
-    """The recurrence of a linear layer, `heads` states of (key_dim, value_dim), in chunks of `chunk` tokens.
+    """The recurrence of a linear layer: `heads` states of (key_dim, value_dim), computed in chunks of `chunk` tokens.
 
-    `rule` is how transformers computes it: a row of RULES, each a function of (scan, forward).
+    `rule` names the row of RULES with which transformers computes it.
     """
 
     rule: str
@@ -172,19 +182,19 @@ class Scan:
 
     @property
     def state(self) -> int:
-        """Elements of its state for one sequence."""
+        """Elements of the state of one sequence."""
         return self.heads * self.key_dim * self.value_dim
 
     def flops(self, forward: Forward) -> int:
-        """By its rule."""
+        """2 x batch x the multiply-adds of one sequence by the rule."""
         return 2 * forward.batch * RULES[self.rule](self, forward)
 
     def weights_read(self, forward: Forward) -> int:
-        """None."""
+        """0: a recurrence has no weights of its own."""
         return 0
 
     def activations(self, forward: Forward) -> int:
-        """What goes in and out."""
+        """Elements of inputs and outputs."""
         return 2 * forward.batch * forward.new * self.heads * (self.key_dim + self.value_dim)
 
 
@@ -211,7 +221,7 @@ def _state_space_dual(scan: Scan, forward: Forward) -> int:
 def _gated_delta(scan: Scan, forward: Forward) -> int:
     """Gated delta rule in chunks of l: heads x (l l (2 K + V) + 3 l K V) a chunk; a step is elementwise.
 
-    The triangular system of each chunk is left out. https://arxiv.org/abs/2412.06464
+    Solving the triangular system of each chunk does not count. https://arxiv.org/abs/2412.06464
     """
     if forward.held:
         return 0
@@ -220,7 +230,7 @@ def _gated_delta(scan: Scan, forward: Forward) -> int:
 
 
 def _lightning(scan: Scan, forward: Forward) -> int:
-    """Lightning attention in blocks of l, the last one as short as it is: heads x (l l (K + V) + 2 l K V).
+    """Lightning attention in blocks of l, of which the last may be shorter: heads x (l l (K + V) + 2 l K V).
 
     A step: 2 K V for each head. https://arxiv.org/abs/2501.08313
     """
@@ -231,7 +241,7 @@ def _lightning(scan: Scan, forward: Forward) -> int:
     return scan.heads * squares * (scan.key_dim + scan.value_dim) + 2 * forward.new * scan.state
 
 
-RULES = {
+RULES: Mapping[str, Callable[[Scan, Forward], int]] = {
     "selective": _selective,
     "state space dual": _state_space_dual,
     "gated delta": _gated_delta,

@@ -1,7 +1,7 @@
-"""The ceilings of a device, as they were measured, and the file under KVVIZ_HOME in which they are kept.
+"""The measured ceilings of a device, and the file under KVVIZ_HOME that keeps them.
 
-Standard library only: `kvviz.device.measure_ceilings` measures. One set is kept for each environment, since another
-number of threads or another torch has other ceilings.
+Standard library only: `kvviz.device.measure_ceilings` measures. The file keeps one set for each environment, since
+another number of threads or another torch has other ceilings.
 """
 
 import json
@@ -16,13 +16,13 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
 from kvviz.cost.flops import Rates
 
-MOST = 40  # environments that are kept; the oldest go first
-ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate estimates take
+MAX_ENVIRONMENTS = 40  # that are kept; the oldest are dropped first
+ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate the estimates use
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What ceilings depend on, and two facts more (`python`, `platform`)."""
+    """What ceilings depend on, and `cores`, `python` and `platform` for the reader."""
 
     device: str
     device_name: str
@@ -34,7 +34,7 @@ class Machine:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """Ceilings are the same machine's where this is the same."""
+        """Two environments with the same key share one set of ceilings."""
         return self.device, self.device_name, self.threads, self.torch
 
 
@@ -56,11 +56,11 @@ class MatrixRate:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device was measured to reach, each figure that of the fastest of several calls.
+    """What a device was measured to reach; each figure is that of the fastest of several calls.
 
     `read_bandwidth` (B/s): a plain read of `buffer_bytes` by the kernel `read_by`, the fastest of those in `reads`.
-    `row_product` (B/s, by dtype): one row times a matrix of that size. `launch` (s): the least any operation takes.
-    `measured_at`: UTC. A dtype that the device can't do, and a product that would have taken too long, are left out.
+    `row_product` (B/s, by dtype): one row times a matrix of that size. `launch`: seconds of the quickest operation.
+    `measured_at`: UTC. A dtype that the device can't compute in, and a product that would take too long, are absent.
     """
 
     environment: Machine
@@ -82,13 +82,13 @@ class Ceilings:
         return found
 
     def rates(self) -> Rates | None:
-        """The three that estimates stand on, in float32; None where one of them was left out."""
+        """The three rates that estimates use, in float32; None if one of them was not measured."""
         product = next((r.flops_per_s for r in self.matrix if r.dtype == "float32" and r.shape == ESTIMATE), None)
         read = self.row_product.get("float32")
         return None if product is None or read is None else Rates(read, product, self.launch)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, the highest matrix rates among them."""
+    def to_dict(self) -> dict[str, object]:
+        """As JSON values, the highest matrix rates included."""
         return {**asdict(self), "matrix": [asdict(row) for row in self.matrix], "matrix_rate": self.matrix_rate}
 
 
@@ -115,7 +115,7 @@ _MATRIX = object_of(
 )
 
 
-def _by_name(value: Any, name: str) -> dict[str, float]:
+def _rates_by_name(value: object, name: str) -> dict[str, float]:
     if not isinstance(value, dict) or not 1 <= len(value) <= 40:
         raise Unfit(f"{name} has to be an object of 1 to 40 rates")
     return {short_name(key, name): _POSITIVE(item, name) for key, item in value.items()}
@@ -128,17 +128,17 @@ _CEILINGS = object_of(
         "buffer_bytes": whole(1),
         "read_bandwidth": _POSITIVE,
         "read_by": short_name,
-        "reads": _by_name,
-        "row_product": _by_name,
+        "reads": _rates_by_name,
+        "row_product": _rates_by_name,
         "matrix": list_of(_MATRIX, 400),
         "launch": number(1e-12, 10.0),
     }
 )
-_FILE = object_of({"kvviz": short_name, "version": whole(1), "measured": list_of(_CEILINGS, MOST)})
+_FILE = object_of({"kvviz": short_name, "version": whole(1), "measured": list_of(_CEILINGS, MAX_ENVIRONMENTS)})
 
 
 def path() -> Path:
-    """Where they are kept."""
+    """The file that keeps the ceilings."""
     return home() / "ceilings.json"
 
 
@@ -148,13 +148,14 @@ def read(data: bytes) -> list[Ceilings]:
         found = _FILE(parse(data, 2_000_000, "file of measured ceilings"), "the file")
         if (found["kvviz"], found["version"]) != ("ceilings", 1):
             raise Unfit("kvviz and version have to be ceilings and 1")
-        return [_whole(fields) for fields in found["measured"]]
+        return [_ceilings(fields) for fields in found["measured"]]
     except (Unfit, KvvizError) as error:
         how = "`kvviz ceilings --refresh` replaces them"
         raise KvvizError(f"the stored ceilings can't be read: {error}; {how}") from error
 
 
-def _whole(fields: dict[str, Any]) -> Ceilings:
+def _ceilings(fields: dict[str, Any]) -> Ceilings:
+    """A set from its checked fields."""
     if not fields["reads"].get(fields["read_by"]) == fields["read_bandwidth"] == max(fields["reads"].values()):
         raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
     matrix = tuple(MatrixRate(**row) for row in fields["matrix"])
@@ -162,7 +163,7 @@ def _whole(fields: dict[str, Any]) -> Ceilings:
 
 
 def kept() -> list[Ceilings]:
-    """All that are kept, the oldest first; none where there is no file. Raises KvvizError for an unfit one."""
+    """All sets in the file, the oldest first; none without a file. Raises KvvizError for an unfit file."""
     try:
         data = path().read_bytes()
     except FileNotFoundError:
@@ -173,17 +174,17 @@ def kept() -> list[Ceilings]:
 
 
 def kept_for(machine: Machine) -> Ceilings | None:
-    """Those of this environment, None where it has none yet. Raises KvvizError as `kept` does."""
+    """The set of this environment, None if it has none yet. Raises KvvizError for an unfit file."""
     return next((found for found in kept() if found.environment.key == machine.key), None)
 
 
 def keep(found: Ceilings) -> None:
-    """Put a set in the place of this environment's last one; a file that can't be read is replaced as a whole."""
+    """Replace this environment's set in the file; a file that can't be read is replaced whole."""
     try:
         others = [old for old in kept() if old.environment.key != found.environment.key]
     except KvvizError:
         others = []
-    rows = [asdict(row) for row in [*others, found][-MOST:]]
+    rows = [asdict(row) for row in [*others, found][-MAX_ENVIRONMENTS:]]
     file = path()
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
@@ -194,7 +195,7 @@ def keep(found: Ceilings) -> None:
 
 
 def ceilings_text(found: Ceilings) -> str:
-    """A set as a few lines."""
+    """A set as the lines that `kvviz ceilings` prints."""
     here = found.environment
     lines = [
         f"{here.device_name}, {here.threads} threads, torch {here.torch}, measured {found.measured_at}",

@@ -1,14 +1,14 @@
 """What a forward costs: FLOPs by term, bytes moved, and an estimate of its seconds at measured rates.
 
 Standard library only. The FLOPs are those of the matrix products, attention and convolutions that transformers
-computes, equal to what torch's flop counter counts (`bench/flops.py`); elementwise work is left out.
+computes, equal to what torch's flop counter counts (`bench/flops.py`); elementwise work does not count.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
@@ -22,29 +22,29 @@ OPERATIONS_PER_LAYER = 100  # eager PyTorch: kernels, and the Python around them
 
 
 def prefill(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
-    """The forward over a whole prompt of `tokens` tokens; an uncached step at that context is the same forward."""
+    """The forward over a prompt of `tokens` tokens; an uncached step at that context is the same forward."""
     return Forward(checked("tokens", tokens), 0, checked("batch", batch), _source(shape, tokens, source_tokens))
 
 
 def cached_step(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
-    """The forward over one new token that makes the context `tokens` long: all but that one are in the cache."""
+    """The forward over one new token that makes the context `tokens` long; the cache holds the other tokens."""
     checked("tokens", tokens)
     return Forward(1, tokens - 1, checked("batch", batch), _source(shape, tokens, source_tokens))
 
 
 def _source(shape: Shape, tokens: int, given: int | None) -> int:
-    """Length of an encoder's output: as given, as the architecture fixes it, else as many as there are tokens."""
+    """Tokens of an encoder's output: as given, else as the architecture fixes them, else as many as the decoder has."""
     if not shape.spec.crossing:
         return 0
     return checked("source_tokens", given) if given is not None else shape.spec.source_tokens or tokens
 
 
 def flops(shape: Shape, forward: Forward) -> dict[str, int]:
-    """FLOPs of a forward by term, those that it has: the sum over blocks of their formulas (`kvviz.cost.blocks`)."""
-    found = dict.fromkeys(TERMS, 0)
+    """FLOPs of a forward by term, without terms of 0: sums of the blocks' formulas (`kvviz.cost.blocks`)."""
+    by_term = dict.fromkeys(TERMS, 0)
     for block, count in shape.counts.items():
-        found[block.term] += count * block.flops(forward)
-    return {term: value for term, value in found.items() if value}
+        by_term[block.term] += count * block.flops(forward)
+    return {term: value for term, value in by_term.items() if value}
 
 
 def total_flops(shape: Shape, forward: Forward) -> int:
@@ -54,11 +54,11 @@ def total_flops(shape: Shape, forward: Forward) -> int:
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes that a forward reads or writes at least once, each as if no processor's cache kept any of it.
+    """Bytes that a forward reads or writes, as if no processor's cache kept any of them.
 
     `weights`: every matrix once, of experts those expected to be chosen, and the rows of the embedding table;
     `cache_read`, `cache_written`: keys, values and states; `cache_copied`: what a cache that grows by concatenation
-    reads and writes again; `activations`: the inputs and outputs of every product, attention's scores among them.
+    reads and writes again; `activations`: inputs and outputs of every product, attention's scores included.
     """
 
     weights: int
@@ -69,7 +69,7 @@ class Moved:
 
     @property
     def total(self) -> int:
-        """The sum, without the copies, which are one engine's way and not the model's need."""
+        """The sum without the copies, which belong to one design of a cache, not to the model."""
         return self.weights + self.cache_read + self.cache_written + self.activations
 
 
@@ -88,10 +88,9 @@ def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
 
 
 def weight_bytes_read(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
-    """Bytes of the weights that a forward reads, each matrix once, and a row of the embeddings for each token.
+    """Bytes of the weights that a forward reads: each matrix once, and a row of the embeddings for each token.
 
-    Of experts: copies x (1 - (1 - chosen / copies)^rows), as expected where the router chooses at random. Norms and
-    biases are left out.
+    Experts count as `Matrix.weights_read` expects them to be chosen. Norms and biases do not count.
     """
     elements = sum(count * block.weights_read(forward) for block, count in shape.counts.items())
     return weight_bytes(round(elements) + forward.batch * forward.new * shape.hidden, dtype)
@@ -100,16 +99,16 @@ def weight_bytes_read(shape: Shape, forward: Forward, dtype: str = "bfloat16") -
 def cache_bytes_read(
     shape: Shape, tokens: int, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
 ) -> int:
-    """Bytes of keys, values and states that one decode step reads when the context, its own token included, is
+    """Bytes of keys, values and states that one decode step reads; its own token makes the context `tokens` long.
 
-    `tokens` long: the cache as `memory.kv_memory` has it, and once more whatever a layer shares with another.
+    The cache by `kv_memory`; keys and values that layers share are read once for each of them.
     """
     memory = kv_memory(shape.spec, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
     return memory.total_bytes + sum(memory.layers[giver].nbytes for giver in shape.givers)
 
 
 def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
-    """Bytes of the new tokens' keys and values, and of the states, which every forward writes as a whole."""
+    """Bytes of the new tokens' keys and values, and of the states, which every forward writes whole."""
     row, total = precision(dtype), 0
     for layer in shape.spec.layers:
         if layer.kind != "cross":
@@ -128,10 +127,10 @@ def _row_bytes(layer: LayerSpec, dtype: str) -> int:
 
 
 def square_equals_linear(shape: Shape) -> int | None:
-    """The context from which on a forward over all of it spends more on attention's products than on the rest of its
+    """The smallest context T at which attention's products cost at least as much as the rest of the layers.
 
-    layers: the first T at which the one, which grows with T^2, is at least the other, which grows with T. The head,
-    which one position passes, is left out. None for a model whose tokens no attention mixes.
+    For a forward over all of T, attention grows with T^2 and the rest with T. The head does not count, since only one
+    position passes it. None for a model without attention.
     """
     counts = Counter(block for layer in shape.layers for block in layer)
     square = {block: n for block, n in counts.items() if isinstance(block, Attention) and not block.across}
@@ -146,13 +145,36 @@ def square_equals_linear(shape: Shape) -> int | None:
     return bisect_left(range(LARGEST), True, lo=1, key=overtaken)
 
 
-def document(
-    shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
-) -> dict[str, Any]:
-    """The document of `kvviz cost`: a decode step that makes the context `tokens` long, with and without the cache.
+class CostDocument(TypedDict):
+    """What `kvviz cost --json` prints, of a decode step that makes the context `tokens` long.
 
     `prefill_flops` is the forward over a prompt of that length; an uncached step is the same forward.
     """
+
+    model: str
+    source: str
+    tokens: int
+    batch: int
+    dtype: str
+    view: str
+    prefill_flops: int
+    cached_step_flops: int
+    uncached_step_flops: int
+    weight_bytes_read: int
+    cache_bytes_read: int
+    cache_bytes_written: int
+    activation_bytes: int
+    uncached_weight_bytes_read: int
+    uncached_activation_bytes: int
+    square_equals_linear_at_tokens: int | None
+    cached_step_flops_by_term: dict[str, int]
+    uncached_step_flops_by_term: dict[str, int]
+
+
+def document(
+    shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
+) -> CostDocument:
+    """A decode step that makes the context `tokens` long, with and without the cache."""
     if precision(dtype).name not in WEIGHT_BITS:
         raise ConfigError(f"dtype is {dtype!r}; of weights and cache together it is one of {', '.join(WEIGHT_BITS)}")
     whole, step = (make(shape, tokens, batch, source_tokens) for make in (prefill, cached_step))
@@ -168,7 +190,7 @@ def document(
         "cached_step_flops": total_flops(shape, step),
         "uncached_step_flops": total_flops(shape, whole),
         "weight_bytes_read": step_bytes.weights,
-        "cache_bytes_read": cache_bytes_read(shape, tokens, batch, dtype, step.source or None),
+        "cache_bytes_read": cache_bytes_read(shape, tokens, batch, dtype, step.source or None),  # also at 1 token
         "cache_bytes_written": step_bytes.cache_written,
         "activation_bytes": step_bytes.activations,
         "uncached_weight_bytes_read": whole_bytes.weights,
@@ -179,8 +201,8 @@ def document(
     }
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """The document of `kvviz cost` as a few lines."""
+def text(found: CostDocument) -> str:
+    """What `kvviz cost` prints without --json: the document as a few lines."""
     once, again = found["cached_step_flops"], found["uncached_step_flops"]
     meets = found["square_equals_linear_at_tokens"]
     square = "no attention" if meets is None else f"attention overtakes the layers' other products at {meets:,} tokens"
@@ -195,9 +217,9 @@ def text(found: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Rates:
-    """What this device was measured to reach: a one-row product's read rate (bytes/s), a matrix product's
+    """Rates measured on this device: `read` bytes/s of a one-row product, `flops` FLOP/s of a matrix product.
 
-    rate (FLOP/s), and the least time that any operation takes (s).
+    `launch`: seconds that the quickest operation takes.
     """
 
     read: float
@@ -208,14 +230,14 @@ class Rates:
 def parts(
     params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
 ) -> dict[str, float]:
-    """What a forward over `tokens` tokens is made of, by estimate (seconds): weights read once, FLOPs done, operations
+    """Estimated seconds of a forward over `tokens` tokens, by what they are spent on; reading and computing overlap.
 
-    launched. The FLOPs are `work` where it is counted, else 2 x params a token. Reading and computing overlap.
+    The forward does `work` FLOPs; without a count of them 2 x params a token.
     """
     return {
         "reading the weights": params * element_bytes / rates.read,
         "computing": (2 * params * tokens if work is None else work) / rates.flops,
-        "starting operations": layers * OPERATIONS_PER_LAYER * rates.launch,
+        "launching operations": layers * OPERATIONS_PER_LAYER * rates.launch,
     }
 
 
@@ -241,8 +263,7 @@ def pass_seconds(
 ) -> float:
     """Estimate of one full pass: a prefill and new_tokens - 1 decode steps, of 1 token or of all so far.
 
-    With a `shape` the FLOPs are counted, attention's products among them, and of experts only those that are chosen;
-    without one they are 2 x params a token.
+    With a `shape` the FLOPs are counted block by block; without one they are 2 x params a token.
     """
 
     def seconds(index: int) -> float:
@@ -258,8 +279,8 @@ def pass_seconds(
     return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule: exact for a parabola
 
 
-def estimated(config: Mapping[str, Any] | None) -> Shape | None:
-    """The shape of a config where its work can be counted, else None: an estimate then goes by the parameters."""
+def estimated(config: Mapping[str, object] | None) -> Shape | None:
+    """The shape of a config; None if its work can't be counted, so that an estimate goes by the parameters."""
     try:
         return None if config is None else read_shape(config)
     except ConfigError:

@@ -1,7 +1,7 @@
 """How fast this device does each kind of a decoder's work, and the latency curve that follows. Standard library only.
 
-`kvviz.decoding.measure_paces` measures the paces with tensors of its own; `kvviz.cost.flops` counts the work. No step
-of a model is timed for a prediction.
+`kvviz.decoding.measure_paces` measures the paces on tensors of its own, never on a step of a model; `kvviz.cost.flops`
+counts the work.
 """
 
 from bisect import bisect_left
@@ -16,18 +16,18 @@ from kvviz.cost.shape import Shape
 from kvviz.memory.formula import DTYPE_BYTES
 
 PASSES = 24  # elementwise passes over a layer's hidden rows: norms, residuals, rotary positions; order of magnitude
-AGAIN, JOINED = "again", "joined"  # the work of a mode: the whole text at each step; one token, the cache joined anew
+AGAIN, JOINED = "again", "joined"  # a mode's work at each step: the whole text; one token and a concatenated cache
 
 
 @dataclass(frozen=True)
 class Paces:
-    """What was measured, in seconds of one element, of one FLOP, of one byte or of one operation.
+    """Measured seconds per element, FLOP, byte or operation.
 
-    `rows`: numbers of rows of a product; `streamed`: its seconds for each element of weights that come from memory, by
-    rows; `resident`: the same of weights that stay in the processor's cache of `cache_bytes`. `attention`: of a FLOP of
-    a prompt's attention; `joined`: of a byte read or written by a concatenation; `activation`: of an element of the
-    MLP's activation; `elementwise`: of an element of a plain multiplication; `start`: of an operation too small to
-    cost anything but its start.
+    `streamed`: seconds of a product per element of weights that come from memory, one figure for each number of
+    `rows`; `resident`: the same for weights that stay in the processor's cache of `cache_bytes`. `attention`: per FLOP
+    of a prompt's attention; `joined`: per byte that a concatenation reads or writes; `activation`: per element of the
+    MLP's activation; `elementwise`: per element of a plain multiplication; `start`: per operation that is too small to
+    cost anything but its launch.
     """
 
     dtype: str
@@ -43,16 +43,16 @@ class Paces:
 
     @property
     def rates(self) -> Rates:
-        """The three that estimates stand on: a one-row product's read rate, the rate of 64 rows, half a start's time.
+        """The rates that estimates use: the read rate of a one-row product, the rate of 64 rows, half a launch.
 
-        An estimate counts OPERATIONS_PER_LAYER, about twice as many as PyTorch is asked for.
+        A launch counts half because an estimate counts OPERATIONS_PER_LAYER, about twice the operations of a step.
         """
         return Rates(DTYPE_BYTES[self.dtype] / self.streamed[0], 2 * 64 / self.product(64, 1), self.start / 2)
 
     def product(self, rows: float, elements: float, *, resident: bool = False) -> float:
-        """Seconds of products of so many rows with so many elements of weights; between the measured rows a line.
+        """Seconds of a product of so many rows with so many elements of weights.
 
-        Beyond the last measured number of rows every further row costs as much as one of those.
+        Between two measured numbers of rows the pace follows a line; beyond the last one it is proportional to rows.
         """
         paces = self.resident if resident else self.streamed
         if rows >= self.rows[-1]:
@@ -68,7 +68,7 @@ class Paces:
 
 
 def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
-    """Seconds of a forward of so many operations by kind of work, each block by its own formula, at its kind's pace."""
+    """Seconds of a forward by kind of work: each block's count by its formula, times the pace of its kind."""
     counts = shape.counts.items()
     matrices = [(block, count) for block, count in counts if isinstance(block, Matrix)]
     size = DTYPE_BYTES[paces.dtype]
@@ -92,7 +92,7 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
 
 
 def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
-    """Of experts those that are expected to be chosen, each with its share of the rows."""
+    """Seconds of one matrix; of experts, those that are expected to be chosen, each with its share of the rows."""
     elements = block.inputs * block.outputs * block.copies if block.weightless else block.weights_read(forward)
     rows = block.rows(forward)
     if not elements or not rows:
@@ -102,14 +102,14 @@ def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> f
 
 
 def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
-    """Elements that pass the activation before the matrix that leads back to the hidden size."""
+    """Elements that pass the MLP's activation; they are the inputs of the matrix back to the hidden size."""
     leads_back = block.term == "mlp" and block.outputs == hidden != block.inputs
     return block.rows(forward) * block.inputs * block.used if leads_back else 0
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The curves of a comparison as they are expected before it: seconds of each step, by mode."""
+    """The predicted curves of a comparison: seconds of each step, by mode."""
 
     paces: Paces
     step_s: Mapping[str, tuple[float, ...]]
@@ -131,10 +131,10 @@ def predict(
     batch: int,
     queues: bool,
 ) -> Prediction:
-    """The curves of modes, each named with its work (AGAIN or JOINED): the prefill, then new_tokens - 1 steps.
+    """The curves of modes: the prefill, then new_tokens - 1 steps.
 
-    `operations`: those that PyTorch is asked for in a step;
-    `queues`: the device computes while the next operations are started, so that the longer of the two counts.
+    `works`: AGAIN or JOINED for each mode. `operations`: operations that a step asks PyTorch for. `queues`: the device
+    computes while the next operations are launched, so that the longer of both counts.
     """
 
     def seconds(work: str, index: int) -> float:
@@ -148,18 +148,18 @@ def predict(
 
 
 def off_by(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Median over the decode steps of |predicted - measured| / measured; None where there is no decode step."""
+    """Median over the decode steps of |predicted - measured| / measured; None without a decode step."""
     errors = _errors(predicted, measured)
     return median(map(abs, errors)) if errors else None
 
 
 def bias(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Median over the decode steps of (predicted - measured) / measured: below 0, the steps took longer than said."""
+    """Median over the decode steps of (predicted - measured) / measured; below 0 the steps took longer."""
     errors = _errors(predicted, measured)
     return median(errors) if errors else None
 
 
 def _errors(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
-    """(predicted - measured) / measured of each decode step: the first pair is the prefill's."""
+    """(predicted - measured) / measured of each decode step; the first pair, the prefill's, does not count."""
     pairs = list(zip(predicted, measured, strict=False))[1:]
-    return [(said - was) / was for said, was in pairs if was > 0]
+    return [(expected - actual) / actual for expected, actual in pairs if actual > 0]

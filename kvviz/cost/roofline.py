@@ -1,13 +1,13 @@
 """Forwards on a device's roofline: FLOPs per byte, the roof, what a forward reaches of it and what bounds it.
 
-Standard library only; `kvviz.experiments.roofline.run` measures. A roof is as high as the products can be fed:
-min(F, B x intensity), with F (FLOP/s) of the fastest matrix product and B (B/s) of a plain read.
+Standard library only; `kvviz.experiments.roofline.run` measures. At an intensity of I FLOP/byte the roof is
+min(F, B x I), with F (FLOP/s) of the fastest matrix product and B (bytes/s) of a plain read.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import precision
@@ -24,23 +24,27 @@ WARMUP = 3  # untimed steps, or prefills, before those that are timed
 
 @dataclass(frozen=True)
 class Roof:
-    """Two ceilings: B/s of reading, FLOP/s of computing."""
+    """Two ceilings: `read` bytes/s, `flops` FLOP/s."""
 
     read: float
     flops: float
 
     @property
     def ridge(self) -> float:
-        """FLOP/B from which on arithmetic is the lower ceiling."""
+        """The intensity (FLOP/byte) above which computing is the lower ceiling."""
         return self.flops / self.read
 
+    def seconds(self, bytes_moved: float, flops: float) -> float:
+        """The least seconds of a forward: reading or computing, whichever takes longer."""
+        return max(bytes_moved / self.read, flops / self.flops)
+
     def at(self, intensity: float) -> float:
-        """The most FLOP/s at so many FLOPs per byte."""
+        """The most FLOP/s at an intensity of so many FLOP/byte."""
         return min(self.flops, self.read * intensity)
 
 
 def roof_of(found: Ceilings, dtype: str) -> Roof:
-    """The roof that a device was measured to have. Raises KvvizError for a dtype that it was not measured in."""
+    """The roof measured on a device. Raises KvvizError for a dtype in which no matrix product was measured."""
     if dtype not in found.matrix_rate:
         known = ", ".join(found.matrix_rate) or "none"
         raise KvvizError(f"no matrix product in {dtype} was measured on this device; measured are {known}")
@@ -48,19 +52,19 @@ def roof_of(found: Ceilings, dtype: str) -> Roof:
 
 
 def row_roof(found: Ceilings, dtype: str) -> Roof:
-    """The same with what the library's one-row product reads; the plain read where that was not measured."""
+    """The roof with the read rate of a one-row product, or of the plain read if no such product was measured."""
     roof = roof_of(found, dtype)
     return Roof(found.row_product.get(dtype, roof.read), roof.flops)
 
 
 def advertised(row: Accelerator, dtype: str) -> Roof | None:
-    """An accelerator's roof by its data sheet; None where that does not tell of the dtype."""
+    """An accelerator's roof by its data sheet; None if the sheet gives no figures for the dtype."""
     flops = row.flops_per_s.get(dtype)
     return Roof(row.bandwidth_bytes_per_s, flops) if flops and row.bandwidth_bytes_per_s else None
 
 
-def countable(config: Mapping[str, Any] | None, name: str = "") -> Shape:
-    """The shape of a model whose forwards can be timed and counted. Raises KvvizError for others."""
+def countable(config: Mapping[str, object] | None, name: str = "") -> Shape:
+    """The shape of a model whose forwards can be timed and counted. Raises KvvizError for any other model."""
     shape = read_shape(config or {}, name=name)
     if shape.spec.crossing:
         raise KvvizError(f"{name or 'this model'} reads its text with an encoder; the roofline is of decoders alone")
@@ -69,23 +73,23 @@ def countable(config: Mapping[str, Any] | None, name: str = "") -> Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """One forward of the ladder: a prefill of `tokens`, or the decode step that makes the context `tokens` long."""
+    """One measured forward: a prefill of `tokens`, or the decode step that makes the context `tokens` long."""
 
     phase: str
     tokens: int
     batch: int = 1
 
     def forward(self, shape: Shape) -> Forward:
-        """As the cost model knows it."""
+        """The forward in the terms of the cost model."""
         return (prefill if self.phase == PREFILL else cached_step)(shape, self.tokens, self.batch)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a forward does and moves: FLOPs, and bytes of weights, of cache (read and written), of activations.
+    """FLOPs of a forward, and the bytes that it moves: weights, cache (read and written), activations.
 
-    Attention's scores are not among the activations: a fused kernel keeps them on the chip. `copied`, what a cache
-    that grows by concatenation moves on top, is one engine's way and not in the sum.
+    Attention's scores are not part of the activations, since a fused kernel keeps them on the chip. `copied`: what a
+    cache that grows by concatenation moves on top; it belongs to one design and is not part of the sum.
     """
 
     flops: int
@@ -96,7 +100,7 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """What has to be moved: weights, cache, activations."""
+        """Bytes of weights, cache and activations."""
         return self.weights + self.cache + self.activations
 
     @property
@@ -105,16 +109,16 @@ class Work:
         return self.flops / self.bytes
 
     def least(self, roof: Roof) -> float:
-        """Seconds under a roof: reading or computing, whichever takes longer."""
-        return max(self.bytes / roof.read, self.flops / roof.flops)
+        """The least seconds under a roof."""
+        return roof.seconds(self.bytes, self.flops)
 
 
 def work_of(shape: Shape, place: Place, dtype: str) -> Work:
-    """A forward's work by the cost model, every byte counted as often as it has to come from memory: once."""
+    """A forward's work by the cost model; every byte comes from memory once."""
     forward = place.forward(shape)
     found = moved(shape, forward, dtype)
-    kinds = ((block, count) for block, count in shape.counts.items() if isinstance(block, Attention))
-    scores = sum(2 * count * forward.batch * b.heads * forward.new * b.keys(forward) for b, count in kinds)
+    counts = shape.counts.items()
+    scores = sum(count * b.score_elements(forward) for b, count in counts if isinstance(b, Attention))
     return Work(
         flops=total_flops(shape, forward),
         weights=found.weights,
@@ -125,14 +129,43 @@ def work_of(shape: Shape, place: Place, dtype: str) -> Work:
 
 
 def repeats(place: Place, least: float) -> int:
-    """How often a forward is timed, by the least it can take (seconds); odd, so that one lies in the middle."""
+    """How often a forward is timed, by the least seconds that it can take; odd, so that the median is one of them."""
     if place.phase == DECODE:
         return 15 if least < 0.02 else 5
     return 9 if least < 0.02 else 5 if least < 0.2 else 3
 
 
-def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, float], count: int) -> dict[str, Any]:
-    """A forward as JSON values: its work and its seconds (quartiles and median of `count` repeats)."""
+class Point(TypedDict):
+    """A measured forward as JSON values: its work, and the median and quartiles of its seconds over the repeats."""
+
+    phase: str
+    tokens: int
+    batch: int
+    flops: int
+    bytes: int
+    weight_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    copied_bytes: int
+    intensity: float
+    repeats: int
+    s: float
+    s_q1: float
+    s_q3: float
+    flops_per_s: float
+    tokens_per_s: float
+
+
+class BoundPoint(Point):
+    """A point with its shares of the roof and of the row line, and what bounds it."""
+
+    roof_share: float
+    row_share: float
+    bound: str
+
+
+def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, float], count: int) -> Point:
+    """The point of a forward that was timed `count` times; `timed`: lower quartile, median, upper quartile."""
     work, (low, middle, high) = work_of(shape, place, dtype), timed
     return {
         "phase": place.phase,
@@ -154,46 +187,44 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
     }
 
 
-def judged(
-    points: Sequence[Mapping[str, Any]], roof: Roof, row: Roof, profiles: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The points with what they reach of the roof (`roof_share`) and of the row line (`row_share`), and their parts:
+def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[BoundPoint]:
+    """The points with their shares of the roof and of the row line, and with the largest part of their time.
 
-    reading at the rate of the row line or computing, whichever takes longer (`ceiling_s`), starting operations
-    (`starting_s`), and the rest. `bound` names the largest.
+    `bound` is "memory" or "compute" (the longer of both, by the row line), "launch" (`starting_s`) or "between" (the
+    rest of the time). Example: a step of 1 ms that could read its bytes in 0.2 ms, with 0.5 ms of launches, has 0.3 ms
+    left, so "launch" bounds it.
     """
-    starting = starting_seconds(points, profiles)
-    return [{**p, **_shares(p, roof, row), "bound": _bound(p, row, starting)} for p in points]
+    return [
+        {
+            **p,
+            "roof_share": roof.seconds(p["bytes"], p["flops"]) / p["s"],
+            "row_share": row.seconds(p["bytes"], p["flops"]) / p["s"],
+            "bound": _bound(p, row, starting_s),
+        }
+        for p in points
+    ]
 
 
-def starting_seconds(points: Sequence[Mapping[str, Any]], profiles: Sequence[Mapping[str, Any]]) -> float:
-    """The most that starting a forward's operations can take: the shortest forward that was measured took no longer,
+def starting_seconds(points: Sequence[Point], gaps: Sequence[float]) -> float:
+    """An upper limit of a forward's launch overhead.
 
-    nor did the profiled decode step spend longer between its operations.
+    The shortest measured forward contains all its launches, and so do the gaps between the operations of a profiled
+    decode step (`gaps`: seconds, one sum for each profile).
     """
-    between = [p["classes"]["gaps"] for p in profiles if p["forward"] == DECODE]
-    return min([*between, *(p["s"] for p in points)])
+    return min([*gaps, *(p["s"] for p in points)])
 
 
-def _shares(p: Mapping[str, Any], roof: Roof, row: Roof) -> dict[str, float]:
-    return {f"{name}_share": _least(p, one) / p["s"] for name, one in (("roof", roof), ("row", row))}
-
-
-def _least(p: Mapping[str, Any], roof: Roof) -> float:
-    return max(p["bytes"] / roof.read, p["flops"] / roof.flops)
-
-
-def _bound(p: Mapping[str, Any], row: Roof, starting: float) -> str:
-    least = _least(p, row)
+def _bound(p: Point, row: Roof, starting_s: float) -> str:
+    least = row.seconds(p["bytes"], p["flops"])
     side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
-    parts = {side: least, "launch": starting, "between": p["s"] - least - starting}
+    parts = {side: least, "launch": starting_s, "between": p["s"] - least - starting_s}
     return max(parts, key=parts.__getitem__)
 
 
 def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
-    """The smallest batch whose caches a decode step at that context reads more bytes of than of weights.
+    """The smallest batch at which a decode step reads more bytes of cache than of weights; None if no batch does.
 
-    None where no batch does: a state of constant size beside weights, or experts, of which more are read as well.
+    With experts there may be none: a larger batch also chooses, and reads, more experts.
     """
 
     def heavier(batch: int) -> bool:
@@ -203,9 +234,18 @@ def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
     return bisect_left(range(MOST_BATCH), True, lo=1, key=heavier) if heavier(MOST_BATCH) else None
 
 
-def weighed(shape: Shape, lengths: Iterable[int], dtype: str) -> list[dict[str, Any]]:
-    """A row a context: bytes of weights and of one sequence's cache that a step reads, and the batch that outweighs."""
-    rows = []
+class Weighed(TypedDict):
+    """Bytes of weights and of one sequence's cache that a step at a context reads, and the batch that outweighs."""
+
+    tokens: int
+    weight_bytes: int
+    cache_bytes: int
+    batch: int | None
+
+
+def weighed(shape: Shape, lengths: Iterable[int], dtype: str) -> list[Weighed]:
+    """A row for each context."""
+    rows: list[Weighed] = []
     for tokens in lengths:
         found = moved(shape, cached_step(shape, tokens), dtype)
         batch = outweighs(shape, tokens, dtype)

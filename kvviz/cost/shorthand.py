@@ -1,14 +1,14 @@
 """The shorthand for decoding's cost, T L d^2 + T^2 d^2 / 2 against (L + T) d^2, beside the full count.
 
-The shorthand counts one d x d product for each token that a forward sees, and nothing else. The full count is that of a
-plain decoder layer, 24 n d^2 + 4 n^2 d FLOPs over n tokens (query, key, value, output, an MLP four times as wide;
-scores and weighted sum), or of any model by `kvviz.cost.flops`. Standard library only.
+The shorthand counts one d x d product for each token that a forward sees, and nothing else; its L is the prompt's
+length and its T the number of new tokens. The full count is that of a plain decoder layer, 24 n d^2 + 4 n^2 d FLOPs
+over n tokens (query, key, value, output, an MLP four times as wide; scores and weighted sum), or of any model by
+`kvviz.cost.flops`. Standard library only.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.cost.flops import cached_step, flops, prefill, square_equals_linear
@@ -18,14 +18,14 @@ from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import model_row
 from kvviz.models.config_fields import checked
 
-MOST = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000}
+LIMITS = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000}
 
 
 @dataclass(frozen=True)
 class Case:
     """`prompt` tokens (L), `new` tokens (T), a hidden size `width` (d), `layers`, the cache's `dtype`.
 
-    `model`: a catalog id or a packed config whose full count is taken, else a plain layer's.
+    `model`: a catalog id or a packed config for the full count; "" counts plain layers.
     """
 
     prompt: int = 8
@@ -36,7 +36,7 @@ class Case:
     model: str = ""
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
+        for name, most in LIMITS.items():
             value = checked(name, getattr(self, name))
             if value > most:
                 raise ConfigError(f"{name} is {value:,}; this page goes up to {most:,}")
@@ -45,37 +45,37 @@ class Case:
 
     @property
     def linear(self) -> int:
-        """T L d^2: the prompt, read again for every new token."""
+        """T L d^2: the prompt, processed again for every new token."""
         return self.new * self.prompt * self.width**2
 
     @property
     def square(self) -> float:
-        """T^2 d^2 / 2: the new tokens, read again for every later one."""
+        """T^2 d^2 / 2: the new tokens, processed again for every later one."""
         return self.new**2 * self.width**2 / 2
 
     @property
     def uncached(self) -> float:
-        """Both terms."""
+        """The shorthand's cost without a cache: both terms."""
         return self.linear + self.square
 
     @property
     def cached(self) -> int:
-        """(L + T) d^2: every token once."""
+        """(L + T) d^2, the shorthand's cost with a cache: every token once."""
         return (self.prompt + self.new) * self.width**2
 
     @property
     def ratio(self) -> float:
-        """How many times as much the shorthand counts without the cache."""
+        """The shorthand's cost without the cache over that with it."""
         return self.uncached / self.cached
 
     @property
     def linear_over_square(self) -> float:
-        """2 L / T, whatever d is."""
+        """The linear term over the quadratic one: 2 L / T, whatever d is."""
         return 2 * self.prompt / self.new
 
     @property
     def cache_bytes(self) -> int:
-        """2 x layers x (L + T) x d x element bytes, at the end."""
+        """Bytes of the cache at the end: 2 x layers x (L + T) x d x element bytes."""
         return 2 * self.layers * (self.prompt + self.new) * self.width * DTYPE_BYTES[self.dtype]
 
     def steps(self) -> list[tuple[int, int, int]]:
@@ -93,42 +93,46 @@ PRESETS = {
 
 
 def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
-    """The case of a link, and a sentence for whatever in it can't be used."""
+    """The case of a link, and a sentence for each parameter of it that can't be used."""
     case, problems = Case(), []
-    for field in fields(Case):
-        if field.name in params:
-            text = params[field.name]
-            try:
-                whole = field.name in MOST
-                case = replace(case, **{field.name: int(text) if whole else _known(field.name, text)})
-            except (ValueError, KvvizError) as error:
-                said = (
-                    str(error) if isinstance(error, KvvizError) else f"{field.name} is {text[:40]!r}, no whole number"
-                )
-                problems.append(f"The link's {said}.")
+    for name in (field.name for field in fields(Case) if field.name in params):
+        try:
+            case = _with(case, name, params[name])
+        except KvvizError as error:
+            problems.append(f"The link's {error}.")
     return case, problems
 
 
-def _known(name: str, text: str) -> str:
-    if name == "model" and text:
-        config_of(text)
-    return text
+def _with(case: Case, name: str, text: str) -> Case:
+    """The case with a link's text for one field. Raises KvvizError for a text that the field can't hold."""
+    if name == "dtype":
+        return replace(case, dtype=text)
+    if name == "model":
+        if text:
+            config_of(text)  # raises for a model that is not there
+        return replace(case, model=text)
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise KvvizError(f"{name} is {text[:40]!r}, no whole number") from error
+    sizes = {size: getattr(case, size) for size in LIMITS}
+    return Case(**{**sizes, name: value}, dtype=case.dtype, model=case.model)
 
 
 def to_params(case: Case) -> dict[str, str]:
-    """What of a case differs from the default, for a link."""
+    """The fields of a case that differ from the default, as a link's parameters."""
     usual = asdict(Case())
     return {name: str(value) for name, value in asdict(case).items() if value != usual[name]}
 
 
-def config_of(model: str) -> dict[str, Any]:
-    """The config of a catalog id or of a packed one. Raises KvvizError where there is none."""
+def config_of(model: str) -> Mapping[str, object]:
+    """The config of a catalog id or of a packed one. Raises KvvizError for any other name."""
     return unpack(model) if is_own(model) else model_row(model).config
 
 
 @lru_cache(maxsize=64)
 def shape_of(model: str) -> Shape:
-    """The shape of a catalog id or of a packed config. Raises KvvizError where it can't be counted."""
+    """The shape of a catalog id or of a packed config. Raises KvvizError if its work can't be counted."""
     return read_shape(config_of(model), name=model)
 
 
@@ -137,14 +141,17 @@ Terms = dict[str, int]
 
 @dataclass(frozen=True)
 class Count:
-    """The full count of a case: a step's FLOPs by term at a context of n tokens, without and with the cache."""
+    """The full count of a case: a step's FLOPs by term at a context of n tokens, without and with the cache.
+
+    `overtakes`: the context at which attention's products overtake the layers' other products.
+    """
 
     uncached: Callable[[int], Terms]
     cached: Callable[[int], Terms]
-    overtakes: int | None  # the context at which attention's products overtake the layers' other products
+    overtakes: int | None
 
     def run(self, prompt: int, new: int) -> tuple[int, int]:
-        """FLOPs of a whole run without and with the cache: `new` forwards, of which the first is the prefill."""
+        """FLOPs of a whole run without and with the cache: the prefill and new - 1 steps."""
         first = sum(self.uncached(prompt).values())
         later = range(prompt + 1, prompt + new)
         without, within = (sum(sum(step(n).values()) for n in later) for step in (self.uncached, self.cached))
@@ -162,13 +169,13 @@ def plain(width: int, layers: int) -> Count:
 
 
 def full(case: Case) -> Count:
-    """The full count of a case: of its model, or of plain layers. Raises KvvizError where it can't be counted."""
+    """The full count of a case's model, or of plain layers. Raises KvvizError for a model that can't be counted."""
     return model_count(case.model) if case.model else plain(case.width, case.layers)
 
 
 @lru_cache(maxsize=32)
 def model_count(model: str) -> Count:
-    """That of a model by `kvviz.cost.flops`, head included."""
+    """The full count of a model by `kvviz.cost.flops`, head included."""
     shape = shape_of(model)
     return Count(
         lambda n: flops(shape, prefill(shape, n)),
@@ -184,21 +191,21 @@ def run_flops(case: Case) -> tuple[int, int]:
 
 
 def square_alone(prompt: int, new: int) -> float:
-    """The ratio that attention's products alone would give: sum of n^2 over P^2 + sum of n."""
+    """The saving in attention's products alone: (P^2 + sum of n^2) / (P^2 + sum of n) over the later contexts n."""
     later = range(prompt + 1, prompt + new)
     return (prompt**2 + sum(n * n for n in later)) / (prompt**2 + sum(later))
 
 
 @dataclass(frozen=True)
-class Parting:
-    """Where the shorthand and the full count part: what is said, and what the count gives for the case at hand."""
+class Disagreement:
+    """A claim that follows from the shorthand, and what the full count gives for the case at hand."""
 
-    said: str
+    claim: str
     counted: str
 
 
-def partings(case: Case) -> tuple[Parting, ...]:
-    """The four places, with the case's own numbers."""
+def disagreements(case: Case) -> tuple[Disagreement, ...]:
+    """The four claims that the full count corrects, with the case's own numbers."""
     count, end = full(case), case.prompt + case.new
     whole = count.uncached(end)
     attention = whole.get("attention", 0) / sum(whole.values())
@@ -210,21 +217,21 @@ def partings(case: Case) -> tuple[Parting, ...]:
     factor = max(case.linear_over_square, 1 / case.linear_over_square)
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
     return (
-        Parting(
+        Disagreement(
             "A step without the cache costs the square of the context.",
             f"Both powers are there, n and n². At {end:,} tokens attention's square is {attention:.1%} of the step; "
             f"it overtakes the layers' other products {overtakes}.",
         ),
-        Parting(
+        Disagreement(
             f"So the cache saves (L + T)³ / (L + T)² = {end:,}×.",
             f"The square alone gives {square_alone(case.prompt, case.new):,.1f}×; everything counted, "
             f"{without / within:,.1f}×.",
         ),
-        Parting(
+        Disagreement(
             "A step with the cache is constant.",
             f"Nearly: it still scans the cache. From {case.prompt + 1:,} to {end:,} tokens it {more}.",
         ),
-        Parting(
+        Disagreement(
             "In the long run the quadratic term dominates.",
             f"In T L d² + T² d² / 2 it is a question of T against 2 L, whatever d is: here the {larger} term is "
             f"{factor:,.4g} times the {smaller} one."

@@ -1,11 +1,11 @@
-"""What bounds a step, by estimate: the seconds of its four parts at rates that this device was measured to reach.
+"""What bounds a step by estimate: the seconds of its four parts at the rates measured on this device.
 
-Standard library only. Reading (weights, then the cache) and computing overlap; what starts operations comes on top.
+Standard library only. Reading (weights, then the cache) and computing overlap; launching operations adds to both.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TypedDict
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, parts, prefill, total_flops, weight_bytes_read
@@ -16,9 +16,19 @@ from kvviz.models.spec import ModelSpec
 WORDS = {
     "weights_s": "reading the weights",
     "computing_s": "arithmetic",
-    "starting_s": "starting operations",
-    "scan_s": "the look over the cached keys and values",
+    "starting_s": "launching operations",
+    "scan_s": "reading the cached keys and values",
 }
+
+
+class StepSeconds(TypedDict):
+    """A `StepEstimate` as JSON values."""
+
+    tokens: int
+    weights_s: float
+    computing_s: float
+    starting_s: float
+    scan_s: float
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class StepEstimate:
 
     @property
     def total(self) -> float:
-        """Reading or computing, whichever takes longer, plus the starts; seconds."""
+        """Seconds: reading or computing, whichever takes longer, plus the launches."""
         return max(self.weights_s + self.scan_s, self.computing_s) + self.starting_s
 
     @property
@@ -42,16 +52,18 @@ class StepEstimate:
         return max(WORDS, key=lambda name: getattr(self, name))
 
     @classmethod
-    def of_run(cls, run: Mapping[str, Any]) -> "StepEstimate | None":
-        """The one that a document's run holds; None where it has none, or one that says nothing."""
+    def of_run(cls, run: Mapping[str, object]) -> "StepEstimate | None":
+        """The estimate in a document's run; None if it holds none, or only zeros."""
         found = run.get("estimate")
-        estimate = None if not found else cls(**{name: found[name] for name in ("tokens", *WORDS)})
-        return estimate if estimate is not None and estimate.total > 0 else None
+        if not isinstance(found, Mapping):
+            return None
+        estimate = cls(**{name: found[name] for name in ("tokens", *WORDS)})
+        return estimate if estimate.total > 0 else None
 
 
 @dataclass(frozen=True)
 class Model:
-    """What an estimate needs of a model: `shape` is None where its work can't be counted block by block."""
+    """What an estimate needs of a model: `shape` is None if its work can't be counted block by block."""
 
     spec: ModelSpec
     params: int
@@ -60,20 +72,20 @@ class Model:
 
 def estimate_step(
     model: Model, tokens: int, batch: int, dtype: str, rates: Rates | None, *, caches: bool
-) -> dict[str, Any] | None:
-    """A step at that context as JSON values, of 1 token where the mode `caches`, else of all of them.
+) -> StepSeconds | None:
+    """A step at that context as JSON values: of 1 token if the mode `caches`, else of all of them.
 
     None without rates, or for a model whose cache can't be counted.
     """
     if rates is None:
         return None
     try:
-        return asdict(_estimate(model, tokens, batch, dtype, rates, caches))
+        return _estimate(model, tokens, batch, dtype, rates, caches)
     except KvvizError:
         return None
 
 
-def _estimate(model: Model, tokens: int, batch: int, dtype: str, rates: Rates, caches: bool) -> StepEstimate:
+def _estimate(model: Model, tokens: int, batch: int, dtype: str, rates: Rates, caches: bool) -> StepSeconds:
     size = (model.params, len(model.spec.layers), batch * (1 if caches else tokens), DTYPE_BYTES[dtype], rates)
     if model.shape is None:
         weights, computing, starting = parts(*size).values()
@@ -83,4 +95,10 @@ def _estimate(model: Model, tokens: int, batch: int, dtype: str, rates: Rates, c
         _, computing, starting = parts(*size, work=total_flops(model.shape, forward)).values()
         weights = weight_bytes_read(model.shape, forward, dtype) / rates.read
         scanned = cache_bytes_read(model.shape, tokens, batch, dtype, forward.source or None) if caches else 0
-    return StepEstimate(tokens, weights, computing, starting, scanned / rates.read)
+    return {
+        "tokens": tokens,
+        "weights_s": weights,
+        "computing_s": computing,
+        "starting_s": starting,
+        "scan_s": scanned / rates.read,
+    }

@@ -1,21 +1,20 @@
-"""What mixes the tokens of each layer of a decoder: attention or a recurrence, as blocks. Standard library only.
+"""What mixes the tokens in a layer of a decoder, attention or a recurrence, as blocks. Standard library only.
 
-Widths follow from fields as in `layers.py`; where transformers' code does more than the widths say (a gate as wide as
-the queries, keys expanded again from a latent), a row below says so.
+Widths follow from fields as in `kvviz.models.layers`; what a family's code does beyond its widths (a gate as wide as
+the queries) stands in `family_costs.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from kvviz.base.errors import ConfigError
 from kvviz.cost.blocks import Attention, Block, Convolution, Matrix, Scan
-from kvviz.cost.mlps import first
+from kvviz.cost.family_costs import FULL_DELTA_GATES, GATED_HEADS, GATED_QUERIES
 from kvviz.models.config_fields import Fields
+from kvviz.models.field_names import STATE_HEADS
 from kvviz.models.heads import read_heads
 from kvviz.models.layers import LayerSpec
 from kvviz.models.states import read_states
 
-# Families whose queries come with a gate as wide as themselves.
-_GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "afmoe", "beam")
 DELTA_CHUNK = 64  # tokens that transformers' gated delta rule takes at once
 
 
@@ -25,47 +24,39 @@ def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: Lay
         return _latent(fields, layer, hidden)
     heads, kept = read_heads(fields), shared or layer
     key, value = kept.key_dim, kept.value_dim
-    queries = heads * key * (2 if fields.model_type in _GATED else 1)
+    queries = heads * key * (2 if fields.model_type in GATED_QUERIES else 1)
     made = [] if shared else [Matrix("projections", hidden, layer.kv_heads * dim) for dim in (key, value)]
-    gate = _GATES.get(fields.model_type)
     return [
         Matrix("projections", hidden, queries),
         *made,
-        *([Matrix("projections", *gate(fields, layer, hidden))] if gate else []),
+        *_head_gate(fields, hidden),
         Matrix("projections", heads * value, hidden),
-        Attention(heads, key, value, kept.as_stored.window),  # a family that keeps all masks all: gpt_neo
+        Attention(heads, key, value, kept.as_stored.window),  # a layer that is stored whole is also masked, not cut
     ]
 
 
-# Further gates on what attention gives: (inputs, outputs).
-_GATES = {
-    "laguna": lambda fields, layer, hidden: (hidden, read_heads(fields)),
-    "lfm3": lambda fields, layer, hidden: (hidden, read_heads(fields)),
-    "bailing_hybrid": lambda fields, layer, hidden: (hidden, read_heads(fields)),
-    "dots3_note_text": lambda fields, layer, hidden: (hidden, read_heads(fields)),
-}
+def _head_gate(fields: Fields, hidden: int) -> list[Block]:
+    return [Matrix("projections", hidden, read_heads(fields))] if fields.model_type in GATED_HEADS else []
 
 
 def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
-    """Latent attention. Keys and values are expanded again from the whole context's latents, as transformers does
+    """Latent attention as transformers computes it: each step expands the latents of the whole context again.
 
-    at every step; https://arxiv.org/abs/2405.04434 shows how the expansion can be folded into the queries instead.
+    https://arxiv.org/abs/2405.04434 shows how to fold the expansion into the queries instead.
     """
     heads, rank, rotary = read_heads(fields), layer.key_dim, layer.value_dim
     plain, value = fields.size("qk_nope_head_dim"), fields.size("v_head_dim")
-    queries = heads * (plain + rotary)
-    low = fields.optional("q_lora_rank")
-    asked = [Matrix("projections", hidden, low), Matrix("projections", low, queries)] if low else None
-    blocks: list[Block] = [
-        *(asked or [Matrix("projections", hidden, queries)]),
+    low, queries = fields.optional("q_lora_rank"), heads * (plain + rotary)
+    widths = [(hidden, low), (low, queries)] if low else [(hidden, queries)]
+    return [
+        *(Matrix("projections", *width) for width in widths),
         Matrix("projections", hidden, rank + rotary),
         Matrix("projections", rank, heads * (plain + value), over="seen", window=layer.window),
         Matrix("projections", heads * value, hidden),
         Attention(heads, plain + rotary, value, layer.window),
+        *_head_gate(fields, hidden),
+        *(_indexer(fields, layer, hidden, low) if layer.index_dim else []),
     ]
-    gate = _GATES.get(fields.model_type)
-    blocks += [Matrix("projections", *gate(fields, layer, hidden))] if gate else []
-    return blocks + (_indexer(fields, layer, hidden, low) if layer.index_dim else [])
 
 
 def _indexer(fields: Fields, layer: LayerSpec, hidden: int, low: int | None) -> list[Block]:
@@ -80,30 +71,29 @@ def _indexer(fields: Fields, layer: LayerSpec, hidden: int, low: int | None) -> 
 
 
 def read_linear(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """A recurrent or convolving layer. Raises ConfigError for a recurrence whose cost is not written down here."""
-    for names, read in _LINEAR:
-        if fields.model_type in names:
+    """The blocks of a recurrent or convolving layer. Raises ConfigError for a family without a row in _LINEAR."""
+    for families, read in _LINEAR:
+        if fields.model_type in families:
             return read(fields, kind, hidden)
     raise ConfigError(
         f"can't count the {kind} layers of {fields.model_type} because the cost of their recurrence is not known here"
     )
 
 
-def _kept(fields: Fields, kind: str) -> tuple[int, int]:
-    """Channels and kept columns of a layer's convolution."""
-    channels, columns = next(state.shape for state in read_states(fields, kind) if state.name == "convolution")
-    return channels, columns
+def _state_shape(fields: Fields, kind: str, name: str) -> tuple[int, ...]:
+    """The shape of the layer's state of that name, as the cache keeps it."""
+    return next(state.shape for state in read_states(fields, kind) if state.name == name)
 
 
 def _conv(fields: Fields, kind: str) -> Convolution:
-    channels, columns = _kept(fields, kind)
+    channels, columns = _state_shape(fields, kind, "convolution")
     return Convolution(channels, columns, columns)
 
 
 def _mamba(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Mamba: https://arxiv.org/abs/2312.00752."""
     conv = _conv(fields, kind)
-    inner, state = next(s.shape for s in read_states(fields, kind) if s.name == "recurrent")
+    inner, state = _state_shape(fields, kind, "recurrent")
     rank = fields.raw("mamba_dt_rank") if fields.has("mamba_dt_rank") else fields.raw("time_step_rank")
     rank = rank if isinstance(rank, int) else -(-hidden // 16)
     return [
@@ -119,11 +109,11 @@ def _mamba(fields: Fields, kind: str, hidden: int) -> list[Block]:
 def _mamba2(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Mamba-2: https://arxiv.org/abs/2405.21060."""
     conv = _conv(fields, kind)
-    inner, state = next(s.shape for s in read_states(fields, kind) if s.name == "recurrent")
-    heads = first(fields, "mamba_n_heads", "n_mamba_heads", "mamba_num_heads", "num_heads")
+    inner, state = _state_shape(fields, kind, "recurrent")
+    heads = fields.first(*STATE_HEADS)
     if not heads or inner % heads:
         raise ConfigError(f"can't count the {kind} layers because their heads ({heads}) do not divide {inner}")
-    chunk = first(fields, "mamba_chunk_size", "chunk_size") or 256
+    chunk = fields.first("mamba_chunk_size", "chunk_size") or 256
     return [
         Matrix("projections", hidden, inner + conv.channels + heads),
         conv,
@@ -135,7 +125,7 @@ def _mamba2(fields: Fields, kind: str, hidden: int) -> list[Block]:
 def _gated_delta(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Gated DeltaNet: https://arxiv.org/abs/2412.06464."""
     conv = _conv(fields, kind)
-    heads, key, value = next(s.shape for s in read_states(fields, kind) if s.name == "recurrent")
+    heads, key, value = _state_shape(fields, kind, "recurrent")
     return [
         Matrix("projections", hidden, conv.channels + heads * value),
         Matrix("projections", hidden, 2 * heads),
@@ -148,15 +138,15 @@ def _gated_delta(fields: Fields, kind: str, hidden: int) -> list[Block]:
 def _kimi(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Kimi delta attention: https://arxiv.org/abs/2510.26692."""
     conv = _conv(fields, kind)
-    heads, key, value = next(s.shape for s in read_states(fields, kind) if s.name == "recurrent")
+    heads, key, value = _state_shape(fields, kind, "recurrent")
     wide = heads * value
-    gates = [Matrix("projections", hidden, value), Matrix("projections", value, wide)] * 2
-    if fields.model_type == "bailing_hybrid":
-        gates = [Matrix("projections", hidden, wide)] * 2
+    narrow = [Matrix("projections", hidden, value), Matrix("projections", value, wide)]
+    gate = [Matrix("projections", hidden, wide)] if fields.model_type in FULL_DELTA_GATES else narrow
     return [
         Matrix("projections", hidden, conv.channels),
         Matrix("projections", hidden, heads),
-        *gates,
+        *gate,
+        *gate,
         conv,
         Scan("gated delta", heads, key, value, DELTA_CHUNK),
         Matrix("projections", wide, hidden),
@@ -165,7 +155,7 @@ def _kimi(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 def _lightning(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Lightning attention: https://arxiv.org/abs/2501.08313."""
-    heads, key, value = next(s.shape for s in read_states(fields, kind))
+    heads, key, value = _state_shape(fields, kind, "recurrent")
     wide = heads * value
     return [
         Matrix("projections", hidden, 3 * wide),
@@ -176,8 +166,8 @@ def _lightning(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 
 def _recurrent_gemma(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """Real-gated linear recurrent units, whose two gates are block-diagonal: https://arxiv.org/abs/2402.19427."""
-    width, columns = _kept(fields, kind)
+    """Real-gated linear recurrent units with two block-diagonal gates: https://arxiv.org/abs/2402.19427."""
+    width, columns = _state_shape(fields, kind, "convolution")
     heads = read_heads(fields)
     block = width // heads
     return [
@@ -189,7 +179,7 @@ def _recurrent_gemma(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 
 def _receptance(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """RWKV-4: four matrices; its running sums are elementwise. https://arxiv.org/abs/2305.13048"""
+    """RWKV-4: four matrices, and running sums, which are elementwise: https://arxiv.org/abs/2305.13048."""
     width = fields.optional("attention_hidden_size") or hidden
     return [*[Matrix("projections", hidden, width)] * 3, Matrix("projections", width, hidden)]
 
@@ -199,7 +189,7 @@ def _short_conv(fields: Fields, kind: str, hidden: int) -> list[Block]:
     return [Matrix("projections", hidden, 3 * hidden), _conv(fields, kind), Matrix("projections", hidden, hidden)]
 
 
-_LINEAR: Sequence = (
+_LINEAR: tuple[tuple[tuple[str, ...], Callable[[Fields, str, int], list[Block]]], ...] = (
     (("mamba", "falcon_mamba", "jamba"), _mamba),
     (("mamba2", "bamba", "granitemoehybrid", "falcon_h1", "nemotron_h", "zamba2"), _mamba2),
     (("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), _gated_delta),

@@ -21,7 +21,7 @@ class FamilyFacts:
     caches them, and without the flag has as many KV heads as query heads.
     `sliding_kv_factor`: KV heads of a sliding layer, as a multiple of the stated number.
     `sliding_defaults`: what its config class fills in for the sliding layers.
-    `window_field`: the field of its window. `caches_whole_context`: a sliding layer keeps what it no longer reaches.
+    `mask_field`: the window beyond which its "local" layers mask what they have cached (`layer_kinds.is_masked`).
     `prompt_field`: the length of a learned prompt whose keys and values are cached before those of the tokens.
     `index_float32`: the indexer's keys are float32 whatever the model's dtype.
     `indexer_period`: the first layer and every n-th after it have an indexer of their own; 0: every layer.
@@ -37,8 +37,7 @@ class FamilyFacts:
     repeats_kv_heads_if: str = ""
     sliding_kv_factor: int = 1
     sliding_defaults: Mapping[str, int] = field(default_factory=dict)
-    window_field: str = ""
-    caches_whole_context: bool = False
+    mask_field: str = ""
     prompt_field: str = ""
     index_float32: bool = False
     indexer_period: int = 0
@@ -62,7 +61,7 @@ FACTS: Mapping[str, FamilyFacts] = {
         },
     ),
     "falcon": FamilyFacts(repeats_kv_heads_if="new_decoder_architecture"),
-    "gpt_neo": FamilyFacts(window_field="window_size", caches_whole_context=True),
+    "gpt_neo": FamilyFacts(mask_field="window_size"),
     "hy_v4": FamilyFacts(indexer_period=4),
     "longcat_flash": FamilyFacts(attentions_per_layer=2),
     "mimo_v2_flash": FamilyFacts(sliding_kv_factor=2),

@@ -190,23 +190,6 @@ def _dots3(fields: Fields, count: int) -> list[str]:
     return [SLIDING if windowed and not (i < 2 or i % 4 == 1) else INDEXED for i in range(count)]
 
 
-def _gpt_neo(fields: Fields, count: int) -> list[str]:
-    """`attention_types` repeats lists of names: [[["global", "local"], 2]] is global, local, global, local."""
-    runs = fields.raw("attention_types") or [[["global", "local"], count]]
-    types: list[str] = []
-    try:
-        for names, times in runs if isinstance(runs, list | tuple) else ():
-            block = [SLIDING if name == "local" else FULL for name in names[:count]]
-            types += block * min(checked("attention_types", times), count)
-            if len(types) >= count:
-                break
-    except (TypeError, ValueError):
-        types = []
-    if len(types) < count:
-        raise ConfigError("attention_types has to list [names, times] for all layers")
-    return types[:count]
-
-
 def _inkling(fields: Fields, count: int) -> list[str]:
     local = fields.indices("local_layer_ids")
     inside = set(local) if local is not None else {i for i in range(count) if (i + 1) % 6}
@@ -239,7 +222,6 @@ RULES: dict[str, Rule] = {
     "gemma4_text": _gemma4,
     "gemma4_unified_text": _gemma4,
     "glm_moe_dsa": _all(INDEXED),
-    "gpt_neo": _gpt_neo,
     "gpt_oss": _one_in(2),
     "granite_swa": _one_in(4, place=0),
     "granitemoe_swa": _one_in(4, place=0),
@@ -293,3 +275,20 @@ _LIST_CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
     "gemma4_unified_text": _end_full,
     "qwen4_exp_text": lambda types: [INDEXED if name == FULL else name for name in types],
 }
+
+
+def is_masked(fields: Fields, index: int) -> bool:
+    """Whether a layer is "local" by `attention_types`: it masks what lies beyond its window, and caches everything.
+
+    The field repeats lists of names: [[["global", "local"], 2]] is global, local, global, local.
+    """
+    runs = fields.raw("attention_types") or [[["global", "local"], index + 1]]
+    names: list[object] = []
+    try:
+        for block, times in runs if isinstance(runs, list | tuple) else ():
+            names += list(block[: index + 1]) * min(checked("attention_types", times), index + 1)
+            if len(names) > index:
+                return names[index] == "local"
+    except (TypeError, ValueError) as error:
+        raise ConfigError("attention_types has to list [names, times] for all layers") from error
+    raise ConfigError("attention_types has to list [names, times] for all layers")

@@ -228,20 +228,17 @@ def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
         return replace(layer, stored=NOTHING)
     if facts.repeats_kv_heads_if and fields.flag(facts.repeats_kv_heads_if):
         return replace(layer, stored=replace(layer, kv_heads=read_heads(fields)))
-    if facts.caches_whole_context and layer.window is not None:
-        return replace(layer, stored=replace(layer, kind="full", window=None))
+    if facts.mask_field and layer_kinds.is_masked(fields, index):
+        return replace(layer, kind="sliding", window=fields.size(facts.mask_field), stored=layer)
     return layer
 
 
 def read_window(fields: Fields) -> int:
     """Tokens that a sliding layer reaches."""
-    facts = facts_of(fields.model_type)
-    if facts.window_field:
-        return fields.size(facts.window_field)
     if fields.has("local_attention"):  # stated for both directions, of which a decoder has one
         return checked("local_attention // 2", fields.size("local_attention") // 2)
     window = fields.optional("sliding_window") or fields.optional("sliding_window_size")
-    window = window or facts.sliding_defaults.get("sliding_window")
+    window = window or facts_of(fields.model_type).sliding_defaults.get("sliding_window")
     if window is None:
         raise ConfigError("layers slide, so sliding_window has to be a number of tokens")
     if fields.raw("use_bidirectional_attention") in (True, "all"):

@@ -165,9 +165,9 @@ def test_each_environment_keeps_its_own():
 
 
 def test_only_so_many_environments_are_kept():
-    for number in range(ceilings.MOST + 2):
+    for number in range(ceilings.MAX_ENVIRONMENTS + 2):
         keep(replace(SET, environment=replace(HERE, threads=number + 1)))
-    assert [found.environment.threads for found in kept()] == list(range(3, ceilings.MOST + 3))
+    assert [found.environment.threads for found in kept()] == list(range(3, ceilings.MAX_ENVIRONMENTS + 3))
 
 
 @pytest.mark.parametrize(

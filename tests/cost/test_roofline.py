@@ -117,7 +117,8 @@ def step(s, *, flops=1e6, nbytes=1e6, phase=DECODE, tokens=64, batch=1):
     }
 
 
-GAPS = [{"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}, "wall_s": 8e-4, "unprofiled_s": 7e-4}]
+GAPS = (4e-4,)
+PROFILE = {"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}, "wall_s": 8e-4, "unprofiled_s": 7e-4}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ GAPS = [{"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}, "wall_
     ],
 )
 def test_the_largest_part_of_the_time_bounds_a_forward(p, bound, share):
-    (found,) = judged([p], ROOF, ROOF, GAPS)
+    (found,) = judged([p], ROOF, ROOF, starting_seconds([p], GAPS))
     assert found["bound"] == bound
     assert found["roof_share"] == pytest.approx(share)
 
@@ -141,7 +142,7 @@ def test_starting_takes_no_longer_than_the_shortest_forward_or_the_gaps():
 
 
 def test_reading_is_judged_by_the_row_line_and_shown_by_both():
-    (found,) = judged([step(0.01, nbytes=4e7)], ROOF, Roof(5e9, 1e11), GAPS)
+    (found,) = judged([step(0.01, nbytes=4e7)], ROOF, Roof(5e9, 1e11), 4e-4)
     assert found["bound"] == "memory"
     assert (found["roof_share"], found["row_share"]) == (pytest.approx(0.4), pytest.approx(0.8))
 
@@ -179,8 +180,8 @@ def test_what_the_points_say_is_said_with_their_figures():
         step(0.02, phase=PREFILL, flops=1.5e9),
     ]
     document = {
-        "points": judged(points, ROOF, ROOF, GAPS),
-        "profiles": GAPS,
+        "points": judged(points, ROOF, ROOF, starting_seconds(points, GAPS)),
+        "profiles": [PROFILE],
         "roof": {"read": 1e10, "flops": 1e11},
         "launch": 2e-6,
         "fast_memory_bytes": 2e6,
@@ -198,7 +199,7 @@ def test_what_the_points_say_is_said_with_their_figures():
 def test_a_forward_that_the_profiler_found_faster_was_disturbed():
     quiet = {"forward": DECODE, "operations": 9, "classes": {"gaps": 4e-4}, "wall_s": 0.011, "unprofiled_s": 0.01}
     document = {
-        "points": judged([step(0.01), step(0.01, phase=PREFILL)], ROOF, ROOF, GAPS),
+        "points": judged([step(0.01), step(0.01, phase=PREFILL)], ROOF, ROOF, 4e-4),
         "profiles": [quiet],
         "roof": {"read": 1e10, "flops": 1e11},
         "fast_memory_bytes": 0,

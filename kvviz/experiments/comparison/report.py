@@ -102,7 +102,7 @@ def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) ->
     loaded = run.loaded
     model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
     tokens, caches = run.prompt_tokens + steps // 2, mode_named(mode).caches
-    return cast(EstimateFields | None, estimate_step(model, tokens, run.work.batch, loaded.dtype, rates, caches=caches))
+    return estimate_step(model, tokens, run.work.batch, loaded.dtype, rates, caches=caches)
 
 
 def _layer(spec: LayerSpec, state: LayerState) -> Layer:

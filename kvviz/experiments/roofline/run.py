@@ -1,7 +1,7 @@
 """Carrying out a look at the roofline: prefills, decode steps, batches; where a step's time goes. Yields records."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +15,7 @@ from kvviz.cost.roofline import (
     PREFILL,
     WARMUP,
     Place,
+    Point,
     countable,
     judged,
     point,
@@ -77,6 +78,8 @@ def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) 
     for record in _profiles(spec, loaded, prompt, points, should_stop):
         profiles.append(record)
         yield {"t": "profile", **record}
+    gaps = [record["classes"]["gaps"] for record in profiles if record["forward"] == DECODE]
+    starting_s = starting_seconds(points, gaps)
     document = {
         "model": loaded.source.model,
         **about,
@@ -87,9 +90,9 @@ def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) 
         "roof": asdict(roof),
         "row": asdict(row),
         "launch": ceilings.launch,
-        "starting_s": starting_seconds(points, profiles),
+        "starting_s": starting_s,
         "fast_memory_bytes": fast_memory(loaded.device),
-        "points": judged(points, roof, row, profiles),
+        "points": judged(points, roof, row, starting_s),
         "profiles": profiles,
         "outweighs": weighed(shape, spec.lengths, spec.dtype),
     }
@@ -161,7 +164,7 @@ def _widen(cache: Any, batch: int) -> None:
 
 
 def _profiles(
-    spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: list[Mapping[str, Any]], should_stop: Stop
+    spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: Sequence[Point], should_stop: Stop
 ) -> Iterator[dict[str, Any]]:
     """A prefill, a decode step, the same compiled, and a step without the cache at the longest context, profiled."""
     sync = synchroniser(loaded.device)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.cost.shorthand import MOST, PRESETS, Case, from_params, shape_of, to_params
+from kvviz.cost.shorthand import LIMITS, PRESETS, Case, from_params, shape_of, to_params
 from kvviz.memory.calculator import is_own, own_title, pack, parse_config, slim, unpack
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
@@ -60,10 +60,10 @@ def _case(form: Form) -> Case:
         help="The shorthand knows only L, T and d. The full count takes a plain decoder layer, or a real model.",
         **form.choice("model", [_PLAIN, *models(), _OWN]),
     )
-    two.number_input("Prompt L, tokens", **form.within("prompt", 1, MOST["prompt"]))
-    three.number_input("New tokens T", **form.within("new", 1, MOST["new"]))
-    four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, MOST["width"]))
-    five.number_input("Layers", disabled=bool(model), **form.within("layers", 1, MOST["layers"]))
+    two.number_input("Prompt L, tokens", **form.within("prompt", 1, LIMITS["prompt"]))
+    three.number_input("New tokens T", **form.within("new", 1, LIMITS["new"]))
+    four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, LIMITS["width"]))
+    five.number_input("Layers", disabled=bool(model), **form.within("layers", 1, LIMITS["layers"]))
     if model == _OWN:
         model = _own_config(form)
     with st.expander(f"Precision of the cache: {form['dtype']}"):

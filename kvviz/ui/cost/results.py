@@ -7,7 +7,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.charts.cost import NAMES, area_figure, figure_of
-from kvviz.cost.shorthand import Case, full, partings, run_flops, shape_of
+from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
@@ -167,7 +167,7 @@ def parting(case: Case) -> None:
     st.markdown(
         "The shorthand is a good first look: it shows why the cost climbs. Its limits, with the numbers of this case:"
     )
-    rows = "\n".join(f"| {row.said} | {row.counted} |" for row in partings(case))
+    rows = "\n".join(f"| {row.claim} | {row.counted} |" for row in disagreements(case))
     st.markdown(f"| A widely used shorthand says | The full count |\n|---|---|\n{rows}")
     st.caption(
         "FLOPs of matrix products, attention and convolutions, as transformers computes them (the causal half that is "

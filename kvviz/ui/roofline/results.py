@@ -175,7 +175,7 @@ def table(found: Document) -> None:
         st.caption(
             "*Of the roof*: the least time that the measured ceilings allow, over the measured time. *Bound by* names "
             "the largest part of the time: reading or computing at the ceilings (of reading, the one-row product's), "
-            f"starting operations (at most {millis(found['starting_s'])} here), or what is left."
+            f"launching operations (at most {millis(found['starting_s'])} here), or what is left."
         )
     here = found["environment"]
     st.caption(
