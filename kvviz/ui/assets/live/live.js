@@ -1,12 +1,18 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
-import { CurveChart } from "./chart.js"
 import { element } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
+import { Repaint } from "../shared/repaint.js"
+import { apply, emptyState, ended, withStatus } from "../shared/state.js"
+import { CurveChart } from "./chart.js"
+import { Figures } from "./figures.js"
 import { Guess } from "./guess.js"
-import { apply, emptyState, ended } from "../shared/state.js"
+import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
-import { Figures, LayerTable, StatusBar, StepSlider, Texts } from "./view.js"
+import { StepSlider } from "./slider.js"
+import { StatusBar } from "./status.js"
+import { Texts } from "./texts.js"
+import { Viewpoint } from "./viewpoint.js"
 
 const DRAW_EVERY_MS = 150
 const SETTLED_MS = 2000 // after which a slow browser too has mounted the page's widgets
@@ -32,6 +38,7 @@ class Live {
     this.state = emptyState(null)
     this.linked = true
     this.born = performance.now()
+    this.repaint = new Repaint(() => this.draw(), DRAW_EVERY_MS)
     const look = this.look()
     if (!document.querySelector("link[data-kv]")) {
       document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live/live.css`, "data-kv": "" }))
@@ -41,9 +48,10 @@ class Live {
     this.texts = new Texts(look)
     this.layers = new LayerTable(look, () => this.redraw())
     this.slider = new StepSlider(() => {
-      this.moved = true
+      this.viewpoint.movedByHand()
       this.redraw()
     })
+    this.viewpoint = new Viewpoint(root, this.slider, this.layers, () => this.redraw())
     this.race = new Race(() => this.write(), () => { this.slider.at = null })
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
@@ -62,12 +70,6 @@ class Live {
     )
     root.kvState = () => this.state // for the curious, and for tests
     root.kvFeed = () => this.feed
-    this.onLook = (event) => {
-      this.slider.look(event.detail)
-      this.layers.look(event.detail)
-      this.redraw()
-    }
-    document.addEventListener("kv-look", this.onLook)
     this.resizer = new ResizeObserver(() => {
       this.chart.resize()
       this.layers.grid.redraw()
@@ -100,16 +102,13 @@ class Live {
   // are there: Streamlit takes what they don't say yet for nothing, and the form would be emptied.
   pageAgain(id) {
     setTimeout(() => {
-      if (this.timer !== -1 && this.state.id === id && this.data.over !== id) this.trigger("ended", id)
+      if (!this.repaint.closed && this.state.id === id && this.data.over !== id) this.trigger("ended", id)
     }, Math.max(0, this.born + SETTLED_MS - performance.now()))
   }
 
   note(message) {
     this.queue = message.status
-    const unknown = message.state === "none" && this.state.id // what a new server does not know (yet) stays as it is
-    if (!unknown && this.state.id !== message.comparison) this.state = emptyState(message.comparison)
-    if (message.state === "queued") this.state.state = "queued"
-    if (message.state === "none" && this.follows) this.state.state = "gone"
+    this.state = withStatus(this.state, message, this.follows)
     this.redraw()
   }
 
@@ -118,15 +117,8 @@ class Live {
     this.redraw()
   }
 
-  // At most one drawing per DRAW_EVERY_MS, however many records come.
   redraw() {
-    if (this.timer) return
-    const wait = Math.max(0, DRAW_EVERY_MS - (performance.now() - (this.drawn ?? -DRAW_EVERY_MS)))
-    this.timer = setTimeout(() => {
-      this.timer = null
-      this.drawn = performance.now()
-      this.draw()
-    }, wait)
+    this.repaint.ask()
   }
 
   draw() {
@@ -145,21 +137,7 @@ class Live {
     this.root.dataset.empty = String(!state.modes.length)
     this.guess.follow(state, this.data.guess)
     this.chart.draw(state, this.slider.at)
-    this.tell()
-  }
-
-  // A room may be interested in which step of which mode is looked at, and whether a hand has moved the slider.
-  tell() {
-    const own = this.moved
-    this.moved = false
-    const step = this.slider.at === null ? "" : String(this.slider.at)
-    const mode = this.layers.mode ?? ""
-    const said = `${this.state.id} ${step} ${mode}`
-    if (this.said === said && !own) return
-    const fresh = this.saidOf !== this.state.id
-    Object.assign(this, { said, saidOf: this.state.id })
-    Object.assign(this.root.dataset, { step, mode })
-    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
+    this.viewpoint.report(state.id)
   }
 
   write() {
@@ -207,11 +185,10 @@ class Live {
   }
 
   close() {
-    clearTimeout(this.timer)
+    this.repaint.close()
     this.race.clear()
-    this.timer = -1
     this.feed?.close()
-    document.removeEventListener("kv-look", this.onLook)
+    this.viewpoint.close()
     this.resizer.disconnect()
     this.chart.purge()
   }

@@ -10,6 +10,15 @@ const TRIES = 3
 const LOST_MS = 60_000 // a room that a restarted server does not know is waited for, since its leader opens it again
 const STORED = "kvviz-room"
 
+// Where a tab stands towards a room, and where each event takes it. An event that is not named changes nothing.
+const TRANSITIONS = {
+  none: { connect: "joining", resumeLeft: "left", forget: "none" },
+  joining: { connect: "joining", lead: "lead", follow: "follow", forget: "none" },
+  lead: { connect: "joining", lead: "lead", follow: "follow", forget: "none" },
+  follow: { connect: "joining", lead: "lead", follow: "follow", leave: "left", forget: "none" },
+  left: { connect: "joining", forget: "none" },
+}
+
 let room = null
 
 export function mount({ data, parentElement, setTriggerValue }) {
@@ -20,7 +29,7 @@ export function mount({ data, parentElement, setTriggerValue }) {
 class TabRoom {
   constructor(data) {
     this.data = data
-    this.role = "none" // none, joining, lead, follow, left
+    this.role = "none" // a key of TRANSITIONS
     this.why = "" // a sentence to be shown
     this.joined = 0
     this.view = new RoomView(data.assets, this)
@@ -69,7 +78,7 @@ class TabRoom {
 
   unfollow() {
     this.link?.close()
-    this.become("left")
+    this.after("leave")
   }
 
   closeRoom() {
@@ -80,14 +89,14 @@ class TabRoom {
   forget(why = "") {
     this.link?.close()
     Object.assign(this, { link: null, code: null, mark: null, state: null, lost: null })
-    this.become("none", why)
+    this.after("forget", why)
   }
 
   // --- the socket ------------------------------------------------------------------------------------------
 
   enter(code, role) {
     this.code = code
-    if (role === "left") this.become("left")
+    if (role === "left") this.after("resumeLeft")
     else this.connect(role)
   }
 
@@ -95,7 +104,7 @@ class TabRoom {
     this.link?.close()
     this.want = want
     this.state = null
-    this.become("joining")
+    this.after("connect")
     this.link = new RoomLink(
       () => ({ want: this.want, ...(this.code ? { code: this.code } : {}) }), (m) => this.take(m), (up) => this.linked(up))
   }
@@ -124,7 +133,7 @@ class TabRoom {
     this.state = said
     this.lost = null
     Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "", refused: false })
-    this.become(said.role)
+    this.after(said.role)
     this.arrive(true)
   }
 
@@ -133,7 +142,7 @@ class TabRoom {
     Object.assign(this.state, said)
     if (role) {
       this.want = said.role
-      this.become(said.role)
+      this.after(said.role)
     }
     this.arrive("place" in said, "look" in said)
     this.view.draw()
@@ -150,9 +159,11 @@ class TabRoom {
     else if (this.role === "lead") this.want = "open"
   }
 
-  become(role, why = "") {
-    this.role = role
-    this.why = why
+  // The role after an event; `why`: a sentence to be shown.
+  after(event, why = "") {
+    const role = TRANSITIONS[this.role][event]
+    if (!role) return
+    Object.assign(this, { role, why })
     remember(role === "none" || !this.code ? null : { code: this.code, mark: this.mark, role: role === "joining" ? this.want : role })
     this.view.draw()
   }

@@ -9,3 +9,8 @@ export function element(tag, attributes = {}, ...children) {
   node.append(...children)
   return node
 }
+
+// Change a node's text only where it differs: what is selected on a page stays selected.
+export function put(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}

@@ -5,11 +5,14 @@ export function emptyState(id) {
            modes: [], proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, figures: null }
 }
 
+// The state that each record leads to; other records leave it as it is.
+const NEXT = { loading: "loading", started: "proof", memory: "memory", pass: "measuring", times: "measuring",
+               done: "done", stopped: "stopped", failed: "failed" }
+
 const steps = {
-  loading: (s) => { s.state = "loading" },
   download: (s, r) => { s.download = r },
   started: (s, r) => {
-    Object.assign(s, { state: "proof", spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
+    Object.assign(s, { spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
     s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null,
                                     margin: null, memory: null, predicted: null }))
   },
@@ -29,15 +32,12 @@ const steps = {
     }
   },
   memory: (s, r) => {
-    s.state = "memory"
     named(s, r.mode).memory = r
   },
   pass: (s, r) => {
-    s.state = "measuring"
     s.running = { mode: r.mode, repeat: r.repeat, began: r.at }
   },
   times: (s, r) => {
-    s.state = "measuring"
     const seconds = (s.passTimes[`${r.mode} ${r.repeat}`] ??= [])
     seconds.push(...r.s)
     if (r.repeat < 0) return
@@ -45,14 +45,23 @@ const steps = {
     r.s.forEach((value, k) => insert((times[r.from + k] ??= []), value))
   },
   figures: (s, r) => { s.figures = r.runs },
-  done: (s) => { s.state = "done" },
-  stopped: (s, r) => { s.state = "stopped"; s.message = r.message ?? "" },
-  failed: (s, r) => { s.state = "failed"; s.message = r.message },
+  stopped: (s, r) => { s.message = r.message ?? "" },
+  failed: (s, r) => { s.message = r.message },
 }
 
 export function apply(state, record) {
   if (record.at !== undefined) state.at = record.at
+  state.state = NEXT[record.t] ?? state.state
   steps[record.t]?.(state, record)
+}
+
+// The state after a message that comes while there is no record to send. `follows`: the comparison that was asked for.
+export function withStatus(state, message, follows) {
+  const unknown = message.state === "none" && state.id // what a new server does not know (yet) stays as it is
+  const after = unknown || state.id === message.comparison ? state : emptyState(message.comparison)
+  if (message.state === "queued") after.state = "queued"
+  if (message.state === "none" && follows) after.state = "gone"
+  return after
 }
 
 export function named(state, name) {

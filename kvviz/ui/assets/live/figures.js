@@ -1,0 +1,95 @@
+// The headline figures of each mode, and whether the modes chose the same tokens.
+
+import { element, put } from "../shared/dom.js"
+import { bytes, duration, ms, rate, times } from "../shared/format.js"
+import { cacheBytes, ended, headline, watched } from "../shared/state.js"
+
+const COLUMNS = [
+  ["Mode", "", ""],
+  ["TTFT", "time to first token: the prefill, median of the repeats", "ttft"],
+  ["ITL", "inter-token latency: median over the decode steps", "itl"],
+  ["p99", "99th percentile of all single decode steps of all repeats", "p99"],
+  ["Tokens/s", "new tokens of all sequences over the whole time, prefill included", "rate"],
+  ["Per sequence", "tokens per second of one sequence of the batch", "each"],
+  ["Whole run", "median over the repeats of the sum of all steps", "total"],
+  ["Cache", "bytes of keys and values that the run holds", "cache"],
+  ["Speed-up", "whole time of “No cache” over that of this mode", "speedup"],
+]
+
+export class Figures {
+  constructor(look) {
+    this.look = look
+    this.badge = element("div", { class: "kv-badge", "data-testid": "kv-badge" })
+    this.big = element("div", { class: "kv-big", "data-testid": "kv-speedup" })
+    this.body = element("tbody")
+    const head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
+    this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
+    this.node = element("div", { class: "kv-headline" }, element("div", { class: "kv-call" }, this.big, this.badge),
+                        element("div", { class: "kv-scroll" }, this.table))
+    this.rows = new Map()
+  }
+
+  draw(state) {
+    if (this.shown !== state.id + state.modes.length) {
+      this.shown = state.id + state.modes.length
+      this.rows = new Map(state.modes.map((mode) => [mode.name, this.row(mode)]))
+      this.body.replaceChildren(...[...this.rows.values()].map((row) => row.node))
+    }
+    this.node.dataset.batch = String((state.spec?.batch ?? 1) > 1)
+    for (const mode of state.modes) this.fill(this.rows.get(mode.name), state, mode)
+    this.call(state)
+  }
+
+  row(mode) {
+    const cells = Object.fromEntries(COLUMNS.slice(1).map(([, , key]) => [key, element("td", { "data-figure": key })]))
+    const name = element("th", { scope: "row", title: mode.summary }, element("i", { class: "kv-dot", style: `background:${this.look.colour(mode.name)}` }), mode.title)
+    return { node: element("tr", { "data-mode": mode.name }, name, ...Object.values(cells)), cells }
+  }
+
+  fill({ cells }, state, mode) {
+    const figures = headline(state, mode)
+    const last = mode.rows.at(-1)
+    put(cells.ttft, ms(figures?.ttft_s))
+    put(cells.itl, ms(figures?.itl_s))
+    put(cells.p99, ms(figures?.itl_p99_s))
+    put(cells.rate, rate(figures?.tokens_per_s))
+    put(cells.each, rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null))
+    put(cells.total, duration(figures?.total_s))
+    put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
+    put(cells.speedup, times(figures?.speedup))
+  }
+
+  call(state) {
+    const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
+    put(this.big, best ? verdict(best.speedup) : "")
+    const [words, good] = identity(state)
+    put(this.badge, words)
+    this.badge.dataset.good = String(good)
+  }
+}
+
+function verdict(speedup) {
+  if (speedup >= 1.05) return `${times(speedup)} faster with the cache`
+  return `The cache brings nothing here: ${times(speedup)}`
+}
+
+// The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.
+function identity(state) {
+  if (watched(state)) return ["watched: one run, nothing to compare with", true]
+  const compared = state.modes.filter((m) => m.exact)
+  if (compared.length < 2 || !state.proofSteps) return ["", ""]
+  const total = ended(state) || state.running ? Math.max(...compared.map((m) => m.tokens.length)) : state.spec.new_tokens
+  const delta = Math.max(...compared.map((m) => m.delta ?? 0))
+  const size = `max |Δlogit| = ${delta.toExponential(1)}`
+  const split = compared.find((m) => m.divergence !== null)
+  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size} · ${why(split, state)}`, false]
+  const same = Math.min(...compared.map((m) => m.tokens.length))
+  return [`${same} of ${total} tokens identical · ${size}`, true]
+}
+
+function why({ margin, delta }, state) {
+  if (margin === null) return "this mode ended at another token"
+  const gap = `the two best tokens lay ${margin.toPrecision(2)} apart`
+  const precision = state.environment.dtype
+  return margin <= 2 * delta ? `${gap}: a near-tie, decided by rounding in ${precision}` : `${gap}: more than rounding explains`
+}

@@ -1,0 +1,61 @@
+// What is going on, in one sentence, with a bar of how far it is.
+
+import { element, put } from "../shared/dom.js"
+import { bytes, count, duration } from "../shared/format.js"
+import { ended, progress, watched } from "../shared/state.js"
+
+export class StatusBar {
+  constructor() {
+    this.words = element("span", { "data-testid": "kv-status", role: "status" })
+    this.left = element("span", { class: "kv-left" })
+    this.fill = element("div", { class: "kv-fill" })
+    this.bar = element("div", { class: "kv-bar", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill)
+    this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
+  }
+
+  draw(state, linked, status) {
+    put(this.words, linked ? SENTENCES[state.state](state, status) : "Connection lost: trying again")
+    const { share, left } = progress(state)
+    put(this.left, state.spec && !ended(state) && left !== null ? `about ${duration(Math.max(left, 0.1))} left` : "")
+    this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
+    this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
+    this.node.dataset.state = state.state
+  }
+}
+
+// The sentence of each state. `status` is the server's word on the queue while there is no record to send.
+const SENTENCES = {
+  waiting: (state, status) => (status?.worker && status.worker !== "ready" ? workerWords(status.worker) : "Nothing has run yet"),
+  queued: (state, status) => (status?.worker === "ready" || status?.held ? status.words : workerWords(status?.worker)),
+  gone: () => "This comparison is no longer here",
+  loading: ({ download }) => (download && download.bytes < download.of
+    ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
+  proof: (state) => `${about(state)}checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`,
+  memory: (state) => `${about(state)}asking the allocator what each mode takes (untimed)`,
+  measuring: (state) => `${about(state)}${passWords(state)}`,
+  failed: (state) => `Could not be done: ${state.message}`,
+  stopped: (state) => {
+    if (state.message) return `${about(state)}stopped: ${state.message}`
+    return state.model ? `${about(state)}stopped; what was measured stands` : "Stopped before it began"
+  },
+  done: (state) => about(state) + (watched(state) ? "watched from outside: one run, as it was"
+    : `done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`),
+}
+
+const about = ({ model }) => (model ? `${model.title}, ${weightsWords(model)} · ` : "")
+
+function weightsWords(model) {
+  return { random: "random weights (real shapes and times, the text is noise)", bundled: "trained weights that come with kvviz",
+           given: "a model of the user's own", local: "weights from a local folder", hub: "weights from the Hugging Face Hub" }[model.weights]
+}
+
+function workerWords(worker) {
+  return { starting: "The measuring process is starting", restarting: "The measuring process ended; a new one is starting",
+           down: "The measuring process can't be started; the server's log says why", off: "The measuring process is off" }[worker] ?? ""
+}
+
+function passWords(state) {
+  const { mode, repeat } = state.running ?? {}
+  const title = state.modes.find((m) => m.name === mode)?.title ?? ""
+  return repeat < 0 ? `warm-up pass, ${title}` : `timed pass ${repeat + 1} of ${state.spec.repeats}, ${title}`
+}

@@ -1,0 +1,50 @@
+// The text of each mode, token by token. Text from a model is only ever text.
+
+import { element } from "../shared/dom.js"
+
+export class Texts {
+  constructor(look) {
+    this.look = look
+    this.node = element("div", { class: "kv-texts" })
+    this.panels = new Map()
+  }
+
+  // `shown` says how many tokens of a mode are to be seen: those of the step looked at, or of the race.
+  draw(state, shown) {
+    if (this.shown !== state.id + state.modes.length) {
+      this.shown = state.id + state.modes.length
+      this.panels = new Map(state.modes.map((mode) => [mode.name, this.panel(state, mode)]))
+      this.node.replaceChildren(...[...this.panels.values()].map((panel) => panel.node))
+    }
+    for (const mode of state.modes) {
+      const panel = this.panels.get(mode.name)
+      this.extend(panel, state, mode)
+      this.reveal(panel, Math.min(shown(mode), mode.tokens.length))
+    }
+  }
+
+  panel(state, mode) {
+    const body = element("div", { class: "kv-text", "data-testid": `kv-text-${mode.name}` },
+                         element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
+    const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
+    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0 }
+  }
+
+  extend(panel, state, mode) {
+    for (; panel.done < mode.tokens.length; panel.done++) {
+      const token = mode.tokens[panel.done]
+      const place = `token ${panel.done + 1}, position ${state.prompt.tokens + panel.done + 1}, id ${token.ids[0]}`
+      const span = element("span", { class: "kv-token", title: place }, token.text)
+      panel.spans.push(span)
+      panel.body.append(span)
+      span.hidden = true
+    }
+  }
+
+  reveal(panel, count) {
+    if (panel.seen === count) return
+    for (let i = Math.min(panel.seen, count); i < Math.max(panel.seen, count); i++) panel.spans[i].hidden = i >= count
+    panel.seen = count
+    panel.body.scrollTop = panel.body.scrollHeight
+  }
+}
