@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 from kvviz.charts import palette
 from kvviz.charts.memory import unit_for
 from kvviz.charts.text import as_text
+from kvviz.experiments.comparison.records import Document, Run
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
     return ratio
 
 
-def curve_of(run: dict[str, Any], document: dict[str, Any], name: str) -> Curve:
+def curve_of(run: Run, document: Document, name: str) -> Curve:
     """A run of a comparison document as a curve."""
     return Curve(
         name=as_text(name),

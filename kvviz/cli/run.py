@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,7 +17,7 @@ from kvviz.cli.storage import check_writable, has_store, open_store, write_bytes
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import records as comparison
 from kvviz.experiments.comparison.figures import finished
-from kvviz.experiments.comparison.pins import PinFiles, compare_expected, expected_of, key_of
+from kvviz.experiments.comparison.pins import PinFiles, Pinned, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.kind import Record
@@ -165,7 +165,7 @@ def _pins() -> "PinFiles | Store":
     return open_store() if has_store() else PinFiles()
 
 
-def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Record | None:
+def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Pinned | None:
     """The pinned text that `--check` compares with. Both options are refused before anything is measured."""
     if pin and check:
         raise KvvizError("give one of --pin and --check")
@@ -174,10 +174,10 @@ def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Record | None:
     found = _pins().pinned(key_of(work))  # also for --pin, to see that pins can be kept
     if check and found is None:
         raise KvvizError("no text is pinned for this model, prompt and settings; `run --pin` with the same pins one")
-    return found if check else None
+    return cast(Pinned | None, found) if check else None
 
 
-def _check(expected: Record, document: comparison.Document) -> None:
+def _check(expected: Pinned, document: comparison.Document) -> None:
     """Say whether the text is the expected one; end with status 1 if it is not."""
     result = compare_expected(expected, document)
     say(result.sentence)

@@ -26,7 +26,7 @@ class Spec:
     `kind` names its row in the registry; `called` is what a refusal calls it.
     """
 
-    kind: str
+    kind: ClassVar[str]
     called: ClassVar[str]
 
     def to_dict(self) -> Record:

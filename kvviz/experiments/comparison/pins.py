@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TypedDict, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.hashing import canonical, config_hash, digest
 from kvviz.base.paths import home
+from kvviz.experiments.comparison.records import Document, EnvironmentFields, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source
 
@@ -29,62 +30,84 @@ class Check:
     sentence: str
 
 
-def key_of(work: Mapping[str, Any] | ComparisonSpec) -> dict[str, Any]:
-    """What the expected text depends on: the same of a comparison's document and of the spec that led to it.
+class Key(TypedDict):
+    """The work that an expected text depends on."""
 
-    Model (its weights and the hash of its config), prompt, number and drawing of tokens, precision. A model from the
-    Hugging Face Hub has no hash here: its config is not known before it is fetched.
+    model: str
+    weights: str
+    config: str | None
+    prompt: str | None
+    prompt_tokens: int | None
+    new_tokens: int
+    batch: int
+    sampling: dict[str, object]
+    dtype: str
+
+
+class PinnedRun(TypedDict):
+    """The part of a run that is pinned."""
+
+    mode: str
+    token_ids: list[int] | list[list[int]]
+    text: str | list[str]
+    top_margin: list[float] | None
+
+
+class Pinned(TypedDict):
+    """An expected text: the reference run of a document, and where it came from."""
+
+    comparison: str
+    environment: EnvironmentFields
+    reference: str
+    runs: list[PinnedRun]
+
+
+def key_of(work: Document | ComparisonSpec) -> Key:
+    """The key of an expected text: the same for a comparison's document and for the spec that led to it.
+
+    A model from the Hugging Face Hub has no config hash here: its config is not known before it is fetched. A text's
+    tokens are counted by its tokenizer, so the text stands for them.
     """
     if isinstance(work, ComparisonSpec):
-        return _key_of_spec(work)
-    return _key(
-        model=work["model"],
-        weights=work["weights"],
-        config=work.get("config_hash"),
-        prompt=work.get("prompt"),
-        prompt_tokens=work["prompt_tokens"],
-        new_tokens=work["new_tokens"],
-        batch=work["batch"],
-        sampling=work["sampling"],
-        dtype=work["environment"]["dtype"],
-    )
+        source = find_source(work.model, work.weights)
+        model, weights, config = source.model, source.weights, config_hash(source.config) if source.config else None
+        prompt, tokens, new_tokens, batch = work.prompt, work.prompt_tokens, work.new_tokens, work.batch
+        sampling, dtype = asdict(work.sampling), work.dtype
+    else:
+        model, weights, config = work["model"], work["weights"], work.get("config_hash")
+        prompt, tokens, new_tokens = work.get("prompt"), work["prompt_tokens"], work["new_tokens"]
+        sampling, dtype, batch = {**work["sampling"]}, work["environment"]["dtype"], work["batch"]
+    return {
+        "model": model,
+        "weights": weights,
+        "config": None if weights == "hub" else config,
+        "prompt": prompt,
+        "prompt_tokens": tokens if prompt is None else None,
+        "new_tokens": new_tokens,
+        "batch": batch,
+        "sampling": {**sampling, "temperature": float(sampling["temperature"])},
+        "dtype": dtype,
+    }
 
 
-def _key_of_spec(work: ComparisonSpec) -> dict[str, Any]:
-    source = find_source(work.model, work.weights)
-    return _key(
-        model=source.model,
-        weights=source.weights,
-        config=config_hash(source.config) if source.config else None,
-        prompt=work.prompt,
-        prompt_tokens=work.prompt_tokens,
-        new_tokens=work.new_tokens,
-        batch=work.batch,
-        sampling=asdict(work.sampling),
-        dtype=work.dtype,
-    )
-
-
-def _key(**parts: Any) -> dict[str, Any]:
-    """A text's tokens are counted by its tokenizer, so the text stands for them."""
-    tokens = None if parts["prompt"] is not None else parts["prompt_tokens"]
-    config = None if parts["weights"] == "hub" else parts["config"]
-    sampling = {**parts["sampling"], "temperature": float(parts["sampling"]["temperature"])}
-    return {**parts, "prompt_tokens": tokens, "config": config, "sampling": sampling}
-
-
-def expected_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is pinned of a document: the reference run's tokens and text, and where they came from."""
-    run = _reference(document)
+def expected_of(document: Document) -> Pinned:
+    """The part of a document that is pinned: the reference run's tokens and text, and where they came from."""
+    run = next(run for run in document["runs"] if run["mode"] == document["reference"])
+    pinned: PinnedRun = {
+        "mode": run["mode"],
+        "token_ids": run["token_ids"],
+        "text": run["text"],
+        "top_margin": run.get("top_margin"),
+    }
     return {
         "comparison": document["id"],
         "environment": document["environment"],
         "reference": run["mode"],
-        "runs": [{name: run.get(name) for name in ("mode", "token_ids", "text", "top_margin")}],
+        "runs": [pinned],
     }
 
 
-def compare_expected(expected: Mapping[str, Any], document: Mapping[str, Any]) -> Check:
+def compare_expected(expected: Pinned | Document, document: Document) -> Check:
     """Hold the reference run of a document against another document's, or against what `expected_of` kept of it."""
     theirs, ours = _reference(expected), _reference(document)
     texts = (_text(theirs["text"]), _text(ours["text"]))
@@ -99,8 +122,9 @@ def compare_expected(expected: Mapping[str, Any], document: Mapping[str, Any]) -
     return Check(False, step, *texts, margins[0], f"{where}; {_how_near(margins, drawn)}")
 
 
-def _reference(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next(run for run in document["runs"] if run["mode"] == document["reference"])
+def _reference(document: Pinned | Document) -> PinnedRun | Run:
+    runs: Sequence[PinnedRun | Run] = document["runs"]
+    return next(run for run in runs if run["mode"] == document["reference"])
 
 
 def _text(text: str | Sequence[str]) -> str:
@@ -108,24 +132,24 @@ def _text(text: str | Sequence[str]) -> str:
     return text if isinstance(text, str) else "\n".join(text)
 
 
-def _steps(token_ids: Sequence[Any]) -> list[tuple[int, ...]]:
+def _steps(token_ids: list[int] | list[list[int]]) -> list[tuple[int, ...]]:
     """The ids of the batch at each step."""
-    rows = token_ids if token_ids and not isinstance(token_ids[0], int) else [token_ids]
-    return list(zip(*rows, strict=True))
+    nested = bool(token_ids) and isinstance(token_ids[0], list)
+    return list(zip(*cast(list[list[int]], token_ids if nested else [token_ids]), strict=True))
 
 
-def _first_difference(expected: Sequence[Any], found: Sequence[Any]) -> int | None:
+def _first_difference(expected: Sequence[object], found: Sequence[object]) -> int | None:
     common = min(len(expected), len(found))
     different = next((i for i in range(common) if expected[i] != found[i]), None)
     return common if different is None and len(expected) != len(found) else different
 
 
-def _margin(run: Mapping[str, Any], step: int) -> float | None:
+def _margin(run: PinnedRun | Run, step: int) -> float | None:
     margins = run.get("top_margin") or ()
     return margins[step] if step < len(margins) else None
 
 
-def _where(expected: Mapping[str, Any], found: Mapping[str, Any], step: int) -> str:
+def _where(expected: PinnedRun | Run, found: PinnedRun | Run, step: int) -> str:
     before, after = _steps(expected["token_ids"]), _steps(found["token_ids"])
     if step >= min(len(before), len(after)):
         return f"the text ends after {len(after)} tokens where {len(before)} were expected"
@@ -145,21 +169,13 @@ def _how_near(margins: Sequence[float | None], drawn: bool) -> str:
 # --- where pins are kept -----------------------------------------------------------------------------------------
 
 
-class Pins(Protocol):
-    """What keeps expected texts: the store of runs, or `PinFiles` where that is not installed."""
-
-    def pin(self, key: Mapping[str, Any], value: Mapping[str, Any]) -> None: ...
-
-    def pinned(self, key: Mapping[str, Any]) -> dict[str, Any] | None: ...
-
-
 class PinFiles:
     """Expected texts as files, one for each key."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or home() / "expected"
 
-    def pin(self, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+    def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
         """Keep `value` as what is expected of `key`, instead of what was."""
         path = self._path(key)
         written = path.with_suffix(".new")
@@ -170,7 +186,7 @@ class PinFiles:
         except OSError as error:
             raise KvvizError(f"{path} can't be written ({type(error).__name__})") from error
 
-    def pinned(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    def pinned(self, key: Mapping[str, object]) -> Pinned | None:
         """What is expected of `key`, None where nothing is."""
         path = self._path(key)
         try:
@@ -178,5 +194,5 @@ class PinFiles:
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise KvvizError(f"{path} can't be read; delete it and pin again") from error
 
-    def _path(self, key: Mapping[str, Any]) -> Path:
+    def _path(self, key: Mapping[str, object]) -> Path:
         return self._folder / f"{digest(key)}.json"

@@ -23,7 +23,7 @@ STRANGE = "this kvviz does not know the mode"
 COEFFICIENTS = ("a_s", "b_s_per_token", "c_s_per_token2")
 UNITS = (("ms", 1e3), ("µs per token", 1e6), ("ns per token²", 1e9))
 
-Run = Mapping[str, Any]
+Run = Mapping[str, Any]  # a document's run; a stored one may lack fields
 
 
 def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +132,11 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
     """Where the cache starts to pay; None where only one of the two ran."""
     if once is None or again is None:
         return None
-    pair = fits[once["mode"]], fits[again["mode"]]
-    missing = next((found for found in pair if not isinstance(found, Fit)), None)
+    cached, uncached = fits[once["mode"]], fits[again["mode"]]
     try:
-        if missing is not None:
-            raise KvvizError(missing)
-        found = crossover(*pair)
+        if isinstance(cached, str) or isinstance(uncached, str):
+            raise KvvizError(cached if isinstance(cached, str) else str(uncached))
+        found = crossover(cached, uncached)
     except KvvizError as error:
         untold = f"can't tell where the cache starts to pay: {error}"
         return {"says": "untold", "token": None, "low": None, "high": None, "sentence": untold}
@@ -188,7 +187,7 @@ ONE_CALL = (
 def _starts(known: Mapping[str, Run], once: Run | None) -> str:
     """Where starts bound the step with the cache: the mode without them, and its time where it ran."""
     estimate = StepEstimate.of_run(once) if once else None
-    if estimate is None or estimate.largest != "starting_s":
+    if once is None or estimate is None or estimate.largest != "starting_s":
         return ""
     usual, compiled = _typical(once), _typical(known.get("compiled", {}))
     if not usual or not compiled or once["mode"] == "compiled":

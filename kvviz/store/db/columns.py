@@ -14,7 +14,7 @@ from typing import Any
 TYPES = {int: "q", float: "d"}  # int64, float64
 
 
-def take_columns(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def take_columns(fields: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split an object into what stays JSON and its columns; a column's name stays behind, holding None."""
     columns = {name: value for name, value in fields.items() if _as_array(value) is not None}
     return {name: None if name in columns else value for name, value in fields.items()}, columns

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import RowMapping
+
 from kvviz.store.db.columns import pack, take_columns, unpack
 from kvviz.store.db.stored import Run, Stored, runs_of
 
@@ -26,7 +28,7 @@ def split(blob: bytes) -> list[str]:
     return zlib.decompress(blob).decode("utf-8", "surrogatepass").split(SEPARATOR)
 
 
-def squeeze(value: Any) -> bytes:
+def squeeze(value: object) -> bytes:
     """JSON values as a blob."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode())
 
@@ -48,7 +50,9 @@ def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
                 yield record
 
 
-def take_apart(work_id: str, document: Mapping[str, Any], texts: Sequence[str]) -> tuple[bytes, list[dict[str, Any]]]:
+def take_apart(
+    work_id: str, document: Mapping[str, object], texts: Sequence[str]
+) -> tuple[bytes, list[dict[str, object]]]:
     """The document without its runs, as a blob, and a row of the table for each of them.
 
     Document and runs get the ids under which the store knows them, wherever they came from.
@@ -59,13 +63,13 @@ def take_apart(work_id: str, document: Mapping[str, Any], texts: Sequence[str]) 
     return squeeze(rest), [_row(work_id, number, run, seconds) for number, run in enumerate(found)]
 
 
-def put_together(rest: bytes, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def put_together(rest: bytes, rows: Sequence[RowMapping]) -> dict[str, Any]:
     """The document again."""
     document = expand(rest)
     return {**document, "runs": [entry_of(row) for row in rows]} if rows else document
 
 
-def run_of(row: Mapping[str, Any], comparison: Stored) -> Run:
+def run_of(row: RowMapping, comparison: Stored) -> Run:
     """One mode, its steps read."""
     entry = entry_of(row)
     repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
@@ -82,7 +86,7 @@ def run_of(row: Mapping[str, Any], comparison: Stored) -> Run:
     )
 
 
-def entry_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def entry_of(row: RowMapping) -> dict[str, Any]:
     """A run's entry in the document."""
     return {**expand(row["figures"]), **unpack(row["columns"])}
 
@@ -102,21 +106,24 @@ def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
     return result
 
 
-def _row(work_id: str, position: int, run: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, Any]:
-    run_id = f"{work_id}-{run['mode']}"
+def _row(
+    work_id: str, position: int, run: Mapping[str, object], seconds: Mapping[str, Sequence[Sequence[float]]]
+) -> dict[str, object]:
+    mode = str(run["mode"])
+    run_id = f"{work_id}-{mode}"
     figures, columns = take_columns({**run, "id": run_id})
     return {
         "id": run_id,
         "work_id": work_id,
-        "mode": run["mode"],
+        "mode": mode,
         "position": position,
         "figures": squeeze(figures),
         "columns": pack(columns),
-        "repeats": _whole_passes(seconds.get(run["mode"], []), run.get("step_s")),
+        "repeats": _whole_passes(seconds.get(mode, []), run.get("step_s")),
     }
 
 
-def _whole_passes(passes: Sequence[Sequence[Any]], steps: Any) -> bytes | None:
+def _whole_passes(passes: Sequence[Sequence[float]], steps: object) -> bytes | None:
     """The passes that have as many steps as the document; None where there is none."""
     wanted = len(steps) if isinstance(steps, list) else -1
     whole = [seconds for seconds in passes if len(seconds) == wanted]

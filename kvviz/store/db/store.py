@@ -31,7 +31,7 @@ _HEADER = [
     *(works.c[name] for name in Stored.__dataclass_fields__ if name != "prompt"),
     func.substr(works.c.prompt, 1, SHOWN_PROMPT).label("prompt"),
 ]
-_BEGUN = literal_column("works.rowid")  # each row's is larger than those before it
+_BEGUN: ColumnElement[int] = literal_column("works.rowid")  # each row's is larger than those before it
 _SEARCHED = works.c.title + "\n" + works.c.model + "\n" + works.c.tags + works.c.prompt
 
 
@@ -53,7 +53,7 @@ class Store:
     def begin(
         self,
         work_id: str,
-        spec: Mapping[str, Any],
+        spec: Mapping[str, object],
         *,
         kind: str = "comparison",
         origin: str = "here",
@@ -90,7 +90,7 @@ class Store:
             for values in told:
                 _set(connection, work_id, **values)
 
-    def finish(self, work_id: str, state: str, document: Mapping[str, Any] | None = None, message: str = "") -> None:
+    def finish(self, work_id: str, state: str, document: Mapping[str, object] | None = None, message: str = "") -> None:
         """The end: done, stopped or failed. Records become one blob, the document a row of columns a mode."""
         values = {"state": state, "message": clean(message, 2000), "owner": ""}
         chunks = self._chunks(work_id)
@@ -152,9 +152,8 @@ class Store:
         """One mode of a finished comparison, by `<comparison>-<mode>`."""
         with self._database.reading() as connection:
             row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
-            if row is None:
-                return None
-            return content.run_of(row, Stored.of_row(_header(connection, row["work_id"])))
+            header = None if row is None else _header(connection, row["work_id"])
+            return None if row is None or header is None else content.run_of(row, Stored.of_row(header))
 
     # --- many of them ------------------------------------------------------------------------------------------
 
@@ -211,30 +210,25 @@ class Store:
         with self._database.writing() as connection:
             return connection.execute(delete(works).where(old)).rowcount
 
-    def _change(self, work_id: str, **values: Any) -> None:
+    def _change(self, work_id: str, **values: object) -> None:
         with self._database.writing() as connection:
             _known(connection, work_id)
             _set(connection, work_id, **values)
 
     # --- expected texts ----------------------------------------------------------------------------------------
 
-    def pin(self, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+    def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
         """Keep `value` as what is expected of `key` (model, config hash, prompt …), instead of what was."""
         row = {"key": canonical(key), "value": canonical(value), "created": time.time()}
         statement = upsert(pins).values(key_hash=digest(key), **row).on_conflict_do_update(["key_hash"], set_=row)
         with self._database.writing() as connection:
             connection.execute(statement)
 
-    def pinned(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    def pinned(self, key: Mapping[str, object]) -> dict[str, Any] | None:
         """What is expected of `key`, None where nothing is."""
         with self._database.reading() as connection:
             text = connection.execute(select(pins.c.value).where(pins.c.key_hash == digest(key))).scalar()
             return None if text is None else json.loads(text)
-
-    def unpin(self, key: Mapping[str, Any]) -> None:
-        """Expect nothing of `key` any longer."""
-        with self._database.writing() as connection:
-            connection.execute(delete(pins).where(pins.c.key_hash == digest(key)))
 
 
 # --- statements, inside their caller's transaction ---------------------------------------------------------------
@@ -249,7 +243,7 @@ def _known(connection: Connection, work_id: str) -> None:
         raise KvvizError(f"the store holds no {work_id[:80]!r}")
 
 
-def _set(connection: Connection, work_id: str, **values: Any) -> None:
+def _set(connection: Connection, work_id: str, **values: object) -> None:
     connection.execute(update(works).where(works.c.id == work_id).values(**values))
 
 
@@ -261,7 +255,7 @@ def _compact(connection: Connection, work_id: str, chunks: Sequence[int], whole:
         connection.execute(delete(parts).where(parts.c.work_id == work_id, parts.c.name == "records", rest))
 
 
-def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequence[dict[str, Any]]) -> None:
+def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequence[Mapping[str, object]]) -> None:
     connection.execute(delete(parts).where(parts.c.work_id == work_id, parts.c.name == "document"))
     connection.execute(delete(runs).where(runs.c.work_id == work_id))
     connection.execute(insert(parts), {"work_id": work_id, "name": "document", "data": rest})
@@ -271,7 +265,7 @@ def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequ
 
 def _matching(text: str, kind: str | None, model: str | None, tag: str | None) -> list[ColumnElement[bool]]:
     """The conditions of `find` and `count`; `instr`, unlike LIKE, knows no wildcards."""
-    conditions = [works.c.deleted.is_(None)]
+    conditions: list[ColumnElement[bool]] = [works.c.deleted.is_(None)]
     conditions += [works.c.kind == kind] if kind is not None else []
     conditions += [works.c.model == model] if model is not None else []
     conditions += [func.instr(works.c.tags, f"\n{tag}\n") > 0] if tag is not None else []

@@ -1,12 +1,16 @@
 """What the store gives back, and what it reads off a spec, a `started` record and a document for its lists."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kvviz.base.records import is_whole
 from kvviz.experiments.comparison.figures import HEADLINE
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
 
 SHOWN_PROMPT = 200  # characters in a list
 LONGEST = {
@@ -54,15 +58,13 @@ class Stored:
     made_by: str
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> "Stored":
+    def of_row(cls, row: "RowMapping") -> "Stored":
         """From a row of the table, field by field."""
-        return cls(
-            **{name: row[name] for name in cls.__dataclass_fields__ if name not in _READ},
-            **{name: read(row[name]) for name, read in _READ.items()},
-        )
+        values: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__}
+        return cls(**{**values, **{name: read(values[name]) for name, read in _READ.items()}})
 
 
-_READ = {
+_READ: dict[str, Callable[[Any], object]] = {
     "created": lambda seconds: datetime.fromtimestamp(seconds, UTC),
     "modes": lambda text: tuple(json.loads(text)),
     "tags": lambda text: tuple(text.split("\n")[1:-1]),
@@ -95,12 +97,12 @@ def clean(text: str, longest: int) -> str:
     return text[:longest].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def of_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def of_spec(spec: Mapping[str, object]) -> dict[str, object]:
     """The columns that a ComparisonSpec's dict tells; of a sweep's, those that it has."""
     return _fitting(spec)
 
 
-def of_started(record: Mapping[str, Any]) -> dict[str, Any]:
+def of_started(record: Mapping[str, object]) -> dict[str, object]:
     """The columns that a `started` record tells."""
     spec, model, prompt = (_object(record.get(name)) for name in ("spec", "model", "prompt"))
     values = {
@@ -116,7 +118,7 @@ def of_started(record: Mapping[str, Any]) -> dict[str, Any]:
     return _fitting(values)
 
 
-def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
+def of_document(document: Mapping[str, object]) -> dict[str, object]:
     """The columns that a comparison's document tells, its headline figures among them."""
     found = runs_of(document)
     values = _fitting({**document, **_object(document.get("environment"))})
@@ -126,24 +128,25 @@ def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def runs_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def runs_of(document: Mapping[str, object]) -> list[dict[str, Any]]:
     """The document's runs; none where it is not a comparison's."""
     found = _objects(document.get("runs"))
     return found if all(isinstance(run.get("mode"), str) for run in found) else []
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[dict[str, Any]]:
     return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else []
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _fitting(values: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(values: Mapping[str, object]) -> dict[str, object]:
     """Those values that a column can take."""
-    texts = {name: clean(values[name], most) for name, most in LONGEST.items() if isinstance(values.get(name), str)}
-    counts = {name: values[name] for name in COUNTS if type(values.get(name)) is int and 0 <= values[name] < 2**63}
+    texts = {name: clean(text, most) for name, most in LONGEST.items() if isinstance(text := values.get(name), str)}
+    counts = {name: n for name in COUNTS if is_whole(n := values.get(name), 0, 2**63 - 1)}
     modes = values.get("modes")
-    named = isinstance(modes, list | tuple) and bool(modes) and all(isinstance(mode, str) for mode in modes)
-    return {**texts, **counts, **({"modes": json.dumps(list(modes))} if named else {})}
+    if not isinstance(modes, list | tuple) or not modes or not all(isinstance(mode, str) for mode in modes):
+        return {**texts, **counts}
+    return {**texts, **counts, "modes": json.dumps(list(modes))}

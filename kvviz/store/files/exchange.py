@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import new_id
+from kvviz.experiments.comparison.records import Document
 from kvviz.store.files.reading import Imported, read, to_json
+from kvviz.store.files.recording import started_of
 from kvviz.store.files.tables import to_csv, to_parquet
 from kvviz.store.files.webpage import to_html
 
@@ -15,14 +17,14 @@ class Keeps(Protocol):
     """What a store has to be able to do here."""
 
     def begin(
-        self, work_id: str, spec: Mapping[str, Any], *, kind: str, origin: str, title: str, made_by: str
+        self, work_id: str, spec: Mapping[str, object], *, kind: str, origin: str, title: str, made_by: str
     ) -> None: ...
 
     def append(self, work_id: str, records: Sequence[str]) -> None: ...
 
-    def finish(self, work_id: str, state: str, document: Mapping[str, Any] | None) -> None: ...
+    def finish(self, work_id: str, state: str, document: Mapping[str, object] | None) -> None: ...
 
-    def document(self, work_id: str) -> dict[str, Any] | None: ...
+    def document(self, work_id: str) -> dict[str, object] | None: ...
 
     def records(self, work_id: str) -> list[str]: ...
 
@@ -48,7 +50,7 @@ def kept(store: Keeps, comparison_id: str) -> Imported:
     records, document = store.records(comparison_id), store.document(comparison_id)
     if document is None and not records:
         raise KvvizError(f"there is no comparison {comparison_id[:80]!r} in the store")
-    return Imported(document, [json.loads(record) for record in records])
+    return Imported(cast(Document | None, document), [json.loads(record) for record in records])
 
 
 def take_in(store: Keeps, data: str | bytes, *, title: str = "", made_by: str = "") -> str:
@@ -60,7 +62,7 @@ def take_in(store: Keeps, data: str | bytes, *, title: str = "", made_by: str = 
 def keep(store: Keeps, comparison: Imported, *, origin: str, title: str = "", made_by: str = "") -> str:
     """Keep a finished comparison under its own id; `made_by` is the mark of the browser whose it is."""
     document, records = comparison.document, comparison.records
-    work_id = document["id"] if document is not None else records[0]["id"]
+    work_id = document["id"] if document is not None else started_of(records).get("id", new_id())
     store.begin(work_id, comparison.spec, kind="comparison", origin=origin, title=title, made_by=made_by)
     store.append(work_id, [json.dumps(record) for record in records])
     store.finish(work_id, "done", document)

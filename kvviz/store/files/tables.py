@@ -8,9 +8,10 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.experiments.comparison.records import Document, Record, Run
+from kvviz.store.files.schema import rows_of
 
 # Column -> its type in Parquet. Those of the whole comparison come first.
 TYPES = {
@@ -42,7 +43,7 @@ TYPES = {
 }
 
 
-def columns(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> dict[str, list[Any]]:
+def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, list[object]]:
     """The table by columns, None where something is not known."""
     passes, pieces = _passes(records), _pieces(records)
     parts = [_part(run, passes.get(run["mode"], {}), pieces.get(run["mode"], [])) for run in document["runs"]]
@@ -51,7 +52,7 @@ def columns(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = 
     return {name: table.get(name) or list(chain.from_iterable(part[name] for part in parts)) for name in TYPES}
 
 
-def to_csv(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> str:
+def to_csv(document: Document, records: Sequence[Record] = ()) -> str:
     """The table as CSV; a text that a spreadsheet would take for a formula gets a ' in front."""
     file = io.StringIO()
     writer = csv.writer(file)  # lines end in \r\n (RFC 4180), and cells that hold either are quoted
@@ -61,7 +62,7 @@ def to_csv(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = (
     return file.getvalue()
 
 
-def to_parquet(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> bytes:
+def to_parquet(document: Document, records: Sequence[Record] = ()) -> bytes:
     """The table as a Parquet file. Raises KvvizError where pyarrow is not installed."""
     try:
         import pyarrow
@@ -79,12 +80,13 @@ def to_parquet(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
-def _guarded_all(column: list[Any], kind: str) -> list[Any]:
+def _guarded_all(column: list[object], kind: str) -> list[object]:
     """A column of texts guarded, each text once: most repeat from row to row."""
     if kind != "string":
         return column
-    guarded = {text: _guarded(text) for text in set(column)}
-    return [guarded[text] for text in column]
+    texts = [None if value is None else str(value) for value in column]
+    guarded = {text: _guarded(text) for text in set(texts)}
+    return [guarded[text] for text in texts]
 
 
 def _guarded(text: str | None) -> str | None:
@@ -94,31 +96,31 @@ def _guarded(text: str | None) -> str | None:
     return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
 
-def _whole(document: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(document: Document) -> dict[str, object]:
     """What is the same in every row."""
     names = ("model", "weights", "prompt_tokens", "new_tokens", "batch")
+    work = {name: value for name, value in document.items() if name in names}
     environment = {name: value for name, value in document["environment"].items() if name in TYPES}
-    return {"comparison": document["id"], **{name: document[name] for name in names}, **environment}
+    return {"comparison": document["id"], **work, **environment}
 
 
-def _part(run: Mapping[str, Any], passes: Mapping[int, list[float]], pieces: list[str]) -> dict[str, list[Any]]:
+def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dict[str, list[object]]:
     """The rows of one mode by columns: its steps, once for each timed pass."""
     steps = len(run["step_s"])
-    ids = run["token_ids"] if isinstance(run["token_ids"][0], list) else [run["token_ids"]]
-    each = {
+    each: dict[str, Sequence[object]] = {
         "mode": [run["mode"]] * steps,
         "step": list(range(steps)),
         "phase": ["prefill"] + ["decode"] * (steps - 1),
         "seconds_median": run["step_s"],
         "seconds_q1": run["step_s_q1"],
         "seconds_q3": run["step_s_q3"],
-        "token_ids": [" ".join(map(str, chosen)) for chosen in zip(*ids, strict=True)],
+        "token_ids": [" ".join(map(str, chosen)) for chosen in zip(*rows_of(run), strict=True)],
         "token": _filled(pieces, steps),
         "cache_bytes": run["cache_bytes"],
         "allocated_bytes": run["allocated_bytes"],
         "outliving_bytes": run.get("outliving_bytes") or [None] * steps,
     }
-    timed = sorted(passes.items()) or [(None, [])]
+    timed: Sequence[tuple[int | None, list[float]]] = sorted(passes.items()) or [(None, [])]
     return {
         **{name: list(column) * len(timed) for name, column in each.items()},
         "repeat": [repeat for repeat, _ in timed for _ in range(steps)],
@@ -126,12 +128,12 @@ def _part(run: Mapping[str, Any], passes: Mapping[int, list[float]], pieces: lis
     }
 
 
-def _filled(values: Sequence[Any], length: int) -> list[Any]:
+def _filled(values: Sequence[object], length: int) -> list[object]:
     """As long as that, None for what is missing."""
     return [*values[:length], *[None] * (length - len(values))]
 
 
-def _passes(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
+def _passes(records: Sequence[Record]) -> dict[str, dict[int, list[float]]]:
     """Of each mode, the seconds of every step of each timed pass, by its number."""
     found: dict[str, dict[int, list[float]]] = {}
     for record in records:
@@ -141,7 +143,7 @@ def _passes(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[fl
     return found
 
 
-def _pieces(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _pieces(records: Sequence[Record]) -> dict[str, list[str]]:
     """Each mode's tokens as text, step by step."""
     found: dict[str, list[str]] = {}
     for record in records:

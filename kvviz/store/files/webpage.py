@@ -9,7 +9,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.store.files.reading import to_json
 
 HERE = Path(__file__).resolve().parent
 VENDOR = HERE.parents[1] / "ui" / "assets" / "vendor"
 
 
-def to_html(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]] = ()) -> str:
+def to_html(document: Document, records: Sequence[Record] = ()) -> str:
     """The page. Raises KvvizError where plotly is not installed."""
     plotly, own = _inline(_plotly()), _inline((HERE / "page.js").read_text(encoding="utf-8"))
     parts = [
@@ -56,7 +57,7 @@ def _data(name: str, text: str) -> str:
     return f'<script type="application/json" id="{name}">{escaped}</script>'
 
 
-def _head(document: Mapping[str, Any], scripts: Iterable[str]) -> str:
+def _head(document: Document, scripts: Iterable[str]) -> str:
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
     css = (HERE / "page.css").read_text(encoding="utf-8")
@@ -71,7 +72,7 @@ def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Any value as text that the page shows as it is."""
     whole = str(value).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     return html.escape(whole)
@@ -80,7 +81,7 @@ def _text(value: Any) -> str:
 # --- what is read on the page ------------------------------------------------------------------------------------
 
 
-def _body(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def _body(document: Document, records: Sequence[Record]) -> str:
     return "\n".join(
         [
             f"<h1>{_text(document['model'])}</h1>",
@@ -99,7 +100,7 @@ def _body(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> 
     )
 
 
-def _work(document: Mapping[str, Any]) -> str:
+def _work(document: Document) -> str:
     environment = document["environment"]
     batch = f", batch {document['batch']}" if document["batch"] > 1 else ""
     return (
@@ -108,7 +109,7 @@ def _work(document: Mapping[str, Any]) -> str:
     )
 
 
-def _method(document: Mapping[str, Any]) -> str:
+def _method(document: Document) -> str:
     repeats, warmup = document["repeats"], document["warmup"]
     reference = next(run for run in document["runs"] if run["mode"] == document["reference"])
     return (
@@ -119,21 +120,19 @@ def _method(document: Mapping[str, Any]) -> str:
     )
 
 
-def _identity(document: Mapping[str, Any]) -> str:
+def _identity(document: Document) -> str:
     """Whether the modes wrote the same, and where they did not."""
-    parted = [run for run in document["runs"] if run["first_divergence"] is not None]
-    if not parted:
-        return "All modes chose the same tokens."
-    return " ".join(map(_parting, parted))
+    parted = [_parting(run, step) for run in document["runs"] if (step := run["first_divergence"]) is not None]
+    return " ".join(parted) or "All modes chose the same tokens."
 
 
-def _parting(run: Mapping[str, Any]) -> str:
+def _parting(run: Run, step: int) -> str:
     margin = run.get("divergence_margin")
     near = "" if margin is None else f", where the two best logits lay {margin:.3g} apart"
-    return f"{_title(run)}: another token at new token {run['first_divergence'] + 1}{near}."
+    return f"{_title(run)}: another token at new token {step + 1}{near}."
 
 
-def _title(run: Mapping[str, Any]) -> str:
+def _title(run: Run) -> str:
     mode = MODES.get(run["mode"])
     return mode.title if mode else run["mode"]
 
@@ -141,13 +140,13 @@ def _title(run: Mapping[str, Any]) -> str:
 _COLUMNS = ("mode", "first token", "each further token", "tokens/s", "whole run", "speed-up", "cache at the end")
 
 
-def _table(document: Mapping[str, Any]) -> str:
+def _table(document: Document) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
     rows = "".join(f"<tr>{_cells(run, number)}</tr>" for number, run in enumerate(document["runs"]))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _cells(run: Mapping[str, Any], number: int) -> str:
+def _cells(run: Run, number: int) -> str:
     values = (
         _seconds(run["ttft_s"]),
         _seconds(run["itl_s"]),
@@ -166,7 +165,7 @@ def _seconds(s: float | None) -> str:
     return f"{s:.2f} s" if s >= 1 else f"{s * 1000:.1f} ms" if s >= 0.01 else f"{s * 1000:.3f} ms"
 
 
-def _texts(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def _texts(document: Document, records: Sequence[Record]) -> str:
     """The prompt, and the text of each mode; once where all wrote the same."""
     started = next((record for record in records if record["t"] == "started"), None)
     prompt = document["prompt"] if document["prompt"] is not None or started is None else started["prompt"]["text"]
@@ -188,7 +187,7 @@ def _pre(text: str) -> str:
     return f'<pre dir="auto">\n{_text(text)}</pre>'
 
 
-def _environment(document: Mapping[str, Any]) -> str:
+def _environment(document: Document) -> str:
     rows = {**document["environment"], "config": document.get("config_hash"), "comparison": document["id"]}
     cells = ((name.replace("_", " "), value) for name, value in rows.items() if value is not None)
     return "".join(f'<tr><th scope="row">{_text(name)}</th><td>{_text(value)}</td></tr>' for name, value in cells)
@@ -197,7 +196,7 @@ def _environment(document: Mapping[str, Any]) -> str:
 # --- the charts --------------------------------------------------------------------------------------------------
 
 
-def _figure(document: Mapping[str, Any]) -> dict[str, Any]:
+def _figure(document: Document) -> dict[str, object]:
     """The charts as plain values, each mode in its own colour, and the colours to take on a dark page."""
     try:
         from kvviz.charts.compare import curve_of, overlay
@@ -216,7 +215,7 @@ def _figure(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _in_colour(trace: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _in_colour(trace: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
     """A trace of `overlay`, whose legend group is its run's number, in its mode's colour and dash."""
     number = int(trace["legendgroup"])
     run, line = runs[number], trace.get("line", {})
@@ -225,5 +224,5 @@ def _in_colour(trace: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict
     return {**trace, **colours, **({"fillcolor": _colour(run, number)} if "fillcolor" in trace else {})}
 
 
-def _colour(run: Mapping[str, Any], number: int) -> str:
+def _colour(run: Run, number: int) -> str:
     return palette.LIGHT.get(run["mode"], palette.SERIES[number % len(palette.SERIES)])

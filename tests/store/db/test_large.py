@@ -48,8 +48,12 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_thousand_comparisons_are_listed_quickly(stores, name):
     times, call = CALLS[name]
-    small, large = (quickest(lambda store=store: call(store)) for store in stores)
-    assert large < times * small and large < 0.05, "twenty times as many rows"
+    for _ in range(3):  # a busy machine may disturb one try
+        pairs = [[quickest(lambda store=store: call(store), 1) for store in stores] for _ in range(7)]
+        small, large = (min(each) for each in zip(*pairs, strict=True))
+        if large < times * small and large < 0.05:
+            return
+    raise AssertionError(f"twenty times as many rows take {large / small:.0f} times as long")
 
 
 def test_a_list_reads_no_step(stores):
