@@ -103,3 +103,13 @@ def test_what_no_address_holds_is_kept_too(open_page):
     go(app, "sweep")
     assert not app.exception
     assert app.text_input(key="s_prompts").value == "64, 96"
+
+
+def test_a_widget_has_what_its_field_holds_as_its_default_too(open_page):
+    """A browser that asks for a run before it has mounted the widget hears of the value by its default alone."""
+    app = open_page("roofline", tokens="256", batch="4").run()
+    tokens = app.selectbox(key="r_tokens")
+    assert tokens.options[tokens.proto.default] == "256"
+    assert open_page("cost", prompt="300").run().number_input(key="c_prompt").proto.default == 300
+    assert open_page("anatomy", prompt="A fox").run().text_input(key="a_prompt").proto.default == "A fox"
+    assert open_page("live", batch="3").run().number_input(key="batch").proto.default == 3
