@@ -33,7 +33,8 @@ class Options(TypedDict, total=False):
 class Activations:
     """An estimate of a prefill's widest point: batch x tokens x (2 x hidden + 2 x intermediate) x element bytes.
 
-    Residual stream and normed input, gate and up of one MLP; attention computed without a matrix of scores.
+    Residual stream and normed input, gate and up of one MLP; attention computed without a matrix of scores. Raises
+    ConfigError for a count below 1.
     """
 
     hidden: int
@@ -56,13 +57,6 @@ class Activations:
     def nbytes(self) -> int:
         """Bytes of all terms, for all tokens of all sequences."""
         return self.batch * self.tokens * sum(elements for _, elements in self.terms) * self.element_bytes
-
-
-def activation_bytes(
-    hidden_size: int, intermediate_size: int, tokens: int, batch: int = 1, element_bytes: int = 2
-) -> Activations:
-    """The estimate with the terms of its formula. Raises ConfigError for a count below 1."""
-    return Activations(hidden_size, intermediate_size, tokens, batch, element_bytes)
 
 
 # The names under which configs give the width of an MLP; GPT-2's is null.

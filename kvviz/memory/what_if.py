@@ -67,18 +67,8 @@ def _with_heads(layer: LayerSpec, heads: int) -> LayerSpec:
 
 
 def as_mha(spec: ModelSpec) -> ModelSpec:
-    """A KV head for each query head: multi-head attention, https://arxiv.org/abs/1706.03762."""
+    """The model with a KV head for each query head: multi-head attention, https://arxiv.org/abs/1706.03762."""
     return with_kv_heads(spec, _query_heads(spec))
-
-
-def as_gqa(spec: ModelSpec, groups: int) -> ModelSpec:
-    """`groups` KV heads: grouped-query attention, https://arxiv.org/abs/2305.13245."""
-    return with_kv_heads(spec, groups)
-
-
-def as_mqa(spec: ModelSpec) -> ModelSpec:
-    """One KV head: multi-query attention, https://arxiv.org/abs/1911.02150."""
-    return with_kv_heads(spec, 1)
 
 
 def as_latent(spec: ModelSpec, rank: int = 512, rotary: int = 64) -> ModelSpec:
@@ -149,9 +139,9 @@ _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
     (
         "GQA, 8 KV heads",
         "Query heads in 8 groups that share keys and values (arXiv 2305.13245).",
-        lambda s: as_gqa(s, 8),
+        lambda spec: with_kv_heads(spec, 8),
     ),
-    ("MQA", "All query heads share one KV head (arXiv 1911.02150).", as_mqa),
+    ("MQA", "All query heads share one KV head (arXiv 1911.02150).", lambda spec: with_kv_heads(spec, 1)),
     ("Latent rows", "One row of 512 + 64 values a token for all heads, as DeepSeek-V2 (arXiv 2405.04434).", as_latent),
     ("No windows", "Every layer reaches all tokens.", without_windows),
     (

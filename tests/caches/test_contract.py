@@ -75,12 +75,18 @@ def storages_below(own):
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
+def test_designs_for_layers_that_attend_to_everything_refuse_models_with_windows_alone(family):
+    for name, refusing in ONLY_WINDOWS.items():
+        layers = family(name)[1].layers
+        assert {row.name for row in DESIGNS.values() if not any(row.takes(la.window) for la in layers)} == refusing
+
+
 @pytest.mark.parametrize(("pieces", "batch"), list(itertools.product(PIECES, (1, 3))))
 @pytest.mark.parametrize(("name", "design"), list(itertools.product(FAMILIES, DESIGNS)))
 def test_the_contract(family, expected, name, design, batch, pieces):
     model, spec = family(name)
     row = DESIGNS[design]
-    if design in ONLY_WINDOWS.get(name, ()):
+    if not any(row.takes(layer.as_stored.window) for layer in spec.layers):
         with pytest.raises(KvvizError, match="take cached"):
             DesignCache(row, model.config)
         return

@@ -8,7 +8,7 @@ import pytest
 from kvviz.base.errors import ConfigError
 from kvviz.memory.capacity import (
     UNLIMITED,
-    activation_bytes,
+    Activations,
     fits_all,
     states_intermediate,
     widths,
@@ -40,15 +40,15 @@ def most_sequences(spec, room, tokens, **case):
 
 def test_activations_of_llama():
     """8,192 tokens x (2 x 4,096 + 2 x 14,336) x 2 bytes."""
-    found = activation_bytes(4096, 14_336, 8192)
+    found = Activations(4096, 14_336, 8192)
     assert found.nbytes == 8192 * 36_864 * 2
     assert [elements for _, elements in found.terms] == [4096, 4096, 14_336, 14_336]
-    assert activation_bytes(4096, 14_336, 8192, batch=3, element_bytes=4).nbytes == 6 * found.nbytes
+    assert Activations(4096, 14_336, 8192, batch=3, element_bytes=4).nbytes == 6 * found.nbytes
 
 
 def test_activations_of_nothing_are_refused():
     with pytest.raises(ConfigError, match="tokens"):
-        activation_bytes(4096, 14_336, 0)
+        Activations(4096, 14_336, 0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.memory.formula import cache_bytes, kv_memory
-from kvviz.memory.what_if import as_gqa, as_latent, as_mha, as_mqa, ideas, with_kv_heads, with_window, without_windows
+from kvviz.memory.what_if import as_latent, as_mha, ideas, with_kv_heads, with_window, without_windows
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import LayerSpec, ModelSpec
 
@@ -22,7 +22,10 @@ def by_name(spec, tokens=8192, **case):
 def test_llama_2_70b_as_the_paper_of_grouped_queries_compares_it():
     """64 query heads, 8 groups: https://arxiv.org/abs/2307.09288 has it an eighth of multi-head attention."""
     spec = spec_of("llama-3.1-70b")
-    per_token = [cache_bytes(change(spec), 1, dtype="bfloat16") for change in (as_mha, lambda s: as_gqa(s, 8), as_mqa)]
+    per_token = [
+        cache_bytes(change(spec), 1, dtype="bfloat16")
+        for change in (as_mha, lambda s: with_kv_heads(s, 8), lambda s: with_kv_heads(s, 1))
+    ]
     assert per_token == [80 * 2 * 64 * 128 * 2, 80 * 2 * 8 * 128 * 2, 80 * 2 * 128 * 2]
 
 
@@ -39,7 +42,7 @@ def test_latent_rows_have_no_kv_heads_to_change():
 
 def test_query_heads_have_to_be_known():
     with pytest.raises(ConfigError, match="num_attention_heads"):
-        as_mqa(ModelSpec("one", (LayerSpec("full", 2, 16, 16),)))
+        with_kv_heads(ModelSpec("one", (LayerSpec("full", 2, 16, 16),)), 1)
 
 
 def test_heads_that_are_repeated_before_caching_stay_as_many():
@@ -47,7 +50,7 @@ def test_heads_that_are_repeated_before_caching_stay_as_many():
     layer = LayerSpec("full", 8, 64, 64)
     repeats = replace(layer, stored=replace(layer, kv_heads=128))
     slides = replace(layer, kind="sliding", window=256, stored=layer)
-    spec = as_mqa(ModelSpec("two", (repeats, slides), heads=128))
+    spec = with_kv_heads(ModelSpec("two", (repeats, slides), heads=128), 1)
     assert [(row.kv_heads, row.as_stored.kv_heads) for row in spec.layers] == [(1, 128), (1, 1)]
 
 

@@ -8,7 +8,7 @@ from kvviz.base.precision import precision, weight_bytes
 from kvviz.base.words import human
 from kvviz.charts.memory import batch_figure, fit_figure
 from kvviz.memory.calculator import Answer, Asked, memory_of
-from kvviz.memory.capacity import UNLIMITED, Activations, Fit, activation_bytes, fits_all, states_intermediate, widths
+from kvviz.memory.capacity import UNLIMITED, Activations, Fit, fits_all, states_intermediate, widths
 from kvviz.memory.explain import activation_equation
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.memory.look_inside import counted_params
@@ -56,7 +56,7 @@ def _activations(main: Answer, asked: Asked) -> Activations:
     """The estimate for a prefill of the whole context, in the cache's dtype if that is a float."""
     hidden, intermediate = widths(main.config)
     size = precision(asked.dtype).state_bytes
-    return activation_bytes(hidden, intermediate, asked.tokens, asked.batch, size)
+    return Activations(hidden, intermediate, asked.tokens, asked.batch, size)
 
 
 def _show_estimate(main: Answer, estimate: Activations) -> None:

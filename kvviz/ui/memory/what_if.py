@@ -5,7 +5,7 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.memory.calculator import Answer, Asked, memory_of
-from kvviz.memory.what_if import Idea, as_gqa, ideas
+from kvviz.memory.what_if import Idea, ideas, with_kv_heads
 from kvviz.ui.memory.tables import COUNTS, exact
 from kvviz.ui.shared.plain import plain
 
@@ -45,7 +45,7 @@ def _grouped(main: Answer, asked: Asked) -> None:
     start = own if own in groups else groups[-1]
     chosen = st.select_slider("KV heads for all layers", groups, value=start, key=f"m_groups_{main.key}")
     try:
-        other = memory_of(as_gqa(spec, chosen), asked)
+        other = memory_of(with_kv_heads(spec, chosen), asked)
     except KvvizError as error:
         st.warning(plain(error))
         return
