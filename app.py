@@ -1,6 +1,6 @@
-"""The front door: the ASGI app. `make run`, `python app.py` or `streamlit run app.py` open it.
+"""The ASGI app: `make run`, `python app.py` or `streamlit run app.py` serve it.
 
-Its lifespan keeps the measuring process alive, its routes carry the live feed; the pages are Streamlit's.
+Its lifespan starts and ends the measuring process, its routes carry the live feed; the pages are Streamlit's.
 """
 
 import logging
@@ -47,7 +47,7 @@ def is_for_this_machine() -> bool:
 
 
 def warn_if_open() -> None:
-    """Say once that everyone who reaches this server is trusted, where it is more than this machine."""
+    """Warn once if everyone in the network is trusted: the server is not for this machine alone and not public."""
     if not (is_for_this_machine() or settings().public):
         logging.getLogger("kvviz").warning(
             "this server is open to its network and not set to public: whoever reaches it can have any folder of this "
@@ -56,7 +56,7 @@ def warn_if_open() -> None:
 
 
 def rules() -> Rules:
-    """Who is let in, by the settings and by where the server listens."""
+    """Who is let in: the settings say it, and the address at which the server listens."""
     given = settings()
     return Rules(
         origins=given.origins,
@@ -70,7 +70,7 @@ def rules() -> Rules:
 
 @asynccontextmanager
 async def lifespan(_app: st.App):
-    """Measuring has all cores but one, the server has that one."""
+    """Start and end what serves the pages: measuring has all cores but one, the server has that one."""
     logs.set_up("server")
     warn_if_open()
     measuring, serving = share_of_cores()
@@ -87,7 +87,7 @@ async def lifespan(_app: st.App):
 
 
 def finish() -> None:
-    """Stop what runs after its step and write it down; the viewers' sockets are closed after this."""
+    """Stop the run after its current step and store it; the viewers' sockets are closed afterwards."""
     scheduler().close()
     PERSISTER.close()
 
@@ -112,7 +112,7 @@ if __name__ == "__main__":
             "server.port": int(os.environ.get("PORT", "8501")),
             "server.address": os.environ.get("HOST") or "127.0.0.1",
             "server.maxUploadSize": -(-settings().limits.upload_bytes // 2**20),  # MiB
-            # a full collection after every script run would hold up every viewer's feed
+            # a full garbage collection after every script run would delay every viewer's feed
             "runner.postScriptGC": False,
         }
     )

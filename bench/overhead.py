@@ -18,11 +18,11 @@ if not __package__:
 
 import torch
 
+from kvviz.cli.measure_here import take_cores
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection
-from kvviz.device.cores import pin, share_of_cores
-from kvviz.device.environment import environment, set_threads
+from kvviz.device.environment import environment
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, TimedPasses, encode_prompt
 from kvviz.experiments.comparison.run import timed_pass
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -91,9 +91,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document (it always does)")
     parser.add_argument("--models", default=",".join(MODELS))
     names = parser.parse_args().models.split(",")
-    measuring, _ = share_of_cores()
-    pin(measuring)
-    set_threads(len(measuring) or 1)
+    take_cores()
     models = LoadedModels()
     per_model = {name: measure(models, name) for name in names}
     loaded = models.get(ComparisonSpec(model=names[0], prompt="x"))

@@ -99,9 +99,12 @@ def fill(home: Path) -> None:
 
 
 def _lengthened(run: dict) -> dict:
-    """Repeat a run's measured steps until it has as many as a long run."""
-    names = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "token_ids")
-    return {**run, **{name: (run[name] * LONG)[:LONG] for name in names}}
+    """Repeat all that a run has of each step until it has as many steps as a long run."""
+    steps = len(run["step_s"])
+    return {
+        name: (value * LONG)[:LONG] if isinstance(value, list) and len(value) == steps else value
+        for name, value in run.items()
+    }
 
 
 def seconds(page: Page, url: str, visit: Visit) -> tuple[float, float]:

@@ -1,8 +1,8 @@
-"""Writes kvviz/models/catalog/families.json: what the config classes of the installed transformers fill in.
+"""Writes kvviz/models/catalog/families.json: what the config classes of the installed transformers add to a config.
 
-A published config.json leaves out what its class supplies. Per model_type this notes the defaults of the fields that
-decide a cache's size, the family's own names for common fields, which of them the model's code never looks at, and the
-types of a composite config's parts. `python -m tools.families` after an update of transformers.
+A published config.json leaves out fields with its class's defaults. For each model_type this file has the defaults of
+the fields that decide a cache's size, the family's own names of common fields, those that its code never reads, and
+the types of a composite config's parts. Run `python -m tools.families` after an update of transformers.
 """
 
 import dataclasses
@@ -51,12 +51,12 @@ WANTED = re.compile(
     r"|use_shared_attention_adapter|use_mem_rank|router_hidden_size|gating|use_attention_gate|tie_word_embeddings"
     r"|pad_vocab_size_multiple|mamba_dt_rank|use_associative_scan|index_topk|use_qk_norm)$"
 )
-# Fields that some families' code never looks at: only then it matters whether a file states them.
+# Fields that some families' code never reads: there it does not matter whether a file states them.
 MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
 
 
 def model_types() -> list[str]:
-    """Every causal decoder and encoder-decoder that is registered, and the types of their parts."""
+    """All registered causal decoders and encoder-decoders, and the types of their parts."""
     tables = (
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -73,7 +73,7 @@ TEXT_PARTS = ("text_config", "decoder", "decoder_config", "text_encoder", "langu
 
 
 def parts_of(config_class: type) -> dict[str, str]:
-    """Of a composite config, the sub-configs that hold a decoder, and the types they have where a file doesn't say."""
+    """The sub-configs of a composite config that hold a decoder, and their default types."""
     parts = {}
     for name, part in (getattr(config_class, "sub_configs", None) or {}).items():
         if name in TEXT_PARTS:
@@ -82,7 +82,7 @@ def parts_of(config_class: type) -> dict[str, str]:
 
 
 def defaults_of(config_class: type) -> dict[str, Any]:
-    """The class's defaults of the wanted fields that JSON can hold."""
+    """The class's defaults of the wanted fields, if JSON can hold them."""
     found = {}
     for field in dataclasses.fields(config_class):
         value = field.default
@@ -94,7 +94,7 @@ def defaults_of(config_class: type) -> dict[str, Any]:
 
 
 def source_of(config_class: type) -> str:
-    """The code of a family: its config's module and its model's."""
+    """The source code of a family: its config's module and its model's."""
     code = inspect.getsource(inspect.getmodule(config_class))
     try:
         module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
@@ -104,18 +104,18 @@ def source_of(config_class: type) -> str:
 
 
 def ignored_by(code: str, known: Container[str], names: tuple[str, ...] = MAYBE_IGNORED) -> list[str]:
-    """Fields of these that neither the config class declares nor the model's code asks a config for."""
+    """The fields that the config class does not declare and the model's code never reads from a config."""
     if not code:
         return []
     code = re.sub(
         r"def compute_default_rope_parameters.*?return inv_freq", "", code, flags=re.DOTALL
-    )  # not the cache's
+    )  # concerns no cache
     asked = (name for name in names if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
     return sorted(set(names) - set(asked) - {name for name in names if name in known})
 
 
 def encodes(defaults: dict[str, Any], code: str) -> bool:
-    """Whether the family is an encoder unless its config says `is_decoder`."""
+    """Whether the family is an encoder unless its config sets `is_decoder`."""
     return (
         not defaults.get("is_encoder_decoder")
         and defaults.get("is_decoder") is False
@@ -124,7 +124,7 @@ def encodes(defaults: dict[str, Any], code: str) -> bool:
 
 
 def family(model_type: str) -> dict[str, Any]:
-    """One row of the file."""
+    """A model type's row of the file."""
     config_class = CONFIG_MAPPING[model_type]
     aliases = {common: own for common, own in config_class.attribute_map.items() if WANTED.match(common)}
     code, defaults = source_of(config_class), defaults_of(config_class)

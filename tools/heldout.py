@@ -1,7 +1,7 @@
-"""Writes kvviz/models/catalog/heldout.json: a story that no bundled model was trained on, to measure quality with.
+"""Writes kvviz/models/catalog/heldout.json: a story to measure quality with, which no bundled model was trained on.
 
-It comes from the grammar of `training/`, with names that never stand in the training text: they have to be remembered.
-`python -m tools.heldout` after a change of the grammar.
+It comes from the grammar of `training/`, with names that the training text never uses: a model has to remember them.
+Run `python -m tools.heldout` after a change of the grammar.
 """
 
 import json
@@ -9,7 +9,7 @@ import json
 from kvviz.models.catalog.rows import HERE
 from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, write_story
 
-SEED, NUMBER = 1, 10_003  # the streams of the model cards begin at 0
+SEED, NUMBER = 1, 10_003  # the model cards' stories count from 0
 
 
 def heldout() -> dict[str, str]:
