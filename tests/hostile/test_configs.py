@@ -8,8 +8,10 @@ import zlib
 
 import pytest
 
+from kvviz.base.checks import Unfit
 from kvviz.base.errors import KvvizError
 from kvviz.decoding import meta_probe_process as probing
+from kvviz.experiments.comparison.records import layer_groups
 from kvviz.memory import calculator
 from kvviz.memory.calculator import answers, from_params, pack, parse_config, slim
 from kvviz.memory.engine_log import LARGEST_TEXT, parse
@@ -297,9 +299,9 @@ def test_a_file_of_anything_is_one_sentence(reader, data):
 
 def test_a_recording_of_more_layers_than_a_page_can_draw_is_refused():
     group = [list(range(10_000)), "full", [1], [1], "float32", 1, 1, 1, 1]
-    with pytest.raises(recording.Unfit, match="at most 10,000 layers"):
-        recording._groups([group] * 2, "layers")
-    assert recording._groups([group], "layers")
+    with pytest.raises(Unfit, match="at most 10,000 layers"):
+        layer_groups([group] * 2, "layers")
+    assert layer_groups([group], "layers")
 
 
 def test_uploads_are_held_to_the_limit_of_the_settings(public):

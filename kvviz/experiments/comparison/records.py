@@ -115,7 +115,7 @@ def _group(value: object, name: str) -> LayerGroup:
     return _GROUP(value, name)
 
 
-def _groups(value: object, name: str) -> list[LayerGroup]:
+def layer_groups(value: object, name: str) -> list[LayerGroup]:
     """Groups of no more layers than a model can have, since a page draws a row for each."""
     groups: list[LayerGroup] = list_of(_group, MOST_LAYERS)(value, name)
     if sum(len(group["indices"]) for group in groups) > MOST_LAYERS:
@@ -194,7 +194,7 @@ class CheckedStep(TypedDict):
     ids: Annotated[list[int], list_of(whole(), 64)]
     text: Piece
     piece: NotRequired[Piece]
-    layers: Annotated[list[LayerGroup], _groups]
+    layers: Annotated[list[LayerGroup], layer_groups]
     outliving: Count | None
     delta: Size | None
     divergence: Count | None

@@ -204,7 +204,7 @@ class Store:
     def purge(self, older_than_s: float = 0) -> int:
         """Remove what was deleted at least so many seconds ago, with all it holds; returns how many.
 
-        The file keeps its size and uses the room again.
+        The file keeps its size; later runs fill the freed space.
         """
         old = works.c.deleted <= time.time() - older_than_s if older_than_s > 0 else works.c.deleted.is_not(None)
         with self._database.writing() as connection:
