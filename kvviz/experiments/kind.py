@@ -1,13 +1,14 @@
-"""What every kind of experiment is made of: a spec, a run, and what the queue has to know of both.
+"""What every kind of experiment is made of: its spec, its run, and what the scheduler has to know of both.
 
 Standard library only. `kvviz.experiments.registry` has a row for each kind.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
 
@@ -16,90 +17,136 @@ if TYPE_CHECKING:
     from kvviz.decoding.loading import Loaded
     from kvviz.decoding.work import Work
 
-Record = dict[str, Any]
-Device = Mapping[str, Any]  # what a worker says of its device: rates, free_bytes, total_bytes, device_name
+Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has its own types
 
 
+class DeviceRates(TypedDict):
+    """Measured rates of a device: bytes read per second, FLOP/s, seconds to launch an operation."""
+
+    read: float
+    flops: float
+    launch: float
+
+
+class Device(TypedDict, total=False):
+    """What a worker reports of its device; bytes."""
+
+    rates: DeviceRates
+    free_bytes: int
+    total_bytes: int
+    device_name: str
+
+
+@dataclass(frozen=True)
 class Spec:
-    """What is asked for: a frozen dataclass that checks its fields at birth and travels as JSON.
+    """What is asked for: a frozen dataclass that checks its fields when it is made, and travels as JSON.
 
-    `kind` names its row in the registry; `called` is what a refusal calls it.
+    `kind` names its row in the registry; `called` is its name in a refusal, such as "a sweep".
     """
 
     kind: ClassVar[str]
     called: ClassVar[str]
 
-    def to_dict(self) -> Record:
+    def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict` reads them back."""
-        found = asdict(self)  # type: ignore[call-overload]
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"kind": self.kind, **values}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
-        check_fields(cls, data, cls.called)
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+    def from_dict(cls, data: object) -> Self:
+        """Read what `to_dict` wrote. Raises KvvizError for a field that is unknown, missing or does not fit."""
+        if not isinstance(data, Mapping):
+            raise KvvizError(f"{cls.called} is an object with the fields that to_dict writes")
+        values = {str(name): tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        kind = values.pop("kind", cls.kind)
+        if kind != cls.kind:
+            raise KvvizError(f"{cls.called} is of the kind {cls.kind!r}, not {kind!r}")
+        check_fields(cls, values, cls.called)
+        required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        if missing := [name for name in required if name not in values]:
+            raise KvvizError(f"{cls.called} needs {', '.join(missing)}")
+        return cls(**values)
+
+
+S = TypeVar("S", bound=Spec)
+S_contra = TypeVar("S_contra", bound=Spec, contravariant=True)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run is given by whoever owns the device: the worker, or a command."""
+    """What a run is given by the owner of the device: the worker, or a command."""
 
     id: str
     models: "LoadedModels"
     limits: Limits
-    device: Device = field(default_factory=dict)
+    device: Device = field(default_factory=Device)
     should_stop: Callable[[], bool] = lambda: False
-    tell: Callable[[Record], None] = lambda record: None  # told of a download: bytes so far and in all
+    tell: Callable[[Record], None] = lambda record: None  # hears of a download: bytes so far and in all
     earlier: Sequence[Record] = ()  # records of an interrupted run of the same spec
 
     def load(self, work: "Work") -> "Loaded":
-        """The model of a piece of work. Raises KvvizError where it can't be loaded or the work does not fit."""
+        """Load the model of a piece of work. Raises KvvizError if that fails or the work does not fit."""
         return self.models.get(work, self.tell)
 
 
-class Run(Protocol):
-    """Carries an experiment out: yields its records, the last one `{"t": "done", "document": ...}`."""
+class Run(Protocol[S_contra]):
+    """Carries an experiment out: yields its records, the last one `{"t": "done", "document": ...}`.
 
-    def __call__(self, spec: Any, bench: Bench) -> Iterator[Record]: ...
+    A record `{"t": "progress", "left_s": seconds or None}` tells the scheduler how long the rest takes.
+    """
+
+    def __call__(self, spec: S_contra, bench: Bench, /) -> Iterator[Record]: ...
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds by estimate: of the whole experiment, and of one pass of each mode where it is made of passes."""
+    """Estimated seconds of a whole experiment, and of one pass of each mode if it is made of passes.
+
+    Such an experiment yields a record `proof` at each of the `steps` of its equivalence check, and a record `pass`
+    with its `mode` when a pass begins.
+    """
 
     whole: float
     passes: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 1  # into which the untimed pass of all modes is divided
-
-
-Passes = Collection[tuple[int, str, int]]  # cell, mode, round: what an interrupted sweep has measured already
-
-
-def unknown(spec: Any, device: Device, done: Passes) -> Estimate | None:
-    """No rate tells how long this kind takes: earlier runs of it do."""
-    return None
+    steps: int = 1
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of experiment, as the queue, the worker, the store and the command line see it.
+class Kind(Generic[S]):
+    """One kind of experiment, as the scheduler, the worker, the store and the command line see it.
 
-    `run` is "module:function": the worker imports it, the server never does. `check` refuses what can't be done here
-    before it is queued. `limit` names the field of Limits with its seconds. A kept kind goes to the store; any other is
-    shared: an identical one that is queued or finished serves everyone who asks for it.
+    `run` names a function of the module `run.py` beside the spec's module: the worker imports it, the server never
+    does. `check` refuses a spec before it is queued. `estimate` predicts seconds from a device's rates; without one,
+    earlier runs of the kind tell. `limit` names the field of Limits with its seconds. A kept kind goes to the store;
+    an identical queued or finished experiment of any other kind is reused. A live kind is shown on the live page.
     """
 
-    name: str
-    spec: type[Spec]
-    run: str
-    check: Callable[[Any, Limits], None]
-    estimate: Callable[[Any, Device, Passes], Estimate | None] = unknown
+    spec: type[S]
+    check: Callable[[S, Limits], object]
+    estimate: Callable[[S, Device, Sequence[Record]], Estimate | None] | None = None
+    run: str = "run"
     limit: str = "run_seconds"
     kept: bool = False
-    title: Callable[[Any], str] = lambda spec: ""  # of a kept one in a list; "" where its prompt says enough
+    live: bool = False
+    title: Callable[[S], str] = lambda spec: ""  # in a list of kept runs; "" if the prompt is title enough
+    closing: Callable[[Any], Record] | None = None  # a last record for viewers, made of this kind's document
 
-    def runner(self) -> Run:
-        """The function that carries it out; importing it imports torch."""
-        module, _, name = self.run.partition(":")
-        return getattr(import_module(module), name)
+    @property
+    def name(self) -> str:
+        """What the spec calls itself."""
+        return self.spec.kind
+
+    def runner(self) -> Run[S]:
+        """Import the function that carries it out, and torch with it."""
+        package = self.spec.__module__.rpartition(".")[0]
+        runner: Run[S] = getattr(import_module(f"{package}.run"), self.run)
+        return runner
+
+    def estimated(self, spec: S, device: Device | None, earlier: Sequence[Record] = ()) -> Estimate | None:
+        """Estimate its seconds; None without a way to, or without a device whose rates are known.
+
+        Raises KvvizError for a model that does not exist.
+        """
+        if self.estimate is None or not device or not device.get("rates"):
+            return None
+        return self.estimate(spec, device, earlier)

@@ -1,6 +1,6 @@
-"""Whether work keeps to a server's limits, asked before it is queued. Standard library only."""
+"""Checks that work keeps to a server's limits, before it is queued. Standard library only."""
 
-from typing import Any
+from typing import Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
@@ -18,21 +18,27 @@ FIELDS = {
 }
 
 
+class Decodes(Protocol):
+    """A spec that decodes a model."""
+
+    def work(self) -> Work: ...
+
+
 def check_sizes(work: Work, limits: Limits) -> None:
-    """Refuse what asks for more than this server gives, in one sentence with both figures."""
+    """Refuse what asks for more than this server allows, in a sentence with both figures."""
     for name, words in FIELDS.items():
-        _check(words, getattr(work, name), getattr(limits, name))
-    _check("warm-up passes of each mode", work.warmup, limits.repeats)
-    _check("characters of the prompt", len(work.prompt or ""), CHARACTERS * limits.prompt_tokens)
+        _check_at_most(words, getattr(work, name), getattr(limits, name))
+    _check_at_most("warm-up passes of each mode", work.warmup, limits.repeats)
+    _check_at_most("characters of the prompt", len(work.prompt or ""), CHARACTERS * limits.prompt_tokens)
 
 
 def check_prompt(tokens: int, most: int) -> None:
-    """The same for the tokens of a prompt's text, once a tokenizer has counted them."""
-    _check(FIELDS["prompt_tokens"], tokens, most)
+    """Refuse a text of more than `most` tokens, once a tokenizer has counted them."""
+    _check_at_most(FIELDS["prompt_tokens"], tokens, most)
 
 
-def check_decodable(spec: Any, limits: Limits) -> Source:
-    """Refuse a spec with a `work()` whose model is not there or can't be decoded in its modes, or that is too large."""
+def check_decodable(spec: Decodes, limits: Limits) -> Source:
+    """Refuse a spec whose model does not exist, can't be decoded in its modes or is too large."""
     work = spec.work()
     source = find_source(work.model, work.weights)
     check_modes(work.modes, source.config)
@@ -40,6 +46,6 @@ def check_decodable(spec: Any, limits: Limits) -> Source:
     return source
 
 
-def _check(words: str, asked: int | None, most: int) -> None:
+def _check_at_most(words: str, asked: int | None, most: int) -> None:
     if asked is not None and asked > most:
         raise KvvizError(f"this asks for {asked:,} {words}; this server allows at most {most:,}")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvviz.experiments.eta import Course
+from kvviz.experiments.eta import Countdown
 from kvviz.experiments.kind import Record, Spec
 from kvviz.models.catalog.rows import models
 from kvviz.server.ownership import NOBODY
@@ -34,8 +34,7 @@ class Job:
     begun: float | None = None  # when the worker began with it, on the monotonic clock
 
     def __post_init__(self) -> None:
-        done = frozenset((r["cell"], r["mode"], r["round"]) for r in self.earlier if r["t"] == "cell_pass")
-        self.course = None if self.spec is None else Course(self.spec, done)
+        self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
 
     def description(self) -> Record:
         """The spec as plain values; without a spec, what the first record says of it."""

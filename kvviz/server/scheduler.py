@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
@@ -18,8 +17,6 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Limits, settings
 from kvviz.base.single import Single
 from kvviz.base.words import lasting
-from kvviz.experiments.comparison.figures import figures_record
-from kvviz.experiments.comparison.records import Document
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
@@ -177,16 +174,16 @@ class Scheduler:
         if comparison:
             return self._jobs.get(comparison)
         with self._lock:
-            last = self._last if self._last is not None and self._last.kind == "comparison" else None
+            last = self._last if self._last is not None and KINDS[self._last.kind].live else None
             waiting = map(self._jobs.present, self._queue.order())
-            following = next((job for job in waiting if job is not None and job.kind == "comparison"), None)
+            following = next((job for job in waiting if job is not None and KINDS[job.kind].live), None)
             if self._current is None and following is not None:
                 return following
-            return last or following or self._newest(lambda job: job.kind == "comparison")
+            return last or following or self._newest(lambda job: KINDS[job.kind].live)
 
     def last_finished(self) -> Job | None:
         """The comparison that was submitted last of those with a result."""
-        return self._newest(lambda job: job.kind == "comparison" and job.document is not None)
+        return self._newest(lambda job: KINDS[job.kind].live and job.document is not None)
 
     def _newest(self, fits: Callable[[Job], bool]) -> Job | None:
         return next((job for job in reversed(self.jobs()) if fits(job)), None)
@@ -297,15 +294,16 @@ class Scheduler:
             if job.begun is None:
                 job.begun = now
                 event(log, "work_begun", id=job.id)
-            if job.course is not None:
-                job.course.note(kind, body, now)
+            if job.countdown is not None:
+                job.countdown.note(kind, body, now)
             job.records.append(body)
 
     def _finish(self, job: Job, document: Record) -> None:
         self._current = None
         job.document = document
-        if job.kind == "comparison":
-            job.records.append(json.dumps(figures_record(cast(Document, document))))
+        closing = KINDS[job.kind].closing
+        if closing is not None:
+            job.records.append(json.dumps(closing(document)))
         self._forecast.learn(job, self._clock())
         self._end(job, "done")
 

@@ -24,7 +24,7 @@ from kvviz.cost.roofline import (
     work_of,
 )
 from kvviz.cost.shape import read_shape
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.registry import read_spec
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, foreseen, places
 from kvviz.experiments.roofline.words import sentences
@@ -227,11 +227,11 @@ def test_models_with_an_encoder_are_refused():
 )
 def test_what_cannot_be_asked_for_is_a_sentence(fields, said):
     with pytest.raises(KvvizError, match=said):
-        RoofSpec(**{"model": "gpt2", **fields})
+        RoofSpec.from_dict({"model": "gpt2", **fields})
 
 
 def test_a_look_is_read_back_as_what_it_was():
-    for spec in (RoofSpec("gpt2", batch=2), LookSpec("anatomy", "gpt2", "hello")):
+    for spec in (RoofSpec("gpt2", batch=2), AnatomySpec("gpt2", "hello")):
         assert read_spec(spec.kind, spec.to_dict()) == spec
     with pytest.raises(KvvizError, match="no field colour"):
         read_spec("roofline", {**RoofSpec("gpt2").to_dict(), "colour": 1})

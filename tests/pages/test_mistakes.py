@@ -7,7 +7,7 @@ import torch
 
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import PITFALLS
-from kvviz.experiments.inside.mistakes import break_it
+from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.models.text import ByteCodec
 
 ABOUT = {"t": "look", "title": "a model", "weights": "random", "note": "", "device": "a test's device"}
@@ -24,7 +24,7 @@ def made(load):
     """`made(name)`: what the worker finds of a mistake."""
     model = from_transformers(load("tiny-gpt2").model)
     prompt = torch.arange(5, 16)[None] * 7 % 200
-    return lambda name: break_it(model, ByteCodec(512), prompt, new_tokens=4, mistake=PITFALLS[name])
+    return lambda name: make_mistake(model, ByteCodec(512), prompt, new_tokens=4, mistake=PITFALLS[name])
 
 
 def answer(app, found):

@@ -12,7 +12,7 @@ from kvviz.base.settings import Limits
 from kvviz.decoding.requirements import seconds
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.eta import Course, Experience, in_line
+from kvviz.experiments.eta import Countdown, PastDurations, in_line
 from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.sweep.plan import estimate
 from kvviz.experiments.sweep.run import perform_sweep
@@ -151,33 +151,33 @@ def test_an_unknown_estimate_before_makes_the_wait_unknown(scheduler_without_wor
 
 
 def test_the_estimate_is_set_right_as_the_run_goes():
-    course = Course(replace(SPEC, new_tokens=10, repeats=1, modes=("cached",)))
-    course.foresee(DEVICE)
-    whole = course.whole
-    assert course.left(5.0) == whole, "it has not begun"
-    course.note("started", "{}", 100.0)
-    assert course.left(100.0 + whole / 4) == pytest.approx(whole * 3 / 4)
+    countdown = Countdown(replace(SPEC, new_tokens=10, repeats=1, modes=("cached",)))
+    countdown.estimate(DEVICE)
+    whole = countdown.whole
+    assert countdown.left(5.0) == whole, "it has not begun"
+    countdown.note("started", "{}", 100.0)
+    assert countdown.left(100.0 + whole / 4) == pytest.approx(whole * 3 / 4)
     for step in range(10):  # the proof, half of all, takes four times as long as foreseen
-        course.note("proof", "{}", 100.0 + 4 * whole / 2 * (step + 1) / 10)
-    assert course.left(100.0 + 2 * whole) == pytest.approx(2 * whole)
-    assert course.left(100.0 + 100 * whole) == 0
+        countdown.note("proof", "{}", 100.0 + 4 * whole / 2 * (step + 1) / 10)
+    assert countdown.left(100.0 + 2 * whole) == pytest.approx(2 * whole)
+    assert countdown.left(100.0 + 100 * whole) == 0
 
 
 def test_a_sweep_says_itself_what_it_has_left():
-    course = Course(SweepSpec(models=("tiny-gpt2",)))
-    course.note("sweep_started", "{}", 10.0)
-    course.note("progress", '{"left_s": 60.0}', 20.0)
-    assert course.left(25.0) == 55.0
-    course.note("progress", '{"left_s": null}', 30.0)
-    assert course.left(31.0) is None
+    countdown = Countdown(SweepSpec(models=("tiny-gpt2",)))
+    countdown.note("sweep_started", "{}", 10.0)
+    countdown.note("progress", '{"left_s": 60.0}', 20.0)
+    assert countdown.left(25.0) == 55.0
+    countdown.note("progress", '{"left_s": null}', 30.0)
+    assert countdown.left(31.0) is None
 
 
 def test_what_earlier_runs_took_sets_later_estimates_right():
-    experience = Experience(remembered=2)
-    assert experience.ratio == 1
+    past = PastDurations(remembered=2)
+    assert past.correction == 1
     for foreseen, took in ((1.0, 9.0), (10.0, 20.0), (1.0, 2.0), (None, 5.0), (3.0, None)):
-        experience.note(foreseen, took)
-    assert experience.ratio == 2, "the last two, the longer one counting more"
+        past.note(foreseen, took)
+    assert past.correction == 2, "the last two, the longer one counting more"
 
 
 def test_places_in_words():

@@ -1,5 +1,6 @@
 """The spec of a race of cache designs. Standard library only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,11 +9,10 @@ from kvviz.base.records import check_whole
 from kvviz.caches.designs import DESIGNS
 from kvviz.decoding.requirements import each_pass
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.models.sources import find_source
 from kvviz.models.text import STORY
 
-CACHES = "caches"
 RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
 RACED = tuple(name for name, design in DESIGNS.items() if not design.accelerator)
 REFERENCES = ("uncached", "cached")
@@ -27,6 +27,7 @@ class CachesSpec(Spec):
     The `batch` sequences share the prompt and differ from the first token after it.
     """
 
+    kind: ClassVar[str] = "caches"
     called: ClassVar[str] = "a look at cache designs"
 
     model: str
@@ -38,11 +39,8 @@ class CachesSpec(Spec):
     repeats: int = 3
     dtype: str = "float32"
     device: str = "auto"
-    kind: str = CACHES
 
     def __post_init__(self) -> None:
-        if self.kind != CACHES:
-            raise KvvizError(f"a look of this form is {CACHES!r}, not {self.kind!r}")
         if not self.designs:
             raise KvvizError(f"choose at least one cache design of {', '.join(RACEABLE)}")
         for name in self.designs:
@@ -71,10 +69,10 @@ class CachesSpec(Spec):
         )
 
 
-def estimate(spec: CachesSpec, device: Device, done: Passes = ()) -> Estimate | None:
+def estimate(spec: CachesSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """The seconds of a race; None for a model of unknown size."""
     source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None or not device.get("rates"):
+    if source.params is None or source.spec is None:
         return None
     work = spec.work()
     passes = each_pass(source, work, device)

@@ -1,15 +1,15 @@
 """What a comparison is asked for with: one piece of work, decoded in several modes. Standard library only."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import DTYPES, Sampling, check_fields, check_whole
+from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.requirements import each_pass
-from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.sources import find_source
 
@@ -65,16 +65,12 @@ class ComparisonSpec(Spec):
         elif not isinstance(self.prompt, str) or not self.prompt:
             raise KvvizError("the prompt is empty; it has to hold at least one character")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict` reads them back."""
-        return {**asdict(self), "modes": list(self.modes)}
-
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ComparisonSpec":
-        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
-        check_fields(cls, data, cls.called)
-        sampling = Sampling(**data.get("sampling", {}))
-        return cls(**{**data, "modes": tuple(data.get("modes", cls.modes)), "sampling": sampling})
+    def from_dict(cls, data: object) -> Self:
+        """Read what `to_dict` wrote; the fields of `sampling` are an object of their own."""
+        if isinstance(data, Mapping) and isinstance(data.get("sampling"), Mapping):
+            data = {**data, "sampling": Sampling(**data["sampling"])}
+        return super().from_dict(data)
 
 
 def check(spec: ComparisonSpec, limits: Limits) -> None:
@@ -85,10 +81,10 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
     find_source(spec.model, spec.weights)
 
 
-def estimate(spec: ComparisonSpec, device: Device, done: Passes = ()) -> Estimate | None:
+def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """Seconds of the whole comparison and of each mode's pass; None for a model whose size only loading tells."""
     source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None or not device.get("rates"):
+    if source.params is None or source.spec is None:
         return None
     passes = each_pass(source, spec, device)
     return Estimate(sum(passes.values()) * (spec.warmup + spec.repeats), passes, spec.new_tokens)

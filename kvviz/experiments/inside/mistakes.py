@@ -45,7 +45,7 @@ class Truth:
     logits: torch.Tensor
 
 
-def break_it(
+def make_mistake(
     model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
 ) -> dict[str, Any]:
     """Run the mistake and what it should have been, after `prompt` (1, T), greedily, `new_tokens` tokens each.

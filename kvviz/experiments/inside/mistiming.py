@@ -23,13 +23,13 @@ from kvviz.device.clock import synchroniser
 from kvviz.device.environment import set_threads
 from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import encode_prompt
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import MistakeSpec
 
 LONGEST = 180  # seconds that a new process may take to load its model and decode twice
 PARTED = 1.25  # a wrong figure this far from the right one is worth a look
 
 
-def mistime(spec: LookSpec, loaded: Loaded) -> dict[str, Any]:
+def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
     """Seconds of every forward by the wrong stopwatch and by the right one, and whether they differ here."""
     if spec.mistake == "no-warm-up":
         found = _in_a_new_process(spec)
@@ -55,7 +55,7 @@ def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
     return "There is nothing to see here this time: both stopwatches say the same."
 
 
-def _both(spec: LookSpec, loaded: Loaded) -> dict[str, list[float]]:
+def _both(spec: MistakeSpec, loaded: Loaded) -> dict[str, list[float]]:
     """The right one first, so that it has warmed up what the wrong one uses."""
     pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
     prompt, sync = encode_prompt(spec.work(), loaded).to(loaded.device), synchroniser(loaded.device)
@@ -65,7 +65,7 @@ def _both(spec: LookSpec, loaded: Loaded) -> dict[str, list[float]]:
     return measured
 
 
-def _in_a_new_process(spec: LookSpec) -> dict[str, list[float]]:
+def _in_a_new_process(spec: MistakeSpec) -> dict[str, list[float]]:
     command = [sys.executable, "-m", "kvviz.experiments.inside.mistiming", str(torch.get_num_threads())]
     try:
         done = subprocess.run(
@@ -81,7 +81,7 @@ def _in_a_new_process(spec: LookSpec) -> dict[str, list[float]]:
 def main(threads: str) -> None:
     """Decode as the very first work of this process, then once more; print the seconds of both."""
     set_threads(int(threads))
-    spec = LookSpec.from_dict(json.loads(sys.stdin.read()))
+    spec = MistakeSpec.from_dict(json.loads(sys.stdin.read()))
     loaded = LoadedModels().get(spec.work())
     model, sync = from_transformers(loaded.model), synchroniser(pick_device())
     prompt = encode_prompt(spec.work(), loaded).to(loaded.device)

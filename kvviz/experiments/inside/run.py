@@ -1,8 +1,7 @@
-"""Carrying out a look inside: a layer dissected, a mistake made beside the right loop, first steps. Yields records."""
+"""Carries out an inspection of one decode: dissects a layer, makes a mistake, runs the first steps."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -15,27 +14,46 @@ from kvviz.device.environment import environment, environment_for
 from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.anatomy import dissect
-from kvviz.experiments.inside.mistakes import break_it
+from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.experiments.inside.mistiming import mistime
-from kvviz.experiments.inside.spec import MOST_PROMPT, LookSpec
+from kvviz.experiments.inside.spec import MOST_PROMPT, AnatomySpec, DecodeInspection, FirstStepsSpec, MistakeSpec
 from kvviz.experiments.kind import Bench, Record
 
-START = "Hello"  # what the untrained model writes on from
+START = "Hello"  # the prompt of the untrained model
 TEMPERATURE = 1.0
 
 
-def run(spec: LookSpec, bench: Bench) -> Iterator[Record]:
-    """The records of a look at a layer or a mistake, its model loaded first."""
-    yield from look(spec, bench.load(spec.work()))
+def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
+    """Yield the place and then all numbers of one layer. Raises KvvizError if the model has no such layer."""
+    loaded = bench.load(spec.work())
+    prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
+    yield _started(spec, loaded)
+    yield dissect(model, loaded.codec, prompt, new_tokens=spec.new_tokens, layer=spec.layer, head=spec.head)
+    yield {"t": "done", "document": {}}
 
 
-def first_steps(spec: LookSpec, bench: Bench) -> Iterator[Record]:
-    """Records of the decoder of attention alone: the chapter's benchmark, and one text that it draws."""
+def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
+    """Yield the place and then what a mistake did to a decode."""
+    loaded = bench.load(spec.work())
+    prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
+    pitfall = pitfall_named(spec.mistake)
+    yield _started(spec, loaded)
+    if pitfall.shows == "clock":
+        yield mistime(spec, loaded)
+    else:
+        with torch.inference_mode(False):  # one of the mistakes is to record gradients
+            made = make_mistake(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=pitfall)
+        yield made
+    yield {"t": "done", "document": {}}
+
+
+def first_steps(spec: FirstStepsSpec, bench: Bench) -> Iterator[Record]:
+    """Yield the benchmark of the decoder of attention alone, and one text that it draws."""
     device = pick_device()
-    threads = environment_for("", device, "float32")
-    yield {"t": "look", "device": threads.device_name, "threads": threads.threads, "dtype": "float32"}
+    place = environment_for("", device, "float32")
+    yield {"t": "look", "device": place.device_name, "threads": place.threads, "dtype": "float32"}
     torch.manual_seed(0)
-    ways = attentions_agree(device=device)
+    difference = attentions_agree(device=device)
     model = GPTWithCache(128, 128, 4, 4, 256).to(device)
     letters = {i: chr(i) for i in range(128)}
     prompt = torch.tensor([[ord(letter) for letter in START]], device=device)
@@ -43,7 +61,7 @@ def first_steps(spec: LookSpec, bench: Bench) -> Iterator[Record]:
     measured = benchmark(device=device)
     yield {
         "t": "first-steps",
-        "difference": ways,
+        "difference": difference,
         "benchmark": {**asdict(measured), "speedup": measured.speedup},
         "temperature": TEMPERATURE,
         "text": "".join(letters[i] if letters[i].isprintable() else "·" for i in ids),
@@ -53,28 +71,22 @@ def first_steps(spec: LookSpec, bench: Bench) -> Iterator[Record]:
     yield {"t": "done", "document": {}}
 
 
-def look(spec: LookSpec, loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """Records of a look: where it was done, then all of it at once. Raises KvvizError where it can't be done."""
+def _prompt(spec: DecodeInspection, loaded: Loaded) -> torch.Tensor:
+    """The prompt's ids (1, P). Raises KvvizError if there are too many to read."""
     prompt = encode_prompt(spec.work(), loaded)
     if prompt.shape[1] > MOST_PROMPT:
-        raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; a look inside takes at most {MOST_PROMPT}")
-    model = from_transformers(loaded.model)
-    env = environment(loaded.model, loaded.device, loaded.dtype)
-    yield {
+        raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; an inspection takes at most {MOST_PROMPT}")
+    return prompt.to(loaded.device)
+
+
+def _started(spec: DecodeInspection, loaded: Loaded) -> Record:
+    place = environment(loaded.model, loaded.device, loaded.dtype)
+    return {
         "t": "look",
         "spec": spec.to_dict(),
         "title": loaded.source.title,
         "weights": loaded.source.weights,
         "note": loaded.codec.note,
-        "device": env.device_name,
-        "dtype": env.dtype,
+        "device": place.device_name,
+        "dtype": place.dtype,
     }
-    prompt = prompt.to(loaded.device)
-    if spec.kind == "anatomy":
-        yield dissect(model, loaded.codec, prompt, new_tokens=spec.new_tokens, layer=spec.layer, head=spec.head)
-    elif pitfall_named(spec.mistake).shows == "clock":
-        yield mistime(spec, loaded)
-    else:
-        with torch.inference_mode(False):
-            yield break_it(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=pitfall_named(spec.mistake))
-    yield {"t": "done", "document": {}}

@@ -1,6 +1,6 @@
 """What a roofline is asked for with: which prefills and decode steps of one model are timed. Standard library only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +11,10 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place, Roof, countable, repeats, work_of
 from kvviz.cost.shape import Shape
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.models.sources import find_source
 
-ROOF = "roofline"
 SHORTEST = 16  # tokens: where the ladder of lengths begins
 SHORT = 32  # tokens of the shorter context that is decoded in growing batches
 REACH = 8  # positions beyond the longest context that timed steps come to
@@ -25,6 +24,7 @@ REACH = 8  # positions beyond the longest context that timed steps come to
 class RoofSpec(Spec):
     """Prefills and decode steps of one model, timed from SHORTEST to `tokens` tokens and up to `batch` sequences."""
 
+    kind: ClassVar[str] = "roofline"
     called: ClassVar[str] = "a look at the roofline"
 
     model: str
@@ -33,11 +33,8 @@ class RoofSpec(Spec):
     batch: int = 16
     dtype: str = "float32"
     device: str = "auto"
-    kind: str = ROOF
 
     def __post_init__(self) -> None:
-        if self.kind != ROOF:
-            raise KvvizError(f"a look of this form is {ROOF!r}, not {self.kind!r}")
         if not is_whole(self.tokens, 2 * SHORT):
             raise KvvizError(f"tokens is {self.tokens!r}; it is a whole number of at least {2 * SHORT}")
         self.work()  # checks the rest
@@ -109,7 +106,7 @@ def check(spec: RoofSpec, limits: Limits) -> None:
         countable(source.config, source.title)
 
 
-def estimate(spec: RoofSpec, device: Device, done: Passes = ()) -> Estimate | None:
+def estimate(spec: RoofSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """Seconds of the whole ladder; None for a model that can't be counted."""
     shape = estimated(find_source(spec.model, spec.weights).config)
     return Estimate(foreseen(shape, spec, device["rates"])) if shape else None

@@ -3,7 +3,7 @@
 Standard library only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from kvviz.base.records import check_whole
 from kvviz.caches.block_table import BLOCK
 from kvviz.decoding.requirements import each_pass
 from kvviz.experiments.comparison.spec import WEIGHTS, ComparisonSpec
-from kvviz.experiments.kind import Device, Estimate, Passes, Spec
+from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.serving.trace import Trace
 from kvviz.models.sources import find_source
 
@@ -51,6 +51,7 @@ SECOND = "Then a friend came to help her. What did the friend say?"
 class ArrivalsSpec(Spec):
     """`requests` arrive at `rate` a tick in a memory of `slots` tokens; none has more than `longest` tokens."""
 
+    kind: ClassVar[str] = "arrivals"
     called: ClassVar[str] = "a look of the kind arrivals"
 
     requests: int = 80
@@ -58,10 +59,6 @@ class ArrivalsSpec(Spec):
     slots: int = 2_048
     longest: int = 256
     seed: int = 0
-    kind: str = "arrivals"
-
-    model: ClassVar[str] = ""  # it needs none
-    modes: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
@@ -83,6 +80,7 @@ class ArrivalsSpec(Spec):
 class SharingSpec(Spec):
     """The requests `asks`, each after the same `system` prompt, cold and warm, `repeats` times."""
 
+    kind: ClassVar[str] = "sharing"
     called: ClassVar[str] = "a look of the kind sharing"
 
     model: str
@@ -91,7 +89,6 @@ class SharingSpec(Spec):
     weights: str = "auto"
     new_tokens: int = 8
     repeats: int = 5
-    kind: str = "sharing"
 
     modes: ClassVar[tuple[str, ...]] = ("prefix",)
 
@@ -124,6 +121,7 @@ class TalkSpec(Spec):
     The last prompt lacks the first `drop` tokens of the history.
     """
 
+    kind: ClassVar[str] = "conversation"
     called: ClassVar[str] = "a look of the kind conversation"
 
     model: str
@@ -134,7 +132,6 @@ class TalkSpec(Spec):
     drop: int = 16
     new_tokens: int = 16
     repeats: int = 5
-    kind: str = "conversation"
 
     modes: ClassVar[tuple[str, ...]] = ("prefix",)
     TURNS: ClassVar[int] = 4  # prompts: the first turn, the second, the edited one, the trimmed one
@@ -174,10 +171,10 @@ def _work(spec: SharingSpec | TalkSpec, longest: str, sequences: int, new: int) 
     )
 
 
-def estimate(spec: SharingSpec | TalkSpec, device: Device, done: Passes = ()) -> Estimate | None:
-    """At most the seconds of all prefills and answers, every one cold; None if model or device say too little."""
+def estimate(spec: SharingSpec | TalkSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
+    """At most the seconds of all prefills and answers, every one cold; None if the model's size is unknown."""
     source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None or not device.get("rates"):
+    if source.params is None or source.spec is None:
         return None
     one = replace(spec.work(), batch=1, new_tokens=spec.new_tokens)
     return Estimate(spec.prefills * sum(each_pass(source, one, device).values()))

@@ -1,7 +1,7 @@
 """What a sweep will take, and what of it fits a budget, before it begins. Standard library only."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,8 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
 from kvviz.cost.flops import OPERATIONS_PER_LAYER
 from kvviz.decoding.requirements import each_pass, needs
-from kvviz.experiments.kind import Estimate
-from kvviz.experiments.sweep.spec import PRESETS, Device, Pass, SweepSpec, cell_name, cells, find_sources
+from kvviz.experiments.kind import Device, Estimate, Record
+from kvviz.experiments.sweep.spec import PRESETS, Pass, SweepSpec, cell_name, cells, find_sources
 from kvviz.models.catalog.rows import models
 
 OBSERVING = 6  # launches that it takes to note an operation's results in a proof; order of magnitude
@@ -140,7 +140,8 @@ def _cut(spec: SweepSpec, bill: _Bill, kept: Collection[int], repeats: int, budg
     return Cut(repeats, left_out, seconds, ", ".join(parts))
 
 
-def estimated(spec: SweepSpec, device: Device, done: Collection[Pass] = ()) -> Estimate | None:
-    """The same for the queue: cut to its own budget, without the passes that are done already."""
+def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
+    """The same for the queue: cut to its own budget, without the passes of an interrupted run."""
+    done = {(record["cell"], record["mode"], record["round"]) for record in earlier if record["t"] == "cell_pass"}
     seconds = within(spec, spec.budget_s, device, done).seconds
     return None if seconds is None else Estimate(seconds)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
@@ -25,7 +25,6 @@ LONGEST_BUDGET = 7 * 86_400  # seconds
 
 PRESETS: Mapping[str, Preset] = presets()
 
-Device = Mapping[str, Any]  # what a worker says of its device: rates, free_bytes, device_name
 Pass = tuple[int, str, int]  # cell, mode, round
 
 
@@ -102,15 +101,6 @@ class SweepSpec(Spec):
         """Its largest sizes as one comparison, for whoever holds them against limits."""
         cell = Cell(0, self.models[0], max(self.prompt_tokens), max(self.new_tokens), max(self.batches), self.dtypes[0])
         return self.work(cell)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read `to_dict`'s values. Raises KvvizError for a field that does not exist or does not fit."""
-        if not isinstance(data, Mapping):
-            raise KvvizError("a sweep is an object with the fields that to_dict writes")
-        if "models" not in data:
-            raise KvvizError("a sweep names its models")
-        return super().from_dict({str(name): value for name, value in data.items()})
 
 
 LISTS = ("models", "modes", "prompt_tokens", "new_tokens", "batches", "dtypes")

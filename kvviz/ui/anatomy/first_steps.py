@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from kvviz.decoding import scratch
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import FirstStepsSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.experiment import Document, inspected
 
@@ -27,7 +27,7 @@ def first_steps(scheduler: Scheduler) -> None:
             st.code(_written(name), language="python")
     if st.button("Run it", key="f_run") or st.session_state.get("f_ran"):
         st.session_state.f_ran = True
-        inspected(scheduler, LookSpec("first-steps"), _show, key="f_look")
+        inspected(scheduler, FirstStepsSpec(), _show, key="f_look")
 
 
 def _written(name: str) -> str:

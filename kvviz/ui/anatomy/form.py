@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.scratch.design import design_of
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, whole
@@ -29,7 +29,7 @@ def anatomy_form() -> Form:
     return form
 
 
-def ask(form: Form) -> LookSpec | None:
+def ask(form: Form) -> AnatomySpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be inspected."""
     one, two, three, four, five = st.columns([4, 6, 2, 2, 2], gap="small")
     model = choose_model(one, form, small_models("scratch"))
@@ -41,7 +41,7 @@ def ask(form: Form) -> LookSpec | None:
     form.write()
     group = design.heads // design.kv_heads
     try:  # the first head of the group that shares a KV head: all of the group are one inspection
-        return LookSpec("anatomy", model, prompt, new_tokens=new, layer=layer, head=head // group * group)
+        return AnatomySpec(model, prompt, new_tokens=new, layer=layer, head=head // group * group)
     except KvvizError as error:
         st.warning(plain(error))
         return None

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from kvviz.decoding.scratch.listing import listing
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.shared.component import component
@@ -12,7 +12,7 @@ from kvviz.ui.shared.experiment import requested
 _walk = component("kvviz_anatomy", "anatomy/anatomy.js", "kv-anatomy kv-live")
 
 
-def walk(scheduler: Scheduler, spec: LookSpec, head: int) -> None:
+def walk(scheduler: Scheduler, spec: AnatomySpec, head: int) -> None:
     """Draw the walk as its query head `head` sees it; whoever asks for the same inspection shares it."""
     work = requested(scheduler, spec)
     if work is None:

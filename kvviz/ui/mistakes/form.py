@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.scratch.pitfalls import PITFALLS
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import MistakeSpec
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, one_of
 from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
@@ -13,7 +13,7 @@ from kvviz.ui.shared.plain import plain
 NEW_TOKENS = 16
 
 
-def ask() -> LookSpec | None:
+def ask() -> MistakeSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be inspected."""
     form = Form(
         "mistakes",
@@ -34,7 +34,7 @@ def ask() -> LookSpec | None:
     )
     form.write()
     try:
-        return LookSpec("mistake", model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
+        return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
     except KvvizError as error:
         st.warning(plain(error))
         return None

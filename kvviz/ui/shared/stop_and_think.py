@@ -46,7 +46,7 @@ def of_runs(runs: Sequence[Run]) -> AtHand:
 def of_sweep(scheduler: Scheduler, watched: str | None) -> AtHand:
     """The rows of the sweep that the page shows, once it is over."""
     work = scheduler.get(watched) if watched else None
-    if work is None or work.kind != "sweep" or work.active:
+    if work is None or work.kind != SweepSpec.kind or work.active:
         return AtHand()
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
     found = rows(records, SweepSpec.from_dict(work.description()))

@@ -29,7 +29,7 @@ def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
         _earlier(address)
         return
     work = scheduler.get(watched)
-    if work is None or work.kind != "sweep":
+    if work is None or work.kind != SweepSpec.kind:
         st.warning("There is no such sweep here; it may have been deleted.")
         return
     st.fragment(lambda: _in_turn(scheduler, watched, address), run_every=1.0 if work.active else None)()

@@ -276,7 +276,7 @@ def test_its_time_is_foreseen_from_the_rates(scheduler_without_worker):
     few, many = (seconds_of(replace(SPEC, model="gpt2", repeats=n), scheduler_without_worker.device) for n in (1, 5))
     assert 0 < few < many < 5 * few
     work = scheduler_without_worker.submit(replace(SPEC, model="gpt2"))
-    assert scheduler_without_worker.get(work).course.left(time.monotonic()) > few
+    assert scheduler_without_worker.get(work).countdown.left(time.monotonic()) > few
 
 
 def test_the_command_prints_the_document(monkeypatch, capsys):

@@ -8,9 +8,9 @@ from kvviz.decoding.scratch import stopwatch
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.mistakes import CHUNK
 from kvviz.decoding.scratch.pitfalls import PITFALLS, pitfall_named
-from kvviz.experiments.inside.mistakes import break_it
+from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.experiments.inside.mistiming import mistime, verdict
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import MistakeSpec
 from kvviz.models.text import ByteCodec
 
 NEW = 10
@@ -25,7 +25,7 @@ def broken(request, load):
 
     def broken(name):
         if name not in seen:
-            seen[name] = break_it(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=pitfall_named(name))
+            seen[name] = make_mistake(model, ByteCodec(512), PROMPT, new_tokens=NEW, mistake=pitfall_named(name))
         return seen[name]
 
     return broken
@@ -133,12 +133,12 @@ def test_the_verdict_says_what_was_measured(wrong, right, said):
 
 
 def test_no_warm_up_is_measured_in_a_new_process(load):
-    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
+    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
     found = mistime(spec, load("tiny-gpt2"))
     assert len(found["wrong"]) == len(found["right"]) == 4
     assert min(found["wrong"] + found["right"]) > 0
 
 
 def test_on_a_cpu_there_is_nothing_to_wait_for(load):
-    spec = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
+    spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
     assert "nothing to see on a CPU" in mistime(spec, load("tiny-gpt2"))["verdict"]

@@ -7,43 +7,45 @@ from dataclasses import replace
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.inside.spec import LookSpec
+from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSpec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.server.scheduler import Scheduler
 
-ANATOMY = LookSpec("anatomy", "tiny-qwen3", "hello there", new_tokens=3)
-FIRST = LookSpec("first-steps")
+ANATOMY = AnatomySpec("tiny-qwen3", "hello there", new_tokens=3)
+FIRST = FirstStepsSpec()
 ROOF = RoofSpec("tiny-llama", tokens=64, batch=2)
-MISTAKE = LookSpec("mistake", "tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
+MISTAKE = MistakeSpec("tiny-gpt2", "hello there", new_tokens=3, mistake="positions")
 
-LONG = LookSpec("anatomy", "tiny-qwen3", "x" * 60)
+LONG = AnatomySpec("tiny-qwen3", "x" * 60)
 
 
 @pytest.mark.parametrize("spec", [ANATOMY, MISTAKE, FIRST])
 def test_a_look_is_read_back_as_it_was_written(spec):
-    assert LookSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert type(spec).from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"kind": "x"}, "one of anatomy, mistake, first-steps"),
+        ({"kind": "x"}, "of the kind 'anatomy', not 'x'"),
         ({"new_tokens": 1}, "from 2 to 48"),
         ({"new_tokens": 2.5}, "from 2 to 48"),
         ({"layer": -1}, "from 0 to"),
-        ({"mistake": "positions"}, "names none"),
+        ({"mistake": "positions"}, "no field mistake"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"weights": "x"}, "weights is 'x'"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
     with pytest.raises(KvvizError, match=said):
-        LookSpec(**{**ANATOMY.to_dict(), **fields})
+        AnatomySpec.from_dict({**ANATOMY.to_dict(), **fields})
 
 
-def test_a_field_that_does_not_exist_is_named():
-    with pytest.raises(KvvizError, match="no field colour"):
-        LookSpec.from_dict({**ANATOMY.to_dict(), "colour": 1})
+def test_a_mistake_is_named_and_exists():
+    with pytest.raises(KvvizError, match="an inspection needs mistake"):
+        MistakeSpec.from_dict({"kind": "mistake", "model": "tiny-gpt2", "prompt": "hello"})
+    with pytest.raises(KvvizError, match="no mistake 'x'"):
+        MistakeSpec("tiny-gpt2", "hello", mistake="x")
 
 
 def test_the_same_look_is_taken_once(scheduler_without_worker):
@@ -64,8 +66,9 @@ def test_how_long_a_look_takes_is_not_known_before_the_first(scheduler_without_w
     scheduler.record(first, {"t": "done", "document": {}})
     third = scheduler.submit(replace(ANATOMY, layer=1), "a third")
     fourth = scheduler.submit(LONG, "a fourth")
+    assert scheduler.expected_wait(fourth) is None, "no mistake was made before"
     scheduler.stop(second, "another")
-    assert 0 <= scheduler.expected_wait(fourth) == scheduler.get(third).course.whole
+    assert 0 <= scheduler.expected_wait(fourth) == scheduler.get(third).countdown.whole
 
 
 def test_a_look_that_failed_is_taken_again(scheduler_without_worker):
@@ -75,8 +78,8 @@ def test_a_look_that_failed_is_taken_again(scheduler_without_worker):
 
 
 def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(scheduler_without_worker):
-    with pytest.raises(KvvizError, match="scratch can't decode this model"):
-        scheduler_without_worker.submit(LookSpec("anatomy", "tiny-mistral", "hello"))
+    with pytest.raises(KvvizError, match="from scratch"):
+        scheduler_without_worker.submit(AnatomySpec("tiny-mistral", "hello"))
     assert scheduler_without_worker.jobs() == []
 
 
@@ -99,6 +102,6 @@ def test_the_worker_takes_looks_and_says_what_it_cannot():
         assert json.loads(mistake.records[2])["first_difference"] is not None
         assert len(roof.document["points"]) == 8 and len(roof.document["profiles"]) == 4
         assert roof.document["roof"]["flops"] > 1e8 and roof.document["sentences"]
-        assert "60 tokens; a look inside takes at most 48" in long.message
+        assert "60 tokens; an inspection takes at most 48" in long.message
     finally:
         scheduler.close()

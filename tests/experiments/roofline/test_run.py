@@ -14,6 +14,7 @@ from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place
 from kvviz.decoding.modes import Mode, mode_named
 from kvviz.device import measure_ceilings as gauging
 from kvviz.device.clock import synchroniser
+from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import _decoding, _measured, roofline
 from kvviz.experiments.roofline.spec import RoofSpec, places
@@ -198,10 +199,10 @@ def test_the_same_measurement_serves_all_until_somebody_asks_again(scheduler_wit
 def test_its_time_is_foreseen_and_not_learnt_from_other_looks(scheduler_without_worker):
     scheduler = scheduler_without_worker
     one, two = (scheduler.submit(RoofSpec("gpt2", tokens=tokens)) for tokens in (64, 512))
-    assert 0 < scheduler.get(one).course.left(0.0) < scheduler.get(two).course.left(0.0)
+    assert 0 < scheduler.get(one).countdown.left(0.0) < scheduler.get(two).countdown.left(0.0)
     scheduler.record(one, {"t": "look"})
     scheduler.record(one, {"t": "done", "document": {}})
-    assert scheduler._experience["anatomy"].usual is None
+    assert scheduler.get(scheduler.submit(AnatomySpec("tiny-qwen3", "hello"), "two")).countdown.whole is None
 
 
 @pytest.mark.parametrize(

@@ -319,13 +319,13 @@ def test_the_worker_carries_each_of_them_out(engine):
 def test_how_long_it_takes_is_foreseen_and_learnt(scheduler_without_worker):
     scheduler = scheduler_without_worker
     served = scheduler.submit(SHARING, "one")
-    one_prompt = scheduler.get(served).course.whole / SHARING.prefills
-    assert one_prompt > 0 and scheduler.get(scheduler.submit(TALK, "one")).course.whole > 0
+    one_prompt = scheduler.get(served).countdown.whole / SHARING.prefills
+    assert one_prompt > 0 and scheduler.get(scheduler.submit(TALK, "one")).countdown.whole > 0
     first = scheduler.submit(ARRIVALS, "another")
-    assert scheduler.get(first).course.whole is None
+    assert scheduler.get(first).countdown.whole is None
     scheduler.record(first, {"t": "look"})
     scheduler.record(first, {"t": "done", "document": {}})
-    assert scheduler.get(scheduler.submit(replace(ARRIVALS, seed=1), "another")).course.whole is not None
+    assert scheduler.get(scheduler.submit(replace(ARRIVALS, seed=1), "another")).countdown.whole is not None
 
 
 def test_a_model_that_keeps_states_is_refused_before_anything_is_queued(scheduler_without_worker):

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -187,12 +188,7 @@ def test_an_estimate_grows_with_everything_that_takes_time():
         {"modes": ("uncached", "cached", "unpassed")},
     )
     for fields in more:
-        assert estimate(SweepSpec(**{**GRID.to_dict(), **tupled(fields)}), SLOW) > least
-
-
-def tupled(fields):
-    lists = {name: tuple(value) for name, value in GRID.to_dict().items() if isinstance(value, list)}
-    return {**lists, **fields}
+        assert estimate(replace(GRID, **fields), SLOW) > least
 
 
 def test_a_budget_takes_repeats_first_then_the_dearest_cells():
@@ -357,5 +353,5 @@ def test_the_document_names_the_cells_that_failed():
 
 
 def test_more_repeats_and_another_budget_are_the_same_work():
-    other = SweepSpec(**tupled({"repeats": 9, "budget_s": 5.0}))
-    assert same_work(GRID, other) and not same_work(GRID, SweepSpec(**tupled({"seed": 1})))
+    other = replace(GRID, repeats=9, budget_s=5.0)
+    assert same_work(GRID, other) and not same_work(GRID, replace(GRID, seed=1))
