@@ -233,7 +233,6 @@ def test_it_stops_where_it_is_told_to(load, monkeypatch, after):
         ({"new_tokens": 1}, "from 2 to 192"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"batch": 0}, "batch is 0"),
-        ({"kind": "x"}, "a look of this form is 'caches'"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
