@@ -29,12 +29,15 @@ class DeviceRates(TypedDict):
 
 
 class Device(TypedDict, total=False):
-    """What a worker reports of its device; bytes."""
+    """What a worker reports of itself and its device; bytes."""
 
-    rates: DeviceRates
+    pid: int
+    device: str
+    device_name: str
     free_bytes: int
     total_bytes: int
-    device_name: str
+    threads: int
+    rates: DeviceRates
 
 
 @dataclass(frozen=True)

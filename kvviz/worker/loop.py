@@ -93,9 +93,8 @@ class Worker:
     def _greet(self) -> None:
         """Say hello with what this process found of its device. An error here ends the process."""
         with measuring(HOLDER, tell=self._tell_holder):
-            greeting = hello()
-        self._device = greeting
-        self._send("-", greeting)
+            self._device = hello()
+        self._send("-", {"t": "hello", **self._device})
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
@@ -184,7 +183,7 @@ def why_it_failed(error: Exception) -> str:
     return f"{sentence}: take a smaller model, a shorter run, a smaller batch or fewer modes"
 
 
-def hello() -> Record:
+def hello() -> Device:
     """What the scheduler needs to know of the device: its name, its memory (bytes) and its measured rates.
 
     `read` is what a float32 product of one row reads (B/s), `flops` what one of 64 rows computes (FLOP/s), `launch` the
@@ -194,7 +193,6 @@ def hello() -> Record:
     free, total = device_memory(device)
     rates = known_rates(device)
     return {
-        "t": "hello",
         "pid": os.getpid(),
         "device": device,
         "device_name": device_name(device),

@@ -23,6 +23,7 @@ from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.server.worker_process import WorkerLink
 
 ROOT = Path(kvviz.__file__).parents[1]
 NAMES = tuple(KINDS)  # before a test adds one
@@ -107,9 +108,8 @@ def adding(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scheduler(adding):
     script = Path(adding.__file__).parents[1] / "worker.py"
-    scheduler = Scheduler(
-        lambda descriptor, cores: [sys.executable, str(script), str(descriptor), cores], limits=Limits(new_tokens=2_000)
-    )
+    link = WorkerLink(lambda descriptor, cores: [sys.executable, str(script), str(descriptor), cores])
+    scheduler = Scheduler(link, limits=Limits(new_tokens=2_000))
     scheduler.start()
     yield scheduler
     scheduler.close()

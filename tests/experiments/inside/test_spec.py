@@ -78,7 +78,7 @@ def test_a_look_that_failed_is_taken_again(scheduler_without_worker):
 
 
 def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is_queued(scheduler_without_worker):
-    with pytest.raises(KvvizError, match="from scratch"):
+    with pytest.raises(KvvizError, match="scratch can't decode"):
         scheduler_without_worker.submit(AnatomySpec("tiny-mistral", "hello"))
     assert scheduler_without_worker.jobs() == []
 
