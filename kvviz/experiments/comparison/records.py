@@ -129,6 +129,7 @@ def layer_groups(value: object, name: str) -> list[LayerGroup]:
 class SpecFields(TypedDict):
     """`ComparisonSpec` as JSON; of a watched run only the counts are known, its `warmup` is 0."""
 
+    kind: NotRequired[Short]
     model: NotRequired[Piece]
     modes: NotRequired[Annotated[list[str], list_of(short_name, 40)]]
     weights: NotRequired[Short]
