@@ -1,4 +1,4 @@
-"""The models that this process has loaded, and the check that the next one fits. Owns the device."""
+"""The models that this process has loaded, and the check that the next one fits."""
 
 import gc
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from kvviz.models.sources import find_source
 
 
 class LoadedModels:
-    """Loads each model once, however many ask for it, and lets the least recently used go when memory is short."""
+    """Loads each model once and evicts the least recently used ones when memory is short."""
 
     def __init__(self, free: Callable[[str], int] = lambda device: device_memory(device)[0]) -> None:
-        self._loaded: dict[tuple, Loaded] = {}
+        self._loaded: dict[tuple[str | int, ...], Loaded] = {}
         self._free = free
-        self.share = 1.0  # of the free memory, that one model and its work may take
+        self.share = 1.0  # of the free memory that one model and its work may take
 
     def get(self, work: Work, progress: Progress = lambda record: None) -> Loaded:
-        """The model of a comparison, loaded. Raises KvvizError where it can't be, or the work does not fit.
+        """Return a work's model, loaded. Raises KvvizError if it can't be loaded or the work does not fit.
 
-        `progress` is told of a download: bytes so far and in all.
+        `progress` is told the bytes of a download, so far and in all.
         """
         device = pick_device(work.device)
         source = find_source(work.model, work.weights)
@@ -39,11 +39,11 @@ class LoadedModels:
         elif source.config is None:
             source = fetched(source)
         elif source.params is None:
-            source = replace(source, params=count_params(source.config))
+            source = replace(source, params=count_params(source.config or {}))
         try:
             check_modes(work.modes, source.config, device)
             wanted = needs(source, work)
-            self._make_room(replace(wanted, weights=0) if loaded else wanted, device)
+            self._evict_until(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:
                 loaded = load(source, dtype=work.dtype, device=device, attn=work.attn, seed=seed, progress=progress)
         finally:
@@ -51,8 +51,8 @@ class LoadedModels:
                 self._loaded[key] = loaded  # the most recently used comes last
         return loaded
 
-    def _make_room(self, wanted: Needs, device: str) -> None:
-        """Let the oldest go until `wanted` fits. Raises KvvizError if even that won't do."""
+    def _evict_until(self, wanted: Needs, device: str) -> None:
+        """Evict the oldest models until `wanted` fits. Raises KvvizError if even that is not enough."""
         tidy(device)
         while self._loaded and wanted.total > self.share * self._free(device):
             self._loaded.pop(next(iter(self._loaded)))
@@ -60,13 +60,13 @@ class LoadedModels:
         wanted.check(self._free(device), device, self.share)
 
     def forget(self) -> None:
-        """Let all models go: after a failed allocation nothing is kept that the next work may need the room of."""
+        """Evict all models: after a failed allocation the next work may need their memory."""
         self._loaded.clear()
         tidy(pick_device())
 
 
 def tidy(device: str) -> None:
-    """Give back what nobody holds any more, the allocator's own reserve included."""
+    """Free what nobody holds any more, the allocator's own reserve included."""
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.empty_cache()

@@ -1,17 +1,17 @@
-"""A Source in, a model ready to decode out. The only place that loads weights.
+"""A Source in, a model ready to decode out. No other module loads weights.
 
-Safetensors only, remote code never; what can't be loaded is one KvvizError sentence.
+It reads safetensors alone and never runs remote code; a model that can't be loaded raises KvvizError with one sentence.
 """
 
 import io
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import torch
@@ -26,12 +26,16 @@ from kvviz.models.spec import ModelSpec
 from kvviz.models.text import ByteCodec, Codec, TokenizerCodec
 from kvviz.models.weight_files import damage
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
+
 
 @dataclass(frozen=True)
 class Loaded:
     """A model on its device, in eval mode, with its spec and its codec."""
 
-    model: Any
+    model: "PreTrainedModel"
     spec: ModelSpec
     codec: Codec
     source: Source
@@ -42,27 +46,27 @@ class Loaded:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Parameters and buffers: what is there before a run and after it."""
+        """Parameters and buffers: the tensors that exist before and after a run."""
         return [*self.model.parameters(), *self.model.buffers()]
 
 
-def count_params(config: dict[str, Any]) -> int:
-    """Parameters of the model that a config describes, counted on the meta device: no weights, no memory."""
+def count_params(config: Mapping[str, object]) -> int:
+    """Count the parameters of a config's model on the meta device, without weights or memory."""
     with torch.device("meta"):
         model = built(hf_config(config))
     return sum(p.numel() for p in model.parameters())
 
 
-Progress = Callable[[dict[str, Any]], None]
+Progress = Callable[[dict[str, object]], None]
 
 
 def load(
     source: Source, *, dtype: str, device: str, attn: str, seed: int = 0, progress: Progress = lambda record: None
 ) -> Loaded:
-    """Load a source's weights, or draw them where they are random. Raises KvvizError with one sentence."""
+    """Load a source's weights, or draw random ones. Raises KvvizError with one sentence."""
     if source.weights == "hub":
         source = replace(source, folder=_downloaded(source, progress))
-    if source.weights == "local" and (source.folder / MANIFEST).is_file():
+    if source.weights == "local" and source.folder is not None and (source.folder / MANIFEST).is_file():
         read_manifest(source.folder).check_sums()
     model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
@@ -78,13 +82,13 @@ def load(
     )
 
 
-def adopt(model: Any, tokenizer: Any = None) -> Loaded:
-    """A transformers model that someone has loaded already, as it is: its device, its precision, its weights."""
+def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
+    """Take a loaded transformers model as it is: its device, its precision, its weights."""
     config = model.config.get_text_config().to_dict()
     first = next(model.parameters())
     try:
         spec = ModelSpec.from_config(model.config.to_dict(), name=type(model).__name__)
-    except ConfigError:  # a cache that the closed form can't read is still there to be read itself
+    except ConfigError:  # the formula can't predict this cache, but the cache itself can be read
         spec = ModelSpec(type(model).__name__, (), vocab_size=config.get("vocab_size"))
     name = model.config.name_or_path or type(model).__name__
     params = sum(p.numel() for p in model.parameters())
@@ -102,7 +106,7 @@ def adopt(model: Any, tokenizer: Any = None) -> Loaded:
 
 
 def fetched(source: Source) -> Source:
-    """A hub source with its config, fetched (or found in the local cache), and its parameter count."""
+    """Add the config, from the Hub or the local cache, and the parameter count to a hub source."""
     from transformers import AutoConfig
 
     try:
@@ -115,7 +119,7 @@ def fetched(source: Source) -> Source:
 
 @cache
 def _offline() -> bool:
-    """True where the Hub's name does not even resolve: then only what is in the local cache can be loaded."""
+    """Whether the Hub's name does not resolve, so that only the local cache can be loaded."""
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     try:
         socket.getaddrinfo(host.hostname, host.port or 443)
@@ -124,14 +128,16 @@ def _offline() -> bool:
     return False
 
 
-# What is fetched of a repository: weights in safetensors, configs, tokenizer. Never code, never pickles.
+# What a download fetches: weights in safetensors, configs, tokenizer; never code, never pickles.
 _WANTED = ["*.safetensors", "*.json", "tokenizer.model", "*.txt"]
 
 
 def _downloaded(source: Source, progress: Progress) -> Path:
-    """The folder of a hub model, downloaded where it is not in the local cache yet."""
+    """Return the folder of a hub model, and download what the local cache does not have."""
     from huggingface_hub import snapshot_download
 
+    if source.hub is None:
+        raise KvvizError(f"{source.model} has no id on the Hugging Face Hub")
     try:
         return Path(
             snapshot_download(
@@ -143,7 +149,7 @@ def _downloaded(source: Source, progress: Progress) -> Path:
 
 
 def _reporter(progress: Progress) -> type:
-    """A tqdm that draws nothing and tells `progress` of bytes instead, twice a second at most."""
+    """Make a tqdm class that draws nothing and tells `progress` the bytes instead, at most twice a second."""
     from tqdm import tqdm
 
     class Reporter(tqdm):
@@ -151,23 +157,24 @@ def _reporter(progress: Progress) -> type:
             kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "file": io.StringIO(), "mininterval": 0.5})
 
-        def display(self, *args: Any, **kwargs: Any) -> None:
+        def display(self, *args: object, **kwargs: object) -> None:
             if self.unit == "B" and self.total:
                 progress({"t": "download", "bytes": int(self.n), "of": int(self.total)})
 
     return Reporter
 
 
-def hf_config(config: dict[str, Any]) -> Any:
-    """A config dict as transformers' own config class; what would load code or other weights is left out."""
+def hf_config(config: Mapping[str, object]) -> "PreTrainedConfig":
+    """Make transformers' own config from a dict, without the fields that would load code or other weights."""
     from transformers import AutoConfig
 
-    fields = _inert(config)
+    fields = _inert_fields(config)
     _check_layers(fields)
-    if not isinstance(fields.get("model_type"), str):
+    model_type = fields.pop("model_type", None)
+    if not isinstance(model_type, str):
         raise ConfigError("the config has no model_type, so it does not say which architecture it is")
     try:
-        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+        return AutoConfig.for_model(model_type, **fields)
     except Exception as error:
         raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
 
@@ -189,15 +196,19 @@ _LEFT_OUT = (
 )
 
 
-def _inert(config: Any) -> Any:
-    """A config and its parts without the fields that would fetch or run something."""
-    if isinstance(config, dict):
-        return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
-    return [_inert(value) for value in config] if isinstance(config, list) else config
+def _inert_fields(config: Mapping[str, object]) -> dict[str, object]:
+    """Copy a config and its parts without the fields that would fetch or run something."""
+    return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
 
 
-def _check_layers(config: Any) -> None:
-    """Refuse a config of more layers than kvviz reads before each of them is built."""
+def _inert(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _inert_fields(value)
+    return [_inert(item) for item in value] if isinstance(value, list) else value
+
+
+def _check_layers(config: object) -> None:
+    """Refuse a config with more layers than kvviz reads, before any of them is built."""
     parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
     for name, value in config.items() if isinstance(config, dict) else ():
         counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
@@ -207,11 +218,11 @@ def _check_layers(config: Any) -> None:
         _check_layers(part)
 
 
-def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
-    """The real architecture with seeded random weights.
+def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
+    """Build the real architecture with seeded random weights.
 
-    They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with
-    the usual 0.02 a model repeats one token for ever, and then identical tokens would prove nothing.
+    They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with the usual 0.02 a model
+    repeats one token for ever, and then identical tokens would prove nothing.
     """
     config = hf_config(source.config or {})
     config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
@@ -220,20 +231,17 @@ def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any
         return built(config, dtype=getattr(torch, dtype), attn_implementation=attn)
 
 
-def built(config: Any, **options: Any) -> Any:
-    """The decoder that a config describes, on the device of the context, its weights drawn or none (meta).
-
-    With its encoder, where there is one.
-    """
+def built(config: "PreTrainedConfig", **options: object) -> "PreTrainedModel":
+    """Build a config's decoder, and its encoder if it has one, on the context's device (on meta without weights)."""
     try:
         return _auto_class(config).from_config(config, trust_remote_code=False, **options)
-    except Exception as error:  # whatever a model's constructor makes of a config that does not hold together
+    except Exception as error:  # whatever a model's constructor raises for an inconsistent config
         if is_out_of_memory(error):
             raise
         raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
 
 
-def _auto_class(config: Any) -> Any:
+def _auto_class(config: "PreTrainedConfig") -> "type[_BaseAutoModelClass]":
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
     from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
 
@@ -243,7 +251,7 @@ def _auto_class(config: Any) -> Any:
     return AutoModelForSpeechSeq2Seq if speech else AutoModelForSeq2SeqLM
 
 
-def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> Any:
+def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
     from transformers import AutoModelForCausalLM
 
     try:
@@ -270,7 +278,8 @@ def _why_not(source: Source, error: Exception) -> str:
                 "take a catalog model with random weights, or a local folder"
             )
         return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
-    why = damage(source.folder) or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
+    cause = damage(source.folder) if source.folder is not None else None
+    why = cause or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
     return why.replace(str(source.folder), source.model)  # where a server keeps its models is its affair
 
 
@@ -280,7 +289,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _codec(source: Source, spec: ModelSpec) -> Codec:
-    """The tokenizer that comes with the weights; bytes where none does."""
+    """Take the tokenizer that comes with the weights, or bytes if none does."""
     if source.folder is None or source.weights == "random":
         return ByteCodec(spec.vocab_size)
     from transformers import AutoTokenizer
@@ -294,7 +303,7 @@ def _codec(source: Source, spec: ModelSpec) -> Codec:
     return TokenizerCodec(tokenizer)
 
 
-def _stop_ids(model: Any) -> frozenset[int]:
+def _stop_ids(model: "PreTrainedModel") -> frozenset[int]:
     eos = getattr(model.generation_config, "eos_token_id", None)
     if eos is None:
         return frozenset()

@@ -1,19 +1,18 @@
-"""Measuring what `paces.py` predicts from, in about a second, with tensors of its own: no step of a model is timed.
+"""Measure the paces that `kvviz.cost.predict` predicts from, in about a second, with tensors of its own.
 
-The device has to be the caller's alone (`kvviz.device.lock`). Each pace is the median of a few calls, as a model's
-steps will be.
+No step of the model is timed. The caller must have the device alone (`kvviz.device.lock`). Each pace is the median of a
+few calls, as the figures of a model's steps will be.
 """
 
 import copy
 import logging
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.activations import ACT2FN
@@ -22,8 +21,11 @@ from kvviz.cost.predict import Paces
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import mode_named
-from kvviz.device.clock import synchroniser, timed
+from kvviz.device.clock import Sync, median_call, synchroniser, timed
 from kvviz.device.memory import device_memory, last_level_cache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 log = logging.getLogger("kvviz.decoding.measure_paces")
 
@@ -34,17 +36,17 @@ NARROW = {
 }
 INNER, COLUMNS = 1024, 3072  # of the matrix whose products are timed
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-FEW = 64  # rows from which on a product computes longer than it reads, so that two matrices are enough
+FEW = 64  # from so many rows on a product computes longer than it reads, so that two matrices are enough
 LONGEST = 0.5  # seconds of one product; more rows are not tried
 STREAMED = 2**27  # bytes of the weights that are read at least, so that they come from memory
 ATTENDED = (12, 256, 64)  # heads, tokens, head dim
-HEADS, LONG, DIM = 8, 256, 64  # of a cached layer that is joined with one more token
+HEADS, LONG, DIM = 8, 256, 64  # heads, tokens, head dim of a cached layer that grows by one token
 
 
 def paces_of(loaded: Loaded) -> tuple[Paces, int]:
-    """The paces for a model's precision, attention and activation, and the operations that a step of it asks for.
+    """Return the paces for a model's precision, attention and activation, and the number of operations of its step.
 
-    Both are measured before the first work that needs them; of the model itself only its settings are read.
+    Both are measured once, before the first work that needs them; of the model itself only its config is read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -59,7 +61,8 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     return replace(paces, start=start), operations
 
 
-_starts: dict[Any, tuple[float, int]] = {}  # by config: as many as models are loaded in a process's life
+# Launch overhead (s) and operations of a step, by config and device: one entry for each model loaded so far.
+_starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
 
 
 @cache
@@ -69,9 +72,9 @@ def _paces(device: str, dtype: str, attn: str, activation: str | None, threads: 
 
 @torch.inference_mode()
 def measure_paces(device: str, dtype: str, attn: str, activation: str | None) -> Paces:
-    """Measure all of them but `start`, which a model's own code decides (0 here).
+    """Measure all paces but `start`, which depends on a model's own code (0 here).
 
-    `attn`: "eager" has attention's scores and softmax apart, all else in one kernel.
+    `attn`: "eager" computes attention's scores and softmax separately, any other in one kernel.
     """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
@@ -92,27 +95,29 @@ def measure_paces(device: str, dtype: str, attn: str, activation: str | None) ->
         cache_bytes=cache_bytes,
         attention=_attention(device, kind, attn, sync),
         joined=_joined(device, kind, sync),
-        activation=_median(lambda: act(wide), sync) / wide.numel() if act is not None else 0.0,
-        elementwise=_median(lambda: wide * 0.5, sync) / wide.numel(),
+        activation=median_call(lambda: act(wide), sync) / wide.numel() if act is not None else 0.0,
+        elementwise=median_call(lambda: wide * 0.5, sync) / wide.numel(),
         start=0.0,
     )
 
 
 class Counter(TorchDispatchMode):
-    """Counts the operations that PyTorch is asked for while it is on."""
+    """Inside `with`, counts the operations that PyTorch is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operations = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         self.operations += 1
         return func(*args, **(kwargs or {}))
 
 
 @torch.inference_mode()
-def count_operations(model: Any) -> int:
-    """Operations that a decode step of one token asks PyTorch for."""
+def count_operations(model: "PreTrainedModel") -> int:
+    """Count the operations that a decode step of one token asks PyTorch for."""
     forward = mode_named("cached").open(model, 2)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     forward(ids[:, :1], ids[:, :1])
@@ -121,11 +126,11 @@ def count_operations(model: Any) -> int:
     return counter.operations
 
 
-def _start(config: Any, device: str, dtype: str) -> tuple[float, int]:
-    """Seconds of an operation so small that starting it is all there is, and how many a step asks for.
+def _start(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[float, int]:
+    """Measure the launch overhead of an operation (s), and count the operations of a step.
 
-    Of a decoder like the model's, layer for layer, whose rows are too narrow to cost anything: Python, modules and the
-    loop around an operation count as its start.
+    They are those of a decoder like the model, layer for layer, whose rows are too narrow to cost anything. So Python,
+    the modules and the loop around an operation count as its launch overhead.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
@@ -134,8 +139,8 @@ def _start(config: Any, device: str, dtype: str) -> tuple[float, int]:
     return statistics.median(seconds[9:]) / operations, operations
 
 
-def _narrow(config: Any) -> Any:
-    """A model of this config with next to no width; where its family can't be made so narrow, one like Llama."""
+def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
+    """Build a model of this config with next to no width; for a family that refuses such sizes, a narrow Llama."""
     attn = config._attn_implementation
     narrow = copy.deepcopy(config)
     inner = narrow.get_text_config()
@@ -151,8 +156,8 @@ def _narrow(config: Any) -> Any:
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
 
 
-def _ladder(pool: torch.Tensor, sync: Callable[[], None], most: int = len(ROWS)) -> list[float]:
-    """Seconds for each element of weights, by rows: (rows, inner) x (inner, columns), over all the matrices."""
+def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float]:
+    """Measure the seconds for each element of weights, by rows: (rows, inner) x (inner, columns), over all matrices."""
     found: list[float] = []
     for rows in ROWS[:most]:
         weights = pool if rows < FEW else pool[:2]
@@ -162,30 +167,30 @@ def _ladder(pool: torch.Tensor, sync: Callable[[], None], most: int = len(ROWS))
             for weight in weights:
                 torch.nn.functional.linear(row, weight)
 
-        took = _median(products, sync, 3)
+        took = median_call(products, sync, 3)
         found.append(took / weights.numel())
         if took / len(weights) > LONGEST:
             break
     return found
 
 
-def _attention(device: str, kind: torch.dtype, attn: str, sync: Callable[[], None]) -> float:
-    """Seconds for each FLOP of causal attention over a prompt, counted as the whole square."""
+def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync) -> float:
+    """Measure the seconds for each FLOP of causal attention over a prompt, counted as the whole square."""
     heads, tokens, dim = ATTENDED
     one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
     mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
 
-    def eager() -> Any:
+    def eager() -> torch.Tensor:
         return torch.softmax(one @ one.transpose(2, 3) + mask, -1) @ one
 
-    def fused() -> Any:
+    def fused() -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True)
 
-    return _median(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
+    return median_call(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
 
 
-def _joined(device: str, kind: torch.dtype, sync: Callable[[], None]) -> float:
-    """Seconds for each byte read or written as a cache grows by one token, layer after layer."""
+def _joined(device: str, kind: torch.dtype, sync: Sync) -> float:
+    """Measure the seconds for each byte read or written as a cache grows by one token, layer after layer."""
     layers = [torch.ones(1, HEADS, LONG, DIM, device=device, dtype=kind) for _ in range(16)]
     new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
 
@@ -193,16 +198,4 @@ def _joined(device: str, kind: torch.dtype, sync: Callable[[], None]) -> float:
         for layer in layers:
             torch.cat([layer, new], dim=-2)
 
-    return _median(join, sync) / (2 * sum(layer.nbytes for layer in layers))
-
-
-def _median(call: Callable[[], Any], sync: Callable[[], None], calls: int = 5) -> float:
-    """Seconds of the median call, after one to warm up."""
-    found = []
-    for _ in range(calls + 1):
-        sync()
-        start = time.perf_counter()
-        call()
-        sync()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found[1:])
+    return median_call(join, sync) / (2 * sum(layer.nbytes for layer in layers))

@@ -1,13 +1,14 @@
-"""Reading caches, kvviz's own and those it did not define: a cache object in, one LayerState per layer out.
+"""Read caches, kvviz's own and others': a cache object in, one LayerState per layer out.
 
-Called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
+This is called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -16,12 +17,12 @@ from kvviz.base.records import LayerState
 from kvviz.caches.base import KVCache
 
 
-def layer_states(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
-    """One row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
+def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
+    """Read one row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
 
-    `kinds` names the layers where the model's spec knows more than the cache's classes do (a latent layer is
-    stored in a plain one). `seen` is the number of tokens so far, for the layers that do not count them.
-    `allocated` counts each storage once, at the first layer that uses it.
+    `kinds` names the layers if the model's spec knows more than the cache's classes do (a latent layer is stored in a
+    plain one). `seen` is the number of tokens so far, for layers that do not count them. `allocated` counts each
+    storage once, at the first layer that uses it.
     """
     own, cross = _groups(cache)
     counted: set[int] = set()
@@ -30,46 +31,48 @@ def layer_states(cache: Any, kinds: tuple[str, ...] = (), seen: int = 0) -> tupl
     return tuple(rows)
 
 
-def cache_class(cache: Any) -> str | None:
-    """The class of a run's cache, or of its layers' where it is a list with an object for each; None for None."""
+def cache_class(cache: object) -> str | None:
+    """Name the class of a run's cache, or of its layers if it is a list with an object for each; None for None."""
     own = [layer.own for layer in getattr(cache, "layers", ()) if isinstance(getattr(layer, "own", None), KVCache)]
     if own:
         return type(own[0]).__name__
-    layered = isinstance(cache, list) and cache and hasattr(cache[0], "append") and not isinstance(cache[0], list)
-    return None if cache is None else type(cache[0] if layered else cache).__name__
+    first = cache[0] if isinstance(cache, list) and cache else None
+    layered = hasattr(first, "append") and not isinstance(first, list)
+    return None if cache is None else type(first if layered else cache).__name__
 
 
-def _groups(cache: Any) -> tuple[list[Any], list[Any]]:
-    """What a cache keeps for each layer's self-attention, and for its cross-attention where there is any."""
+def _groups(cache: object) -> tuple[Sequence[object], Sequence[object]]:
+    """Split a cache into what it keeps for each layer's self-attention and for its cross-attention, if any."""
     if not hasattr(cache, "cross_attention_cache"):
         return _layers(cache), []
     cross = _layers(cache.cross_attention_cache)
-    return _layers(cache.self_attention_cache), cross if any(map(_tensors, cross)) else []
+    return _layers(getattr(cache, "self_attention_cache", None)), cross if any(map(_tensors, cross)) else []
 
 
-# Attributes in which cache classes keep one item a layer: a list, or a dict by the layer's number. MiniMax's has two.
+# Attributes with one item a layer: a list, or a dict by the layer's number. MiniMax's cache has two of them.
 _PER_LAYER = ("layers", "linear_cache", "rnn_state")
 
 
-def _layers(cache: Any) -> list[Any]:
-    """One object, or list of objects, for each layer. A cache that is a list already has one item a layer."""
+def _layers(cache: object) -> Sequence[object]:
+    """List one object, or list of objects, for each layer. A cache that is a list already has one item a layer."""
     if cache is None or isinstance(cache, list | tuple):
         return list(cache or ())
-    if hasattr(cache, "states_cache"):  # Reformer's: hidden states (B, T, hidden), and the buckets they hash to
+    if hasattr(cache, "states_cache") and hasattr(cache, "buckets_cache"):
+        # Reformer's: hidden states (B, T, hidden), and the buckets that they hash to
         pairs = zip(cache.states_cache, cache.buckets_cache, strict=False)
         return [{"keys": states[:, None], "buckets": buckets} for states, buckets in pairs]
-    found = [getattr(cache, name) for name in _PER_LAYER if hasattr(cache, name)]
-    lists = [list(one.values()) if isinstance(one, Mapping) else list(one) for one in found]
+    kept = [getattr(cache, name) for name in _PER_LAYER if hasattr(cache, name)]
+    lists = [list(one.values()) if isinstance(one, Mapping) else list(one) for one in kept]
     return lists[0] if len(lists) == 1 else [list(parts) for parts in zip_longest(*lists)]
 
 
-def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: set[int]) -> LayerState:
+def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted: set[int]) -> LayerState:
     own = getattr(layer, "own", layer)
     if isinstance(own, KVCache):
         return _own_state(index, own, kind, counted)
     tensors = _tensors(layer)
     state = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _KEY_VALUE}
-    keys, values = tensors.get("keys"), tensors.get("values")  # where both are one tensor, it is the keys
+    keys, values = tensors.get("keys"), tensors.get("values")  # one tensor for both counts as the keys
     kept = keys.shape[-2] if keys is not None else 0
     seen = _counted(layer) or seen or kept
     return LayerState(
@@ -79,7 +82,7 @@ def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: s
         value_shape=tuple(values.shape) if values is not None else (),
         dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
         seen=seen,
-        held=seen if "_quantized_keys" in tensors else kept,  # the layout of those is the backend's
+        held=seen if "_quantized_keys" in tensors else kept,  # quantised tensors have a layout of the backend's
         nbytes=_bytes(tensors.values()),
         allocated=_allocated(tensors.values(), counted),
         state_bytes=_bytes(state.values()),
@@ -87,7 +90,7 @@ def _layer_state(index: int, layer: Any, kind: str | None, seen: int, counted: s
 
 
 def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) -> LayerState:
-    """Of a design of kvviz, which knows itself what it keeps; shapes are those of the tokens held."""
+    """Read a design of kvviz, which itself knows what it keeps; shapes are those of the tokens held."""
     shape = own.shape
     storages = {storage._cdata: storage.nbytes() for storage in own.storages()}
     allocated = sum(size for key, size in storages.items() if key not in counted)
@@ -106,15 +109,15 @@ def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) ->
     )
 
 
-# Parts of the names under which layers keep what they choose tokens by, and what they make of those they let go.
+# Parts of the names under which layers keep an index for choosing tokens, or a digest of evicted ones.
 _INDEXES = ("index", "idx", "bucket", "compress", "buffer")
 # Attributes of a layer that hold keys and values; whatever else it holds is its state.
 _KEY_VALUE = ("keys", "values", "_quantized_keys", "_quantized_values")
 _SHORT = {"k": "keys", "v": "values"}  # as kvviz.decoding.scratch.cache has them
 
 
-def _tensors(layer: Any) -> dict[str, torch.Tensor]:
-    """The tensors in which a layer keeps what it has seen, each once, by attribute (and key, in a dict)."""
+def _tensors(layer: object) -> dict[str, torch.Tensor]:
+    """Collect a layer's tensors, each once, by attribute (and key, in a dict)."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in _walk(layer, ""):
         if not any(tensor is other for other in found.values()):
@@ -122,8 +125,8 @@ def _tensors(layer: Any) -> dict[str, torch.Tensor]:
     return {name: _filled(layer, name, found[name]) for name in sorted(found, key=lambda name: name not in _KEY_VALUE)}
 
 
-def _walk(thing: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of at least two dimensions below an object; counters have fewer."""
+def _walk(thing: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor of at least two dimensions below an object; counters have fewer."""
     if isinstance(thing, torch.Tensor):
         if hasattr(thing, "__tensor_flatten__"):  # quantised tensors are made of plain ones
             thing = [getattr(thing, part) for part in thing.__tensor_flatten__()[0]]
@@ -137,11 +140,11 @@ def _walk(thing: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _walk(item, name)
     elif not name and hasattr(thing, "__dict__"):
         for key, item in vars(thing).items():
-            yield from _walk(item, _SHORT.get(key, key) if hasattr(thing, "append") else key)
+            yield from _walk(item, _SHORT.get(str(key), str(key)) if hasattr(thing, "append") else str(key))
 
 
-def _filled(layer: Any, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that tokens have been written to: a static layer has slots for more."""
+def _filled(layer: object, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Select the part of a tensor that tokens have been written to: a static layer has slots for more."""
     slots = getattr(layer, "max_cache_len", None)
     return tensor if slots is None or name not in _KEY_VALUE else tensor[..., : min(slots, _counted(layer)), :]
 
@@ -157,16 +160,16 @@ def _allocated(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
     return total
 
 
-def _counted(layer: Any) -> int:
-    """Tokens that a layer has counted, 0 where it counts none."""
+def _counted(layer: object) -> int:
+    """The tokens that a layer has counted; 0 for a layer that does not count."""
     for part in layer if isinstance(layer, list) else [layer]:
         if hasattr(part, "get_seq_length"):
             return int(part.get_seq_length())
     return 0
 
 
-def _kind(layer: Any, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """A layer's kind by what it keeps; one that keeps nothing at all is `none`."""
+def _kind(layer: object, tensors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> str:
+    """Tell a layer's kind by what it keeps; one that keeps nothing at all is `none`."""
     if not tensors:
         return "none"
     if len(state) == len(tensors):
@@ -177,11 +180,11 @@ def _kind(layer: Any, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> s
 
 
 class LiveTensors(TorchDispatchMode):
-    """Inside `with`, notes every tensor that an operation makes; `live_bytes` tells which of all noted still live.
+    """Inside `with`, notes every tensor that an operation makes; `live_bytes` counts those that are still alive.
 
-    This is how a run that claims to hold nothing is checked: it notes all tensors of a run, whatever made them, and
-    asks the storages' own reference counts. Costs microseconds an operation, so it is used untimed. `known` tensors,
-    a model's weights, are none of the run's.
+    This checks a run that claims to hold nothing: it notes all tensors of the run, whatever made them, and asks the
+    storages' own reference counts. It takes microseconds an operation, so it is used untimed. The `known` tensors, a
+    model's weights, do not count.
     """
 
     def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
@@ -189,8 +192,10 @@ class LiveTensors(TorchDispatchMode):
         self._known = {tensor.untyped_storage()._cdata for tensor in known}
         self._made: dict[int, tuple[StorageWeakRef, int]] = {}
 
-    def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **kwargs) if kwargs else func(*args)
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        out = func(*args, **(kwargs or {}))
         if isinstance(out, torch.Tensor):
             self._note(out)
         else:
@@ -208,7 +213,7 @@ class LiveTensors(TorchDispatchMode):
             self._made[key] = (StorageWeakRef(storage), storage.nbytes())
 
     def live_bytes(self, *apart: torch.Tensor) -> int:
-        """Bytes of the noted storages that are still alive, those of the tensors `apart` (logits) not counted."""
+        """Count the bytes of the noted storages that are still alive, without the tensors `apart` (logits)."""
         others = {tensor.untyped_storage()._cdata for tensor in apart}
         self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
         return sum(size for key, (_, size) in self._made.items() if key not in others)

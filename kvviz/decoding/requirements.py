@@ -1,8 +1,7 @@
-"""Bytes and seconds that a piece of work needs, worked out before anything is loaded. Standard library only."""
+"""The bytes and seconds that a piece of work needs, before anything is loaded. Standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
@@ -11,6 +10,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.decoding.work import Work
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
 from kvviz.models.sources import Source
+from kvviz.models.spec import ModelSpec
 from kvviz.models.text import ByteCodec
 
 
@@ -28,7 +28,7 @@ class Needs:
         return self.weights + self.caches + self.logits
 
     def check(self, free: int, device: str, share: float = 1.0) -> None:
-        """Refuse what takes more than this share of the free bytes, with the figures."""
+        """Raise KvvizError, with the figures, for work that takes more than this share of the free bytes."""
         if self.total > share * free:
             part = f"; one piece of work may take {human(share * free)} of them" if share < 1 else ""
             raise KvvizError(
@@ -39,39 +39,48 @@ class Needs:
 
 
 def prompt_length(work: Work) -> int:
-    """Tokens of the prompt, at most: a text has no more tokens than bytes."""
+    """The tokens of the prompt, at most: a text has no more tokens than bytes."""
     return work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or ""))
 
 
+def size_of(source: Source) -> tuple[ModelSpec, int]:
+    """The layers and the parameters of a model. Raises KvvizError for one whose config has not been fetched yet."""
+    spec = source.spec
+    if spec is None or source.params is None:
+        raise KvvizError(f"the size of {source.model} is not known before its config is fetched")
+    return spec, source.params
+
+
 def needs(source: Source, work: Work) -> Needs:
-    """params x element bytes, the caches of the proof (all modes at once), their logits. `source.params` is known."""
+    """Sum up the weights, the caches of the equivalence check (all modes at once) and their logits."""
     tokens = prompt_length(work) + work.new_tokens
     filling = sum(mode_named(name).fills for name in work.modes)
-    spec = source.spec
+    spec, params = size_of(source)
     return Needs(
-        weights=source.params * DTYPE_BYTES[work.dtype],
+        weights=params * DTYPE_BYTES[work.dtype],
         caches=filling * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
         logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
     )
 
 
-def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
-    """Estimate of one pass of each mode (seconds), at the device's measured rates. `source.params` is known."""
+def each_pass(source: Source, work: Work, device: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Estimate one pass of each mode (seconds), at the device's measured rates."""
+    spec, params = size_of(source)
     size = (
-        source.params,
-        len(source.spec.layers),
+        params,
+        len(spec.layers),
         prompt_length(work),
         work.new_tokens,
         DTYPE_BYTES[work.dtype],
         Rates(**device["rates"]),
     )
-    shape = estimated(source.config)
+    shape = estimated(source.config or {})
     return {
         name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch, shape=shape)
         for name in dict.fromkeys(work.modes)
     }
 
 
-def seconds(source: Source, work: Work, device: Mapping[str, Any]) -> float:
-    """Estimate of the whole comparison: every mode's pass, as often as it is made."""
+def seconds(source: Source, work: Work, device: Mapping[str, Mapping[str, float]]) -> float:
+    """Estimate the whole comparison: every mode's pass, as often as it is made."""
     return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)

@@ -1,16 +1,15 @@
-"""What the device's own allocator says of a piece of work: an account that knows no cache and no tensor by name."""
+"""What the device's own allocator reports of some work: an account that knows no cache and no tensor by name."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 
 @dataclass
 class Account:
-    """Bytes: `kept` at the end more than at the start, `peak` at most above the start; `kind` says who counted.
+    """Bytes above the start: `kept` at the end, `peak` at most; `kind` says who counted.
 
     `reserved` is what a caching allocator (CUDA) holds from the driver, before and after.
     """
@@ -23,10 +22,10 @@ class Account:
 
 @contextlib.contextmanager
 def account(device: str) -> Iterator[Account | None]:
-    """Keep the allocator's account of what happens inside `with`; None where the device keeps none.
+    """Keep the allocator's account of what happens inside `with`; None for a device without one.
 
-    CUDA: torch.cuda.memory_allocated. CPU: the allocation events of torch.profiler, whose cost is why this is
-    never done under the clock.
+    CUDA: torch.cuda.memory_allocated. CPU: the allocation events of torch.profiler, which are slow
+    and so never taken under the clock.
     """
     if device.startswith("cuda"):
         yield from _cuda(device)
@@ -61,12 +60,12 @@ def _cpu() -> Iterator[Account]:
 
 
 def can_account(device: str) -> bool:
-    """Whether this device's allocator gives an account at all."""
+    """Whether this device's allocator gives an account."""
     return device == "cpu" or device.startswith("cuda")
 
 
-def kept_by(make: Callable[[], Any], device: str) -> Account | None:
-    """The account of a call, its result alive at the end: what the result keeps, what making it took at most."""
+def kept_by(make: Callable[[], object], device: str) -> Account | None:
+    """Take the account of a call whose result is alive at the end: the bytes that it keeps, and the peak."""
     with account(device) as result:
         kept = make()
     del kept

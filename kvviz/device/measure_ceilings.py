@@ -1,14 +1,14 @@
-"""The ceilings of this device, measured on the spot in a few seconds.
+"""Measure the ceilings of this device in a few seconds.
 
-The device has to be the caller's alone (`kvviz.device.lock`). Each figure is that of the fastest of many calls: what
-another process takes away meanwhile makes single calls slower, never faster.
+The caller must have the device alone (`kvviz.device.lock`). Each figure is the fastest of many calls: another process
+can make single calls slower, never faster.
 """
 
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -23,7 +23,7 @@ WIDE = 8192  # columns of the buffer, seen as a matrix
 LEAST = 2**26  # bytes of the buffer below which no processor's cache is left behind
 LONGEST = 0.4  # seconds that one product may take; a larger one is left out
 DTYPES = ("float32", "bfloat16", "float16")
-READS: dict[str, Callable[[torch.Tensor], Any]] = {
+READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
     "row-sums": lambda buffer: buffer.view(-1, WIDE).sum(1),
     "largest": torch.max,
@@ -45,10 +45,10 @@ def machine(device: str) -> Machine:
 
 
 def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: bool = False) -> Ceilings:
-    """The kept ceilings of this environment, else, or to `refresh` them, those measured now and kept.
+    """Return the kept ceilings of this environment; without any, or to `refresh` them, measure and keep new ones.
 
-    They are measured within `turn`, which makes the device the caller's alone. Raises KvvizError where they can't be
-    read, measured or kept.
+    They are measured within `turn`, which gives the caller the device alone. Raises KvvizError if they can't be read,
+    measured or kept.
     """
     found = None if refresh else kept_for(machine(device))
     if found is None:
@@ -59,7 +59,7 @@ def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: 
 
 
 def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None) -> Ceilings:
-    """Measure all ceilings in about so many seconds. Raises KvvizError where there is no memory to read from."""
+    """Measure all ceilings in about so many seconds. Raises KvvizError if too little memory is free."""
     sync, size = synchroniser(device), buffer_bytes or reading_bytes(device)
     with torch.inference_mode():
         buffer = torch.ones(size // 4, device=device)  # as bfloat16 and float16, its bits are plain numbers too
@@ -94,18 +94,18 @@ def reading_bytes(device: str) -> int:
 
 def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
     """B/s of each of the kernels that read a float32 buffer once and write next to nothing."""
-    calls = {name: lambda kernel=kernel: kernel(buffer) for name, kernel in READS.items()}
+    calls = {name: partial(kernel, buffer) for name, kernel in READS.items()}
     return {name: buffer.nbytes / took for name, took in fastest_calls(calls, sync, seconds).items()}
 
 
 def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
     """B/s by dtype of one row times the buffer, seen as a matrix of that dtype."""
-    calls = {}
+    calls: dict[str, Callable[[], object]] = {}
     for dtype in DTYPES:
         try:
             kind = getattr(torch, dtype)
             row, weight = torch.ones(1, WIDE, device=buffer.device, dtype=kind), buffer.view(kind).view(-1, WIDE)
-            calls[dtype] = lambda row=row, weight=weight: torch.nn.functional.linear(row, weight)
+            calls[dtype] = partial(torch.nn.functional.linear, row, weight)
             calls[dtype]()
         except (RuntimeError, TypeError):  # a dtype that this device does not know
             calls.pop(dtype, None)

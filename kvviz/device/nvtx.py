@@ -1,15 +1,20 @@
-"""NVTX ranges around prefills and decode steps, for nsys and ncu: only on CUDA, and only where KVVIZ_NVTX=1 asks.
+"""NVTX ranges around prefills and decode steps, for nsys and ncu: only on CUDA, and only if KVVIZ_NVTX=1 is set.
 
-Standard library; torch when called. docs/profiling.md says how to read them.
+docs/profiling.md says how to read them. torch is imported when a function is called.
 """
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+T = TypeVar("T")
 
 
 def asked() -> bool:
-    """Whether the environment asks for ranges and there is a device that can show them."""
+    """Whether the environment asks for ranges and this machine has a device that can show them."""
     if os.environ.get("KVVIZ_NVTX", "").strip().lower() in ("", "0", "false", "no"):
         return False
     import torch
@@ -17,8 +22,8 @@ def asked() -> bool:
     return torch.cuda.is_available()
 
 
-def ranged(steps: Iterator[Any], mode: str) -> Iterator[Any]:
-    """The steps, each in a range `prefill.MODE` or `decode.MODE`; the very same iterator where none are asked for."""
+def ranged(steps: Iterator[T], mode: str) -> Iterator[T]:
+    """Put each step in a range `prefill.MODE` or `decode.MODE`; return the iterator itself if none are asked for."""
     if not asked():
         return steps
     import torch
@@ -26,7 +31,7 @@ def ranged(steps: Iterator[Any], mode: str) -> Iterator[Any]:
     return _ranged(steps, mode, torch.cuda.nvtx)
 
 
-def _ranged(steps: Iterator[Any], mode: str, nvtx: Any) -> Iterator[Any]:
+def _ranged(steps: Iterator[T], mode: str, nvtx: "ModuleType") -> Iterator[T]:
     phase = "prefill"
     while True:
         nvtx.range_push(f"{phase}.{mode}")

@@ -1,24 +1,34 @@
 """Where the time of a forward goes, by kind of work, as torch.profiler sees it.
 
-What an operation counts for follows from its name and from the scopes around it: attention modules, rotary embeddings
-and the cache's update are marked while a profile is taken, and nothing is left behind. The profiler slows what it
-watches: its seconds show shares, not speeds.
+An operation's kind follows from its name and the scopes around it: attention modules, rotary embeddings and the
+cache's update are marked while a profile is taken, and nothing is left behind. The profiler slows down what it
+observes: its seconds show shares, not speeds.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, record_function
+from torch.utils.hooks import RemovableHandle
+
+from kvviz.device.clock import Sync
+
+if TYPE_CHECKING:
+    from torch.autograd.profiler_util import FunctionEvent
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 CLASSES = ("weights", "attention", "cache", "other", "call", "gaps")
 STEP, ATTENTION, ROTARY, CACHE, CALL = (f"kvviz::{n}" for n in ("step", "attention", "rotary", "cache", "call"))
 _MODULES = {ATTENTION: re.compile(r"(Attention|Attn|Mixer|DeltaNet|SSM)\d*D?$"), ROTARY: re.compile("Rotary")}
 _WEIGHTS = {"aten::linear", "aten::addmm", "aten::mm", "aten::conv1d", "aten::_grouped_mm", "aten::mv"}
-_PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's own, where it is not fused
+_PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's own, unless it is fused
 _ATTENTION = {"aten::scaled_dot_product_attention", "aten::softmax"}
 
 
@@ -57,7 +67,7 @@ def class_of(name: str, scopes: Sequence[str]) -> str:
 
 
 def divided(operations: Sequence[Operation], wall: float) -> dict[str, float]:
-    """Seconds by class; what the operations leave of the wall time is the gaps."""
+    """Sum seconds by class; the gaps are the rest of the wall time."""
     found = dict.fromkeys(CLASSES, 0.0)
     for one in operations:
         found[class_of(one.name, one.scopes)] += one.seconds
@@ -67,8 +77,8 @@ def divided(operations: Sequence[Operation], wall: float) -> dict[str, float]:
     return {**found, "gaps": max(0.0, wall - busy)}
 
 
-def profile(model: Any, calls: Sequence[Callable[[], Any]], device: str, sync: Callable[[], None]) -> Profile:
-    """Profile some calls, each one forward, and take the one whose wall time is in the middle."""
+def profile(model: nn.Module, calls: Sequence[Callable[[], object]], device: str, sync: Sync) -> Profile:
+    """Profile some calls, each one forward, and keep the one with the median wall time."""
     on_cuda = device.startswith("cuda")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with scopes(model), torch.profiler.profile(activities=activities) as watching:
@@ -84,22 +94,22 @@ def profile(model: Any, calls: Sequence[Callable[[], Any]], device: str, sync: C
     return Profile(wall, divided(found, wall), len(found))
 
 
-def _operations(event: Any, around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
-    """The outermost operations below an event; a scope is no operation, but one call that holds a whole step is."""
+def _operations(event: "FunctionEvent", around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
+    """Yield the outermost operations below an event; a scope is none, but one call with a whole step is."""
     for child in event.cpu_children:
         if child.name == CALL:
             yield Operation(child.name, around, child.time_range.elapsed_us() / 1e6)
         elif child.name.startswith("kvviz::"):
             yield from _operations(child, (child.name, *around), on_cuda)
         elif child.name.startswith("cuda"):
-            continue  # the driver's own calls: waiting for the device is no work of its
+            continue  # the driver's own calls, such as waiting for the device, are not its work
         else:
             micros = child.device_time_total if on_cuda else child.time_range.elapsed_us()
             yield Operation(child.name, around, micros / 1e6)
 
 
 @contextmanager
-def scopes(model: Any) -> Iterator[None]:
+def scopes(model: nn.Module) -> Iterator[None]:
     """Mark attention modules, rotary embeddings and the cache's update while the block runs."""
     from transformers.cache_utils import Cache
 
@@ -117,27 +127,27 @@ def scopes(model: Any) -> Iterator[None]:
         yield
 
 
-def _marked(module: Any, scope: str) -> tuple[Any, Any]:
+def _marked(module: nn.Module, scope: str) -> tuple[RemovableHandle, RemovableHandle]:
     open_: list[record_function] = []
 
-    def enter(*_: Any) -> None:
+    def enter(*_: object) -> None:
         open_.append(record_function(scope))
         open_[-1].__enter__()
 
-    def leave(*_: Any) -> None:
+    def leave(*_: object) -> None:
         open_.pop().__exit__(None, None, None)
 
     return module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)
 
 
-def _scoped(method: Callable[..., Any], scope: str = CACHE) -> Callable[..., Any]:
-    def scoped(*args: Any, **kwargs: Any) -> Any:
+def _scoped(method: Callable[P, R], scope: str = CACHE) -> Callable[P, R]:
+    def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
         with record_function(scope):
             return method(*args, **kwargs)
 
     return scoped
 
 
-def as_one_call(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step in which no operation can be told from another, marked so that a profile counts it as one call."""
+def as_one_call(step: Callable[P, R]) -> Callable[P, R]:
+    """Mark a step whose operations can't be told apart, so that a profile counts it as one call."""
     return _scoped(step, CALL)

@@ -6,7 +6,9 @@ from transformers.utils import logging
 
 from kvviz.base.errors import ConfigError
 from kvviz.decoding.loading import hf_config
-from kvviz.decoding.meta_probe import _built, _by_layer, position_limit, probe
+from kvviz.decoding.meta_decoder import by_layer
+from kvviz.decoding.meta_model import built_eager
+from kvviz.decoding.meta_probe import position_limit, probe
 from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
@@ -47,7 +49,7 @@ def test_they_agree_around_a_full_window(tokens):
 def generated(model_type, tokens, dtype, batch=2):
     """The cache that `generate` leaves after `tokens` tokens, on the CPU, with weights: its rows."""
     torch.manual_seed(0)
-    model = _built(hf_config(TINY[model_type]), getattr(torch, dtype))
+    model = built_eager(hf_config(TINY[model_type]), getattr(torch, dtype))
     prompt = torch.randint(3, 90, (batch, tokens - 1))
     given = {"input_ids": prompt}
     if model.config.is_encoder_decoder:
@@ -62,11 +64,14 @@ def generated(model_type, tokens, dtype, batch=2):
     out = GenerationMixin.generate(model, **given, **more)
     names = ("past_key_values", "cache_params", "state", "past_buckets_states")
     cache = next(out[name] for name in names if out.get(name) is not None)
-    return layer_states(_by_layer(cache, model.config.get_text_config(decoder=True)), seen=tokens)
+    return layer_states(by_layer(cache, model.config.get_text_config(decoder=True)), seen=tokens)
 
 
-@pytest.mark.parametrize(("tokens", "dtype"), [(9, "bfloat16"), (70, "float32")])  # past a window, and a short prefill
-@pytest.mark.parametrize("model_type", TINY)
+# 70 tokens are past a window and past a short prefill.
+@pytest.mark.parametrize(
+    ("model_type", "tokens", "dtype"),
+    [*((name, 70, "bfloat16") for name in TINY), *((name, 9, "float32") for name in ("llama", "gemma3_text", "mamba"))],
+)
 def test_what_it_says_is_what_a_real_run_keeps(model_type, tokens, dtype):
     tokens = min(tokens, position_limit(TINY[model_type]) or tokens)
     dtype = "float32" if model_type == "reformer" else dtype  # its norms don't mix precisions
