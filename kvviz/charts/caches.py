@@ -8,12 +8,13 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
+from kvviz.charts.memory import unit_for
 from kvviz.experiments.cache_designs.words import KL_ROUNDING, mean
 
 Runs = Sequence[Mapping[str, Any]]
-_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
-# What can be drawn over the steps: its title, and a run's bytes at each step, None where nobody counted.
+# What can be drawn over the steps: its title, and a run's bytes at each step, None if they were not counted.
 MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | None]]] = {
     "allocated": ("Allocated", lambda run: run["allocated_bytes"]),
     "held": ("Held", lambda run: run["cache_bytes"]),
@@ -27,10 +28,11 @@ MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | Non
 
 
 def bytes_figure(runs: Runs, measure: str) -> go.Figure:
-    """Bytes of each run at each step: a line for each that keeps a cache."""
+    """Bytes of each run at each step: a line for each run that keeps a cache."""
     title, read = MEASURES[measure]
-    lines = [(run, read(run)) for run in runs if run["quality"] is not None and read(run) is not None]
-    size, unit = _unit(max((max(values) for _, values in lines), default=0))
+    kept = [(run, read(run)) for run in runs if run["quality"] is not None]
+    lines = [(run, values) for run, values in kept if values is not None]
+    unit, size = unit_for(max((max(values) for _, values in lines), default=0))
     figure = go.Figure()
     for run, values in lines:
         figure.add_trace(
@@ -47,15 +49,11 @@ def bytes_figure(runs: Runs, measure: str) -> go.Figure:
     return _laid(figure, "new token", f"{title.lower()}, {unit}", 400).update_layout(hovermode="x unified")
 
 
-def _unit(most: float) -> tuple[int, str]:
-    return next((row for row in _UNITS if most >= row[0]), (1, "B"))
-
-
 def _laid(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
     return figure.update_layout(
         font_size=14,
         height=height,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         margin={"l": 10, "r": 10, "t": 30, "b": 10},
         xaxis={"title": x, "automargin": True},
         yaxis={"title": y, "automargin": True, "rangemode": "tozero"},
@@ -63,7 +61,7 @@ def _laid(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
 
 
 def kl_figure(runs: Runs) -> go.Figure:
-    """KL(reference || design) after each token of the text, logarithmic: a line begins where something is lost."""
+    """KL(reference || design) after each token of the text, logarithmic: a line begins at its first lossy token."""
     figure = go.Figure()
     for run in _lossy(runs):
         values = run["quality"]["kl"]
@@ -90,15 +88,15 @@ def _lossy(runs: Runs) -> list[Mapping[str, Any]]:
 
 
 def quality_figure(runs: Runs) -> go.Figure:
-    """Mean KL against the bytes held at the end of the text: a point a design, those at one place under one label.
+    """Mean KL against the bytes held at the end of the text: a point for each design, one label for equal points.
 
-    On the logarithmic axis the exact ones stand on a line of their own, called 0.
+    A logarithmic axis has no 0, so exact designs lie on a line below all others, labelled 0.
     """
     kept = [run for run in runs if run["quality"] is not None]
     lost = [mean(run["quality"]["kl"]) for run in _lossy(kept)]
     top = math.ceil(math.log10(max(lost))) if lost else 0
     bottom = math.floor(math.log10(min(lost))) - 1 if lost else -3
-    size, unit = _unit(max(run["quality"]["nbytes"] for run in kept))
+    unit, size = unit_for(max(run["quality"]["nbytes"] for run in kept))
     places: dict[tuple[float, float], list[Mapping[str, Any]]] = {}
     for run in kept:
         kl = mean(run["quality"]["kl"])
@@ -124,7 +122,7 @@ def _power(tick: float) -> str:
 
 
 def _label(members: Runs) -> str:
-    """The names of what stands at one place; of many, how many they are: a narrow screen has no room for all."""
+    """The designs at one point by name; more than two by number, since a narrow screen has no room for all."""
     if len(members) <= 2:
         return "<br>".join(run["title"] for run in members)
     exact = sum(run["exact"] and run["mode"] != "cached" for run in members)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -12,6 +12,8 @@ from kvviz.charts import palette
 from kvviz.charts.memory import unit_for
 from kvviz.charts.text import as_text
 from kvviz.experiments.comparison.records import Document, Run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _draw(
     milliseconds = [curve.step_s[i] * 1000 for i in shown]
     figure.add_trace(_band(curve, x, shown, number), row=1, col=1)
     held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
-    lines = (
+    lines: tuple[tuple[Sequence[float | None], list[str] | None], ...] = (
         (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
         (_at(list(accumulate(curve.step_s)), shown), None),
         ([b / size for b in held], [f"{b:,} B" for b in held]),
@@ -76,14 +78,14 @@ def _draw(
         figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
 
 
-MOST = 1600  # points of a line; a lecture hall's projector has fewer columns
+MAX_POINTS = 1600  # of a line; a lecture hall's projector has fewer columns
 
 
 def telling(values: Sequence[float]) -> list[int]:
     """Numbers of the points to draw: all, or of each stretch of a long line its lowest and its highest."""
-    if len(values) <= MOST:
+    if len(values) <= MAX_POINTS:
         return list(range(len(values)))
-    stretch = -(-2 * len(values) // MOST)
+    stretch = -(-2 * len(values) // MAX_POINTS)
     found = {0, len(values) - 1}
     for start in range(0, len(values), stretch):
         part = range(start, min(start + stretch, len(values)))
@@ -91,7 +93,7 @@ def telling(values: Sequence[float]) -> list[int]:
     return sorted(found)
 
 
-def _at(values: Sequence[Any], shown: Sequence[int]) -> list[Any]:
+def _at(values: Sequence[T], shown: Sequence[int]) -> list[T]:
     return [values[i] for i in shown]
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from kvviz.charts.layout import LEGEND
+
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 # Linear parts in cool hues, the square one warm: as the modes have it elsewhere.
 COLOURS = {
@@ -79,7 +81,7 @@ def area_figure(
         font_size=14,
         height=340,
         hovermode="x unified",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         margin={"l": 10, "r": 10, "t": 30, "b": 10},
         xaxis={"title": x_title, "range": [xs[0], xs[-1]]},
         yaxis={"title": said, "rangemode": "tozero"},

@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
 from kvviz.decoding.modes import MODES
 
 
@@ -18,7 +19,7 @@ def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figu
         template="plotly_white",
         font_size=15,
         hovermode="closest",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         xaxis={"title": "new token"},
         yaxis={"title": "ms for this token", "type": "log" if log else "linear", "rangemode": "tozero"},
         margin={"t": 40, "r": 20},
@@ -70,7 +71,7 @@ def watched_figure(steps: Sequence[Any]) -> go.Figure:
     figure.update_layout(
         template="plotly_white",
         font_size=15,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         xaxis={"title": "forward"},
         yaxis={"title": "ms for this forward", "rangemode": "tozero"},
         yaxis2={"title": "cache, MiB", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False},

@@ -1,12 +1,10 @@
-"""A figure made for a light page, in the colours of a dark one."""
-
-from typing import Any
+"""Recolours a figure that was made for a light page for a dark one."""
 
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
 
-_DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # long, and no colour among them
+_DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # long lists that hold no colours
 
 
 def on_dark(figure: go.Figure) -> go.Figure:
@@ -14,7 +12,7 @@ def on_dark(figure: go.Figure) -> go.Figure:
     return go.Figure(_lighter(figure.to_dict()))
 
 
-def _lighter(part: Any) -> Any:
+def _lighter(part: object) -> object:
     if isinstance(part, dict):
         return {name: inner if name in _DATA else _lighter(inner) for name, inner in part.items()}
     if isinstance(part, list | tuple):

@@ -1,12 +1,12 @@
 """Figures of the memory calculator: plain numbers in, Plotly figures out. Bytes in powers of 1024."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
 from kvviz.charts.text import as_text
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
@@ -34,8 +34,8 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
     )
 
 
-def _upright(x: float, line: Mapping[str, Any]) -> dict:
-    """A line from the bottom to the top."""
+def _upright(x: float, line: Mapping[str, object]) -> dict[str, object]:
+    """A vertical line over the whole height of the chart."""
     return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
@@ -129,7 +129,7 @@ _PART_COLOUR = {"weights": "weights", "KV cache": "full", "prefill activations (
 def _layout(y: str, x: str) -> dict:
     return {
         "font": {"size": 14},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": LEGEND,
         "xaxis": {"title": {"text": x}},
         "yaxis": {"title": {"text": y}, "rangemode": "tozero"},
         "margin": {"t": 30, "r": 20, "l": 10, "b": 10},

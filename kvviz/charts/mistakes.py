@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
 
 SAME = 1e-3  # logits of two ways to compute the same differ by less than this in float32
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
@@ -52,7 +53,7 @@ def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
     figure.update_layout(
         height=330,
         font_size=15,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         xaxis={"title": x, "dtick": None},
         yaxis={"title": y, "type": "log" if log else "linear", "rangemode": "tozero", "exponentformat": "power"},
         margin={"t": 40, "r": 10, "b": 50},

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts.cost import figure_of
+from kvviz.charts.layout import LEGEND
 from kvviz.charts.text import as_text
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
@@ -192,7 +193,7 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         font_size=14,
         height=380,
         hovermode="x unified",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         margin={"l": 10, "r": 10, "t": 30, "b": 10},
         xaxis={"title": "sequences decoded together", "type": "log", "tickvals": batches, "ticktext": batches},
         yaxis={"title": "tokens/s, all together", "rangemode": "tozero"},

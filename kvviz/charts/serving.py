@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
 
 WAYS = {  # colour, dash and short name of each way of giving out memory
     "reserved": ("#D55E00", "dash", "reserved"),
@@ -18,7 +19,6 @@ PARTS = {"used": ("tokens", "#0072B2"), "internal": ("wasted inside", "#E69F00")
 COLD, WARM, KEPT = "#D55E00", "#0072B2", "#8A94A0"
 FREE, FINDABLE, SHARED = "rgba(128,128,128,0.13)", "rgba(0,145,110,0.35)", "#3B4652"
 OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the others are close to those above
-_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 Found = Mapping[str, Any]
 
 
@@ -207,7 +207,7 @@ def tokens_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
 def _layout(y: str, height: int) -> dict[str, Any]:
     return {
         "font": {"size": 14},
-        "legend": _LEGEND,
+        "legend": LEGEND,
         "yaxis": {"title": {"text": y}, "rangemode": "tozero"},
         "margin": {"t": 30, "r": 20, "l": 10, "b": 10},
         "height": height,

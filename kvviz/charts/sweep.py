@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
+from kvviz.charts.layout import LEGEND
 from kvviz.charts.text import as_text
 from kvviz.decoding.modes import MODES
 
@@ -54,7 +55,7 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     figure.update_layout(
         font_size=15,
         height=430,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=LEGEND,
         xaxis={"title": AXES[axis], "type": kind},
         yaxis={"title": title, "rangemode": "tozero", "type": "log" if log else "linear"},
         margin={"t": 30, "r": 20},

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kvviz.charts.compare import MOST, Curve, overlay, telling
+from kvviz.charts.compare import MAX_POINTS, Curve, overlay, telling
 from kvviz.store.compare_runs import beyond_spread, differences, names, rows
 from kvviz.store.db.stored import Run, Stored
 
@@ -85,5 +85,5 @@ def test_a_long_line_keeps_its_spikes():
     values = [1.0] * 10_000
     values[4321], values[777] = 50.0, 0.1
     shown = telling(values)
-    assert len(shown) <= MOST + 2 and {0, 777, 4321, 9_999} <= set(shown)
+    assert len(shown) <= MAX_POINTS + 2 and {0, 777, 4321, 9_999} <= set(shown)
     assert shown == sorted(shown) and telling(values[:50]) == list(range(50))

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human
-from kvviz.charts.compare import ALIGNMENTS, Curve, overlay
-from kvviz.charts.compare import MOST as POINTS
+from kvviz.charts.compare import ALIGNMENTS, MAX_POINTS, Curve, overlay
 from kvviz.store.compare_runs import Row, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.shared.plain import plain
@@ -34,7 +33,7 @@ def overlaid(runs: Sequence[Run]) -> None:
         thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
         words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
         st.caption(words + thin)
-        if max(len(curve.step_s) for curve in curves) > POINTS:
+        if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
             st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, width="stretch", key="c_rows")
     st.caption(
