@@ -21,7 +21,7 @@ def take_columns(fields: Mapping[str, object]) -> tuple[dict[str, Any], dict[str
 
 
 def pack(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """Lists of numbers, or rectangular lists of such lists, as one blob. Raises ValueError for anything else."""
+    """Pack lists of numbers, or rectangular lists of such lists, into one blob. Raises ValueError for anything else."""
     head, body = {}, b""
     for name, values in columns.items():
         found = _as_array(values)
@@ -33,7 +33,7 @@ def pack(columns: Mapping[str, Sequence[Any]]) -> bytes:
 
 
 def unpack(blob: bytes) -> dict[str, list[Any]]:
-    """What `pack` was given."""
+    """Unpack the blob that `pack` made."""
     head, _, body = zlib.decompress(blob).partition(b"\n")
     columns, start = {}, 0
     for name, (typecode, shape) in json.loads(head).items():
@@ -44,7 +44,7 @@ def unpack(blob: bytes) -> dict[str, list[Any]]:
 
 
 def _as_array(values: Any) -> tuple[array, list[int]] | None:
-    """The numbers in one row with their shape; None where they are no column."""
+    """Flatten a column of numbers and return its shape; None for any other value."""
     if not isinstance(values, list | tuple) or not values:
         return None
     shape, flat = [len(values)], values
@@ -70,7 +70,7 @@ def _shaped(numbers: list[Any], shape: Sequence[int]) -> list[Any]:
 
 
 def _little(numbers: array) -> array:
-    """To or from little-endian, on a machine that isn't."""
+    """Swap to or from little-endian on a big-endian machine."""
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

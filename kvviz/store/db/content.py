@@ -1,4 +1,4 @@
-"""What a work consists of beside its row: records as blobs, and a document taken apart into runs and put together.
+"""Records as blobs, and a document split into a row a run and put together again.
 
 Records are joined by the character RS, which no JSON text can hold unescaped (RFC 7464).
 """
@@ -19,27 +19,27 @@ TIGHT = 6
 
 
 def join(records: Sequence[str], level: int = TIGHT) -> bytes:
-    """JSON texts as one blob."""
+    """Pack JSON texts into one blob."""
     return zlib.compress(SEPARATOR.join(records).encode("utf-8", "surrogatepass"), level)
 
 
 def split(blob: bytes) -> list[str]:
-    """What `join` was given."""
+    """Unpack the blob that `join` made."""
     return zlib.decompress(blob).decode("utf-8", "surrogatepass").split(SEPARATOR)
 
 
 def squeeze(value: object) -> bytes:
-    """JSON values as a blob."""
+    """Pack a JSON value into a blob."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode())
 
 
 def expand(blob: bytes) -> Any:
-    """What `squeeze` was given."""
+    """Unpack the blob that `squeeze` made."""
     return json.loads(zlib.decompress(blob))
 
 
 def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The records of one type, read; what is no record is passed over."""
+    """Yield the parsed records of one type; skip texts that are no record."""
     for text in texts:
         if f'"{kind}"' in text:
             try:
@@ -64,13 +64,13 @@ def take_apart(
 
 
 def put_together(rest: bytes, rows: Sequence[RowMapping]) -> dict[str, Any]:
-    """The document again."""
+    """Rebuild the document that `take_apart` split."""
     document = expand(rest)
     return {**document, "runs": [entry_of(row) for row in rows]} if rows else document
 
 
 def run_of(row: RowMapping, comparison: Stored) -> Run:
-    """One mode, its steps read."""
+    """Read one mode of a comparison with all its steps."""
     entry = entry_of(row)
     repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
     return Run(
@@ -92,7 +92,7 @@ def entry_of(row: RowMapping) -> dict[str, Any]:
 
 
 def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
-    """For each mode the seconds of every step of its timed passes, warm-ups apart, in the order of the passes."""
+    """The seconds of every step by mode and timed pass, in the order of the passes and without warm-ups."""
     passes: dict[tuple[str, int], list[float]] = {}
     for record in records_of("times", texts):
         mode, repeat, start, seconds = (record.get(name) for name in ("mode", "repeat", "from", "s"))
@@ -124,7 +124,7 @@ def _row(
 
 
 def _whole_passes(passes: Sequence[Sequence[float]], steps: object) -> bytes | None:
-    """The passes that have as many steps as the document; None where there is none."""
+    """Pack the passes that have as many steps as the document; None if no pass has."""
     wanted = len(steps) if isinstance(steps, list) else -1
     whole = [seconds for seconds in passes if len(seconds) == wanted]
     try:

@@ -1,4 +1,4 @@
-"""Who is writing: so that work cut off by a crash is told from work that another process is still doing."""
+"""Names the store that writes a run, to tell a run cut off by a crash from one that still goes on elsewhere."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ def new_owner() -> str:
 
 
 def give_up(owner: str) -> None:
-    """The store was closed."""
+    """Note that the store was closed."""
     _open.discard(owner)
 
 

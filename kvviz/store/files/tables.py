@@ -44,7 +44,7 @@ TYPES = {
 
 
 def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, list[object]]:
-    """The table by columns, None where something is not known."""
+    """The table by columns; an unknown value is None."""
     passes, pieces = _passes(records), _pieces(records)
     parts = [_part(run, passes.get(run["mode"], {}), pieces.get(run["mode"], [])) for run in document["runs"]]
     rows = sum(len(part["step"]) for part in parts)
@@ -63,7 +63,7 @@ def to_csv(document: Document, records: Sequence[Record] = ()) -> str:
 
 
 def to_parquet(document: Document, records: Sequence[Record] = ()) -> bytes:
-    """The table as a Parquet file. Raises KvvizError where pyarrow is not installed."""
+    """The table as a Parquet file. Raises KvvizError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -81,7 +81,7 @@ _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
 def _guarded_all(column: list[object], kind: str) -> list[object]:
-    """A column of texts guarded, each text once: most repeat from row to row."""
+    """Guard a column of texts, each distinct text once, since most repeat from row to row."""
     if kind != "string":
         return column
     texts = [None if value is None else str(value) for value in column]
@@ -97,7 +97,7 @@ def _guarded(text: str | None) -> str | None:
 
 
 def _whole(document: Document) -> dict[str, object]:
-    """What is the same in every row."""
+    """The columns that are the same in every row."""
     names = ("model", "weights", "prompt_tokens", "new_tokens", "batch")
     work = {name: value for name, value in document.items() if name in names}
     environment = {name: value for name, value in document["environment"].items() if name in TYPES}
@@ -129,12 +129,12 @@ def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dic
 
 
 def _filled(values: Sequence[object], length: int) -> list[object]:
-    """As long as that, None for what is missing."""
+    """Cut or pad to a length; missing values are None."""
     return [*values[:length], *[None] * (length - len(values))]
 
 
 def _passes(records: Sequence[Record]) -> dict[str, dict[int, list[float]]]:
-    """Of each mode, the seconds of every step of each timed pass, by its number."""
+    """The seconds of every step, by mode and number of the timed pass."""
     found: dict[str, dict[int, list[float]]] = {}
     for record in records:
         if record["t"] == "times" and record["repeat"] >= 0:
