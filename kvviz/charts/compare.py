@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots

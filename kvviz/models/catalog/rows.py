@@ -1,4 +1,7 @@
-"""Sourced rows: models, accelerators, published byte figures, examples. Data and readers; standard library only."""
+"""The rows of the catalog, each with its source: models, accelerators, published byte figures, examples, sweeps.
+
+Each JSON file beside this module holds one list of rows under the file's own name. Standard library only.
+"""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One published model: config values that decide its sizes, its parameter count, where they were read."""
+    """One published model: the config values that decide its sizes, its parameter count, and their source."""
 
     id: str
     family: str
@@ -25,7 +28,7 @@ class ModelRow:
 
     @property
     def has_encoder(self) -> bool:
-        """True for an encoder-decoder: a part of its cache is written once, from the encoder."""
+        """Whether it is an encoder-decoder, which writes a part of its cache once, from the encoder."""
         return bool(self.config.get("is_encoder_decoder"))
 
 
@@ -33,7 +36,7 @@ class ModelRow:
 class Accelerator:
     """One accelerator: its memory (bytes; `memory_note` says how that was read) and its advertised bandwidth.
 
-    `flops_per_s`: advertised peaks by dtype, dense, float32 without TF32; without those whose source was not found.
+    `flops_per_s`: advertised dense peaks by dtype, float32 without TF32; a peak without a source is absent.
     """
 
     id: str
@@ -52,8 +55,8 @@ class Accelerator:
 class Reference:
     """A published byte figure of a cache, for a catalog model or a `config` of its own.
 
-    `printed` is how the source prints it, `tolerance_bytes` what its rounding leaves open. Where the source
-    slips, `bytes` is the true figure and `slip` says in one sentence what is printed and why it differs.
+    `printed` is how the source prints it, `tolerance_bytes` what its rounding leaves open. If the source is wrong,
+    `bytes` is the true figure and `slip` says in one sentence what is printed and why it differs.
     """
 
     id: str
@@ -77,13 +80,13 @@ class Reference:
         return self.config if self.config is not None else model_row(self.model or "").config
 
     def agrees(self, figure: int) -> bool:
-        """True where a figure (bytes) is the published one within its rounding."""
+        """Whether a figure (bytes) is the published one within its rounding."""
         return abs(figure - self.bytes) <= self.tolerance_bytes
 
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs of the calculator that show one thing: every model, at every length, with every weights dtype."""
+    """Inputs of the calculator that show one point: every model at every length with every dtype of weights."""
 
     id: str
     title: str
@@ -98,7 +101,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Published:
-    """A table that was printed elsewhere: rows with the keys of a sweep's rows, as far as they were printed."""
+    """A table that was printed elsewhere: its rows have those keys of a sweep's rows that were printed."""
 
     note: str
     rows: tuple[dict[str, Any], ...]
@@ -106,9 +109,9 @@ class Published:
 
 @dataclass(frozen=True)
 class Preset:
-    """A sweep by name: its grid, the questions it answers, the table to hold it against.
+    """A sweep with a name: its grid, the question it answers, the published table to compare it with.
 
-    `models` in the order of choice: the first that the catalog has and a device can do.
+    `models` in the order of preference: the first one that the catalog has and the device can run is used.
     """
 
     id: str
@@ -138,7 +141,7 @@ def accelerators() -> dict[str, Accelerator]:
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """The published figures that the calculator is held against."""
+    """The published figures that the calculator is compared with."""
     return tuple(Reference(**row) for row in _rows("references"))
 
 
@@ -157,7 +160,7 @@ def examples() -> tuple[Example, ...]:
 
 @cache
 def presets() -> dict[str, Preset]:
-    """The sweeps that have a name, by id, in the order in which a page offers them."""
+    """The sweeps with a name, by id, in the order in which a page offers them."""
     return {row["id"]: _preset(row) for row in _rows("sweeps")}
 
 
@@ -173,7 +176,7 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 
 def model_row(model_id: str) -> ModelRow:
-    """The row of a catalog id. Raises KvvizError naming near ids where there is none."""
+    """The row of a catalog id. Raises KvvizError naming similar ids for any other id."""
     row = models().get(model_id)
     if row is None:
         raise KvvizError(f"no model {model_id!r} in the catalog; `kvviz models` lists {', '.join(near(model_id))} …")
