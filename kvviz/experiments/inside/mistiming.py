@@ -66,7 +66,7 @@ def _both(spec: MistakeSpec, loaded: Loaded) -> dict[str, list[float]]:
 
 
 def _in_a_new_process(spec: MistakeSpec) -> dict[str, list[float]]:
-    command = [sys.executable, "-m", "kvviz.experiments.inside.mistiming", str(torch.get_num_threads())]
+    command = [sys.executable, "-m", __name__, str(torch.get_num_threads())]
     try:
         done = subprocess.run(
             command, input=json.dumps(spec.to_dict()), capture_output=True, text=True, timeout=LONGEST, check=True

@@ -1,6 +1,6 @@
 """What a roofline is asked for with: which prefills and decode steps of one model are timed. Standard library only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place, Roof, countable, repeats, work_of
 from kvviz.cost.shape import Shape
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.kind import Device, Estimate, Record, Spec
+from kvviz.experiments.kind import Device, DeviceRates, Estimate, Record, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.models.sources import find_source
 
@@ -83,7 +83,7 @@ def places(spec: RoofSpec) -> tuple[Place, ...]:
     return (*single, *wide)
 
 
-def foreseen(shape: Shape, spec: RoofSpec, rates: Mapping[str, float]) -> float:
+def foreseen(shape: Shape, spec: RoofSpec, rates: DeviceRates) -> float:
     """Seconds that the whole ladder will take, by estimate: every pass at the device's measured rates.
 
     The prefills that fill a decode's cache are among them; twice as much again for what neither rate tells of, and

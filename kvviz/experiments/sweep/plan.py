@@ -59,14 +59,17 @@ def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
     None where nothing is known to estimate from: a device without rates, a model whose size only loading tells.
     """
     sources = find_sources(spec)
-    unknown = any(source.params is None or source.spec is None for source in sources.values())
-    if unknown or not device or "rates" not in device:
+    if not device or "rates" not in device:
         return None
-    passes, proofs = {}, {}
+    passes: dict[tuple[int, str], float] = {}
+    proofs: dict[int, float] = {}
     for cell in cells(spec):
-        each = each_pass(sources[cell.model], spec.work(cell), device)
+        source = sources[cell.model]
+        if source.params is None or source.spec is None:
+            return None
+        each = each_pass(source, spec.work(cell), device)
         passes |= {(cell.index, mode): seconds for mode, seconds in each.items()}
-        operations = cell.new_tokens * len(sources[cell.model].spec.layers) * OPERATIONS_PER_LAYER * len(spec.modes)
+        operations = cell.new_tokens * len(source.spec.layers) * OPERATIONS_PER_LAYER * len(spec.modes)
         proofs[cell.index] = sum(each.values()) + operations * OBSERVING * device["rates"]["launch"]
     return Guess(passes, proofs)
 

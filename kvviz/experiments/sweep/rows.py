@@ -83,7 +83,7 @@ def _observed(mode: str, proof: Mapping[str, Any]) -> dict[str, Any]:
 def document(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> dict[str, Any]:
     """The whole sweep as JSON values: where it was measured, what was asked for, the rows, the cells that failed."""
     records = list(records)
-    started = next((record for record in reversed(records) if record["t"] == "sweep_started"), {})
+    started: Mapping[str, Any] = next((one for one in reversed(records) if one["t"] == "sweep_started"), {})
     failed = {record["cell"]: record["message"] for record in records if record["t"] == "cell_failed"}
     return {
         "id": started.get("id"),

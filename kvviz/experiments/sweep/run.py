@@ -27,7 +27,7 @@ from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.kind import Bench
+from kvviz.experiments.kind import Bench, Device, DeviceRates
 from kvviz.experiments.sweep.journal import usable
 from kvviz.experiments.sweep.plan import guess, within
 from kvviz.experiments.sweep.rows import document
@@ -59,7 +59,7 @@ def perform_sweep(
     *,
     sweep_id: str,
     done: Sequence[Mapping[str, Any]] = (),
-    device: Mapping[str, Any] | None = None,
+    device: Device | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Record], None] = lambda record: None,
     free: Callable[[str], int] = lambda device: device_memory(device)[0],
@@ -74,7 +74,10 @@ def perform_sweep(
     surrounding = environment_for(spec.attn, where, ", ".join(spec.dtypes))
     earlier = usable(done, spec)
     _check_place(done if earlier else (), surrounding)
-    rates = dict((device or {}).get("rates") or asdict(measure_rates(where)))
+    rates: DeviceRates | None = device.get("rates") if device else None
+    if not rates:
+        here = measure_rates(where)
+        rates = DeviceRates(read=here.read, flops=here.flops, launch=here.launch)
     sweep = _Sweep(spec, models, earlier, where, rates, should_stop, progress)
     yield from sweep.records(sweep_id, asdict(surrounding), free(where))
 
@@ -83,7 +86,9 @@ def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
     """Refuse to add to what was measured somewhere else, or with something else."""
     for record in done:
         there = record.get("environment") if record.get("t") == "sweep_started" else None
-        for name in ("device_name", "threads", "torch", "transformers") if isinstance(there, Mapping) else ():
+        if not isinstance(there, Mapping):
+            continue
+        for name in ("device_name", "threads", "torch", "transformers"):
             if there.get(name) != getattr(here, name):
                 raise KvvizError(
                     f"the earlier part was measured with {name} {there.get(name)!r}, here it is "
@@ -100,7 +105,7 @@ class _Sweep:
         models: LoadedModels,
         earlier: list[Record],
         where: str,
-        rates: Mapping[str, float],
+        rates: DeviceRates,
         should_stop: Callable[[], bool],
         progress: Callable[[Record], None],
     ) -> None:
@@ -153,7 +158,7 @@ class _Sweep:
             return
         if self._too_late(cell, number):
             if cell.index not in {index for index, _, _ in self._done}:
-                yield self._fail(cell.index, f"left out: the budget of {lasting(self._spec.budget_s)} was used up")
+                yield self._fail(cell.index, f"left out: the budget of {lasting(self._spec.budget_s or 0)} was used up")
             return
         begun, self._spent = time.monotonic(), 0.0
         try:

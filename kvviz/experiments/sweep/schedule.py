@@ -22,9 +22,11 @@ def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> tuple[t
     weights, most = 0, 0  # bytes of the last group: of its weights, and of the rest of its neediest cell
     for mine in _by_model(spec).values():
         source, dtype = sources[mine[0].model], mine[0].dtype
-        known = source.params is not None and source.spec is not None
-        own = source.params * DTYPE_BYTES[dtype] if known else free + 1
-        rest = max(needs(source, spec.work(cell)).total for cell in mine) - own if known else 0
+        if source.params is None or source.spec is None:
+            own, rest = free + 1, 0
+        else:
+            own = source.params * DTYPE_BYTES[dtype]
+            rest = max(needs(source, spec.work(cell)).total for cell in mine) - own
         if found and weights + own + max(most, rest) <= free:
             found[-1] += mine
             weights, most = weights + own, max(most, rest)
@@ -97,7 +99,8 @@ class Pace:
         if self._proofs or not self._passes:
             return self._righted(guessed, self._proofs, self._guess.proofs)
         each = [self.one(key) for key in self._guess.passes if key[0] == cell]
-        return None if None in each else sum(each)
+        known = [seconds for seconds in each if seconds is not None]
+        return sum(known) if len(known) == len(each) else None
 
     def _righted(self, guessed: float, measured: Mapping, guesses: Mapping) -> float | None:
         if not measured:
@@ -106,11 +109,13 @@ class Pace:
 
     def left(self, passes: Mapping[Key, int], unproven: Iterable[int]) -> float | None:
         """Seconds of so many passes of each key, of these proofs and of the visits; None while nothing is known."""
-        each = [(self.one(key), count) for key, count in passes.items() if count]
-        each += [(self.proof(cell), 1) for cell in unproven]
-        if any(seconds is None for seconds, _ in each):
-            return None
+        total = 0.0
+        parts = [(self.one(key), count) for key, count in passes.items() if count]
+        for seconds, count in [*parts, *((self.proof(cell), 1) for cell in unproven)]:
+            if seconds is None:
+                return None
+            total += seconds * count
         visits: dict[int, int] = {}
         for (cell, _), count in passes.items():
             visits[cell] = max(visits.get(cell, 0), count)
-        return sum(seconds * count for seconds, count in each) + statistics.fmean(self._besides) * sum(visits.values())
+        return total + statistics.fmean(self._besides) * sum(visits.values())

@@ -141,12 +141,10 @@ def find_sources(spec: SweepSpec) -> dict[str, Source]:
 
 
 def check_sweep(spec: SweepSpec) -> None:
-    """Refuse a sweep of which no model can be decoded in all of its modes, with the first one's sentence.
-
-    Where only some can't, their cells will say so.
-    """
-    refusals = [_refusal(spec, source) for source in find_sources(spec).values()]
-    if all(refusals):
+    """Refuse a sweep if none of its models can be decoded in all modes; else the cells of the others say so."""
+    sources = find_sources(spec).values()
+    refusals = [refusal for source in sources if (refusal := _refusal(spec, source)) is not None]
+    if len(refusals) == len(sources):
         raise refusals[0]
 
 

@@ -28,9 +28,11 @@ def sweep_text(document: Mapping[str, Any]) -> str:
 
 def why(spec: SweepSpec, rates: Mapping[str, float] | None) -> list[str]:
     """What a step over one token and one over the longest sequence are bound by, a sentence a model."""
+    if not rates:
+        return []
     longest = max(spec.prompt_tokens) + max(spec.new_tokens)
     try:
-        sources = find_sources(spec).values() if rates else ()
+        sources = find_sources(spec).values()
     except KvvizError:  # a folder that has gone since
         return []
     return [sentence for source in sources if (sentence := reasons(source, spec.dtypes[0], (1, longest), rates))]
@@ -74,6 +76,10 @@ def _figure(name: str) -> Callable[[Row], str]:
     return lambda row: shown(name, row.get(name))
 
 
+def _figure_here(name: str) -> Callable[[Row], str]:
+    return lambda row: shown(name, (row["here"] or {}).get(name))
+
+
 def _published(rows: Sequence[Row], preset: Any) -> str:
     """The published figures, ours of the same work beside each."""
     pairs = beside(rows, preset.published)
@@ -86,7 +92,7 @@ def _published(rows: Sequence[Row], preset: Any) -> str:
     for name in named:
         columns.append((FIGURES[name], _figure(name)))
         if name != "operations":  # counted, not measured
-            columns.append(("here", lambda row, name=name: shown(name, (row["here"] or {}).get(name))))
+            columns.append(("here", _figure_here(name)))
     return table(pairs, columns)
 
 
