@@ -15,8 +15,7 @@ LEAST = 1e-7  # the bottom of a logarithmic axis: a difference of exactly 0 has 
 def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Largest |difference| of the logits from the true ones, at every new token."""
     figure = _figure("new token", "largest |logit difference|", log=True)
-    _line(figure, "right", range(1, len(right) + 1), [max(value, LEAST) for value in right], "%{y:.2g}")
-    _line(figure, "wrong", range(1, len(wrong) + 1), [max(value, LEAST) for value in wrong], "%{y:.2g}")
+    _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
     ends = [1, max(len(right), len(wrong))]
     figure.add_trace(
         go.Scatter(x=ends, y=[SAME, SAME], name="rounding stays below", mode="lines", line=_DOTTED, hoverinfo="skip")
@@ -25,27 +24,21 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
 
 
 def kept_alive(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
-    """KiB that the run made and that still live after each forward."""
+    """KiB of the run's tensors that are still alive after each forward."""
     figure = _figure("forward", "KiB that stay alive")
-    _line(figure, "right", range(1, len(right) + 1), [value / 1024 for value in right], "%{y:,.0f} KiB")
-    _line(figure, "wrong", range(1, len(wrong) + 1), [value / 1024 for value in wrong], "%{y:,.0f} KiB")
-    return figure
+    return _lines(figure, [n / 1024 for n in right], [n / 1024 for n in wrong], "%{y:,.0f} KiB")
 
 
 def work_done(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
     """Millions of multiply-adds of each forward."""
     figure = _figure("forward", "million multiply-adds")
-    _line(figure, "right", range(1, len(right) + 1), [value / 1e6 for value in right], "%{y:,.2f} M")
-    _line(figure, "wrong", range(1, len(wrong) + 1), [value / 1e6 for value in wrong], "%{y:,.2f} M")
-    return figure
+    return _lines(figure, [n / 1e6 for n in right], [n / 1e6 for n in wrong], "%{y:,.2f} M")
 
 
 def timed(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
-    """Milliseconds of each forward, the prefill first, by either stopwatch."""
+    """Milliseconds of each forward, the prefill first, by both stopwatches."""
     figure = _figure("forward", "ms by this stopwatch")
-    _line(figure, "right", range(1, len(right) + 1), [value * 1e3 for value in right], "%{y:.2f} ms")
-    _line(figure, "wrong", range(1, len(wrong) + 1), [value * 1e3 for value in wrong], "%{y:.2f} ms")
-    return figure
+    return _lines(figure, [s * 1e3 for s in right], [s * 1e3 for s in wrong], "%{y:.2f} ms")
 
 
 def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
@@ -61,17 +54,18 @@ def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
     return figure
 
 
-def _line(figure: go.Figure, name: str, x: Sequence[int], y: Sequence[float], hover: str) -> None:
-    style = {"right": ("cached", "the right loop"), "wrong": ("uncached", "with the mistake")}
-    mode, title = style[name]
-    figure.add_trace(
-        go.Scatter(
-            x=list(x),
-            y=list(y),
-            name=title,
-            mode="lines+markers",
-            line={"color": palette.LIGHT[mode], "width": 2.5},
-            marker={"symbol": palette.MARKER[mode], "size": 7},
-            hovertemplate=f"{title}: {hover}<extra></extra>",
+def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:
+    """Add the right loop's line and that of the loop with the mistake, in the colours of their modes."""
+    for values, mode, title in ((right, "cached", "the right loop"), (wrong, "uncached", "with the mistake")):
+        figure.add_trace(
+            go.Scatter(
+                x=list(range(1, len(values) + 1)),
+                y=list(values),
+                name=title,
+                mode="lines+markers",
+                line={"color": palette.LIGHT[mode], "width": 2.5},
+                marker={"symbol": palette.MARKER[mode], "size": 7},
+                hovertemplate=f"{title}: {hover}<extra></extra>",
+            )
         )
-    )
+    return figure
