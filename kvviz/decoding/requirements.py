@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
@@ -63,7 +64,7 @@ def needs(source: Source, work: Work) -> Needs:
     )
 
 
-def each_pass(source: Source, work: Work, device: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
     """Estimate one pass of each mode (seconds), at the device's measured rates."""
     spec, params = size_of(source)
     size = (
@@ -81,6 +82,6 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Mapping[str, floa
     }
 
 
-def seconds(source: Source, work: Work, device: Mapping[str, Mapping[str, float]]) -> float:
+def seconds(source: Source, work: Work, device: Mapping[str, Any]) -> float:
     """Estimate the whole comparison: every mode's pass, as often as it is made."""
     return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)

@@ -12,13 +12,14 @@ from typing import Any
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import is_whole
 from kvviz.experiments.comparison.spec import LIMITS
+from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
 
 KINDS = ("sweep_started", "cell_proof", "cell_pass", "cell_failed")  # what is worth keeping
 LARGEST = 500_000_000  # bytes
 
 
-def write(path: Path, record: Mapping[str, Any]) -> None:
+def write(path: Path, record: Record) -> None:
     """Append a record, if it is of a kind that is kept; a torn line before it is ended."""
     if record["t"] not in KINDS:
         return
@@ -56,13 +57,13 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and record.get("t") in KINDS else None
 
 
-def spec_of(records: Sequence[Mapping[str, Any]]) -> SweepSpec | None:
+def spec_of(records: Sequence[Record]) -> SweepSpec | None:
     """The spec with which a journal last started, None of an empty one."""
     started = [record for record in records if record["t"] == "sweep_started"]
     return SweepSpec.from_dict(started[-1].get("spec")) if started else None
 
 
-def usable(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[str, Any]]:
+def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     """The proofs and passes among records of an earlier start, checked; passes without their proof are left out.
 
     Raises KvvizError for records that are of other work or do not hold together.
@@ -81,12 +82,12 @@ def usable(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[s
     return [record for record in kept if record["cell"] in proven]
 
 
-def _same(record: Mapping[str, Any], spec: SweepSpec) -> str:
+def _same(record: Record, spec: SweepSpec) -> str:
     other = SweepSpec.from_dict(record.get("spec"))
     return "" if same_work(other, spec) else "it is of a sweep over other work"
 
 
-def _pass(record: Mapping[str, Any], spec: SweepSpec) -> str:
+def _pass(record: Record, spec: SweepSpec) -> str:
     problem = _where(record, spec)
     if problem:
         return problem
@@ -98,11 +99,11 @@ def _pass(record: Mapping[str, Any], spec: SweepSpec) -> str:
     return "" if isinstance(record.get("same"), bool) else "same is true or false"
 
 
-def _clean_pass(record: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_pass(record: Record) -> dict[str, Any]:
     return {name: record[name] for name in ("t", "cell", "mode", "round", "s", "same")}
 
 
-def _proof(record: Mapping[str, Any], spec: SweepSpec) -> str:
+def _proof(record: Record, spec: SweepSpec) -> str:
     modes = record.get("modes")
     problem = _where(record, spec)
     if problem or not isinstance(modes, Mapping) or set(modes) != set(spec.modes):
@@ -112,7 +113,7 @@ def _proof(record: Mapping[str, Any], spec: SweepSpec) -> str:
     return next((f"{name} of {mode} is not what a proof writes" for mode in modes for name in _wrong(modes[mode])), "")
 
 
-def _clean_proof(record: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_proof(record: Record) -> dict[str, Any]:
     """A proof's checked fields alone; what sums them up is worked out again."""
     modes = {mode: {name: entry[name] for name in _PROOF} for mode, entry in record["modes"].items()}
     return {
@@ -138,24 +139,23 @@ _PROOF = {
 }
 
 
-def _wrong(entry: Any) -> list[str]:
+def _wrong(entry: object) -> list[str]:
     if not isinstance(entry, Mapping):
         return ["the entry"]
     return [name for name, fits in _PROOF.items() if not fits(entry.get(name, object))]
 
 
-def _where(record: Mapping[str, Any], spec: SweepSpec) -> str:
+def _where(record: Record, spec: SweepSpec) -> str:
     return "" if _whole(record.get("cell"), len(cells(spec)) - 1) else "its cell is none of this sweep's"
 
 
-def _whole(value: Any, most: int = 2**53) -> bool:
+def _whole(value: object, most: int = 2**53) -> bool:
     return is_whole(value, 0, most)
 
 
-def _duration(value: Any) -> bool:
+def _duration(value: object) -> bool:
     """A finite number of at least 0."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
 _READ = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.device.clock import quartiles
 from kvviz.experiments.comparison.figures import figures, reference_mode, speedups
+from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
 
 HEADLINE = ("ttft_s", "itl_s", "itl_mean_s", "itl_p99_s", "tokens_per_s", "total_s")
@@ -21,21 +22,21 @@ OBSERVED = (
 )
 
 
-def passes_in(records: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str], dict[int, Mapping[str, Any]]]:
+def passes_in(records: Iterable[Record]) -> dict[tuple[int, str], dict[int, Record]]:
     """The passes that records hold: (cell, mode) -> round -> record."""
-    found: dict[tuple[int, str], dict[int, Mapping[str, Any]]] = {}
+    found: dict[tuple[int, str], dict[int, Record]] = {}
     for record in records:
         if record["t"] == "cell_pass":
             found.setdefault((record["cell"], record["mode"]), {})[record["round"]] = record
     return found
 
 
-def proofs_in(records: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def proofs_in(records: Iterable[Record]) -> dict[int, Record]:
     """The proofs that records hold, by cell."""
     return {record["cell"]: record for record in records if record["t"] == "cell_proof"}
 
 
-def rows(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[str, Any]]:
+def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     """A row for each cell and mode that has a pass, folded from the records so far; docs/json.md has the fields."""
     records = list(records)
     passes, proofs = passes_in(records), proofs_in(records)
@@ -48,7 +49,7 @@ def rows(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> list[dict[str
     return result
 
 
-def _row(cell: Cell, mode: str, found: Mapping[int, Mapping[str, Any]], proof: Mapping[str, Any]) -> dict[str, Any]:
+def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> dict[str, Any]:
     repeats = [record["s"] for record in found.values()]
     measured = figures(repeats, cell.batch)
     decode_s = measured["step_s"][1:]
@@ -68,7 +69,7 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Mapping[str, Any]], proof: M
     }
 
 
-def _observed(mode: str, proof: Mapping[str, Any]) -> dict[str, Any]:
+def _observed(mode: str, proof: Record) -> dict[str, Any]:
     """What the untimed proof saw of a mode: identity, bytes of its cache and its peak, above the weights and with."""
     seen = proof.get("modes", {}).get(mode, {})
     peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
@@ -80,10 +81,10 @@ def _observed(mode: str, proof: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def document(records: Iterable[Mapping[str, Any]], spec: SweepSpec) -> dict[str, Any]:
+def document(records: Iterable[Record], spec: SweepSpec) -> dict[str, Any]:
     """The whole sweep as JSON values: where it was measured, what was asked for, the rows, the cells that failed."""
     records = list(records)
-    started: Mapping[str, Any] = next((one for one in reversed(records) if one["t"] == "sweep_started"), {})
+    started: Record = next((one for one in reversed(records) if one["t"] == "sweep_started"), {})
     failed = {record["cell"]: record["message"] for record in records if record["t"] == "cell_failed"}
     return {
         "id": started.get("id"),
