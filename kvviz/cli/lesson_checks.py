@@ -20,6 +20,7 @@ from kvviz.cli.measure_here import settle
 from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import needs, seconds
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Device, device_rates
 from kvviz.experiments.sweep.plan import estimate, preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.catalog.rows import models
@@ -87,7 +88,7 @@ class Readiness:
         self._names, self._students, self._host, self._port = names, students, host, port
         self._settings = Settings()
         self._device_name, self._free = "", 0
-        self._device: dict[str, object] = {}
+        self._device: Device = {}
         self._trials: list[Trial] = []
         self._sweeps: list[SweepTime] = []
         self._longest_wait: float | None = None
@@ -187,7 +188,8 @@ class Readiness:
         self._device_name = device_name(device)
         self._free, total = device_memory(device)
         self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
-        self._device |= {"total_bytes": total, "rates": asdict(measure_rates(device))}
+        self._device["total_bytes"] = total
+        self._device["rates"] = device_rates(measure_rates(device))
         says = f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free"
         yield Check("device", True, says)
 

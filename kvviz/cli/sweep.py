@@ -1,7 +1,7 @@
 """`kvviz sweep`: comparisons over a grid, with a journal that an interrupted sweep goes on from."""
 
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from kvviz.base.words import lasting
 from kvviz.cli.measure_here import alone, bench_here, document_here, settle
 from kvviz.cli.options import ATTENTION, DEVICE, WEIGHTS, AsJson, ModelsOption, NoWait, counts, names
 from kvviz.cli.output import ProgressBar, answer
-from kvviz.experiments.kind import Record
+from kvviz.experiments.kind import Device, Record, device_rates
 from kvviz.experiments.sweep import journal
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, check_sweep
@@ -69,7 +69,7 @@ def _open_journal(path: Path | None) -> list[Record]:
     if path is None:
         return []
     try:
-        records = journal.read(path) if path.exists() else []
+        records: list[Record] = [*journal.read(path)] if path.exists() else []
         path.open("ab").close()
     except (OSError, ValueError) as error:
         raise KvvizError(f"{str(path)[:200]} can't be written ({type(error).__name__})") from error
@@ -94,7 +94,7 @@ def _spec(given: dict[str, Any], preset: str, earlier: list[Record], *, patient:
     return spec if "models" in given else preset_spec(preset, _device(spec.device, patient), **given)
 
 
-def _device(name: str, patient: bool) -> dict[str, object]:
+def _device(name: str, patient: bool) -> Device:
     """Measure what a device can do: its rates, its free bytes."""
     settle()
 
@@ -104,7 +104,7 @@ def _device(name: str, patient: bool) -> dict[str, object]:
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):
-        return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+        return {"rates": device_rates(measure_rates(device)), "free_bytes": device_memory(device)[0]}
 
 
 # --- measuring it ------------------------------------------------------------------------------------------------

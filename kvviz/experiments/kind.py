@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypedD
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
+from kvviz.cost.flops import Rates
 
 if TYPE_CHECKING:
     from kvviz.decoding.loaded_models import LoadedModels
@@ -26,6 +27,11 @@ class DeviceRates(TypedDict):
     read: float
     flops: float
     launch: float
+
+
+def device_rates(rates: Rates) -> DeviceRates:
+    """The rates as they travel."""
+    return {"read": rates.read, "flops": rates.flops, "launch": rates.launch}
 
 
 class Device(TypedDict, total=False):

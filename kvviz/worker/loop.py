@@ -30,7 +30,7 @@ from kvviz.device.lock import measuring
 from kvviz.device.measure_rates import known_rates
 from kvviz.device.memory import device_memory
 from kvviz.device.pick import device_name, pick_device
-from kvviz.experiments.kind import Bench, Device, Record
+from kvviz.experiments.kind import Bench, Device, Record, device_rates
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
 from kvviz.models.weight_files import damage
@@ -199,7 +199,7 @@ def hello() -> Device:
         "free_bytes": free,
         "total_bytes": total,
         "threads": torch.get_num_threads(),
-        "rates": {"read": rates.read, "flops": rates.flops, "launch": rates.launch},
+        "rates": device_rates(rates),
     }
 
 

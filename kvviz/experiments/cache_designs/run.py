@@ -66,8 +66,8 @@ def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) ->
     about["text"], ids = _text(loaded, asked, run.checked["cached"])
     quality: dict[str, Quality] = {}
     for record in compare_predictions(loaded, ids, spec.modes[1:], should_stop):
-        quality = record.pop("found", quality)
-        yield record
+        quality = record.get("found", quality)
+        yield {name: value for name, value in record.items() if name != "found"}
     document = comparison_document("caches", run, env)
     runs = []
     for entry in document["runs"]:

@@ -95,7 +95,7 @@ def turn_sentence(row: RequestResult, drop: int) -> str:
     return f"{reason}: {whole}, {kept:,} tokens; {done}."
 
 
-def text(found: Mapping[str, dict[str, Any]]) -> str:
+def text(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The documents of `kvviz serving` for a terminal, without Markdown."""
     lines = list(found["fragmentation"]["sentences"])
     if "sharing" in found:
