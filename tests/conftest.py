@@ -1,5 +1,6 @@
 """Small real models and a scheduler without a worker; no test needs a download."""
 
+import gc
 import json
 import os
 
@@ -14,11 +15,19 @@ TINY = ("tiny-gpt2", "tiny-llama", "tiny-qwen3", "tiny-mistral", "tiny-gemma3")
 
 
 def pytest_configure(config):
-    """Hide NVIDIA cards: every law has to hold on a CPU. `-m gpu` asks for the tests that need one."""
+    """Hide NVIDIA cards: every law has to hold on a CPU. `-m gpu` asks for the tests that need one.
+
+    A small product is slower on two threads than on one, most of all with a second test process beside it.
+    """
     if "gpu" not in config.option.markexpr:
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            ""  # before torch is imported, here and in every process that a test starts
-        )
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before any process of the tests imports torch
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish(session):
+    """Keep the libraries' objects out of full collections: kvviz makes one before each load and each timed pass."""
+    gc.collect()
+    gc.freeze()
 
 
 def can(mode, model):

@@ -3,13 +3,13 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BlockPool, BlockTables, OutOfBlocks, block_hash
 from kvviz.caches.paged import Paged, Pages
 from kvviz.caches.prefix import Prefix
+from tests.draws import draws
 
 BLOCK = 4
 
@@ -133,9 +133,9 @@ class SharedMachine(PagesMachine):
 
 
 TestPages = PagesMachine.TestCase
-TestPages.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPages.settings = draws(40, stateful_step_count=40)
 TestShared = SharedMachine.TestCase
-TestShared.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShared.settings = draws(40, stateful_step_count=40)
 
 
 def filled_with(pages, ids):

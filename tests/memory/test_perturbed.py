@@ -4,9 +4,7 @@ A table of answers per model type would fail here: heads, widths, windows, ranks
 several at once, and the probe asks the model that transformers builds of them.
 """
 
-import os
-
-from hypothesis import HealthCheck, Phase, given, reject, settings
+from hypothesis import Phase, given, reject
 from hypothesis import strategies as st
 
 from kvviz.base.errors import ConfigError
@@ -15,8 +13,7 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.layer_kinds import CHUNKED, CONV, FULL, LINEAR, SLIDING
 from kvviz.models.spec import ModelSpec
-
-EXAMPLES = int(os.environ.get("KVVIZ_PERTURBED", "40"))
+from tests.draws import ORDINARY, draws
 
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16)
 VALUES = {
@@ -97,14 +94,7 @@ def _kinds(config):
     return kinds
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize="KVVIZ_PERTURBED" not in os.environ,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@draws(25, derandomize=ORDINARY, database=None, phases=[Phase.generate])
 @given(perturbed(), st.integers(1, 60), st.sampled_from([1, 3]), st.sampled_from(["float32", "bfloat16"]))
 def test_formula_and_probe_agree_or_one_refuses(config, tokens, batch, dtype):
     try:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import ConfigError
@@ -12,6 +12,7 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import families
 from kvviz.models.spec import ModelSpec
+from tests.draws import draws
 
 ROWS = {row.id: row.config for row in models().values()}
 TYPES = sorted(families())
@@ -57,7 +58,7 @@ def sentence(error):
     assert text and len(text) < 400 and "\n" not in text and "Error" not in text, text
 
 
-MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = draws(300)
 
 
 @MANY
@@ -75,7 +76,7 @@ def test_a_real_config_with_fields_replaced(model, changes):
     read({**config, **changes})
 
 
-@settings(max_examples=300, deadline=None)
+@draws(150)
 @given(st.sampled_from(sorted(ROWS)), st.data())
 def test_a_real_config_with_fields_left_out(model, data):
     config = ROWS[model]
@@ -83,7 +84,7 @@ def test_a_real_config_with_fields_left_out(model, data):
     read({key: value for key, value in config.items() if key not in gone})
 
 
-@settings(max_examples=300, deadline=None)
+@draws(150)
 @given(junk)
 def test_what_is_no_config_at_all(value):
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Many sequences in one memory: the allocators account for every slot, and the laws of each policy show."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
@@ -10,6 +10,7 @@ from kvviz.experiments.serving.arena import Arena
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.policies import Growing, Paged, Reserved
 from kvviz.experiments.serving.trace import Trace
+from tests.draws import draws
 
 TRACE = Trace(requests=80)
 SLOTS = 1600
@@ -25,7 +26,7 @@ def rows_of(way):
     return [dict(zip(way["ticks"], row, strict=True)) for row in zip(*way["ticks"].values(), strict=True)]
 
 
-@settings(max_examples=150, deadline=None)
+@draws(60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=40))
 def test_an_arena_never_gives_a_slot_twice(steps):
     arena, regions = Arena(40), []

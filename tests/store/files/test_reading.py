@@ -5,12 +5,13 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.store.files import exchange, reading, recording, tables
 from kvviz.store.files.webpage import _body, _figure
+from tests.draws import draws
 
 
 def test_export_and_import_give_the_same(made):
@@ -283,7 +284,7 @@ def answered(text):
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@draws(150)
 @given(data=st.data())
 def test_broken_bytes_give_an_answer_or_one_sentence(single, data):
     whole = bytearray(reading.to_json(single.records, single.document).encode())
@@ -301,7 +302,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@draws(100)
 @given(value=VALUES)
 def test_any_json_gives_an_answer_or_one_sentence(value):
     answered(json.dumps(value))
