@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvviz.base.errors import KvvizError
-from kvviz.memory.views import BLOCK
+from kvviz.memory.engine_views import BLOCK
 
 
 class OutOfBlocks(KvvizError):

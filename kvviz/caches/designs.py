@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvviz.memory.views import BLOCK, Case, token_bytes
+from kvviz.memory.engine_views import BLOCK, Case, token_bytes
 from kvviz.models.layers import LayerSpec
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.base.precision import precision
 from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, ByteRule, Design
-from kvviz.memory.views import Case, state_bytes, view_named
+from kvviz.memory.engine_views import Case, state_bytes, view_named
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
 

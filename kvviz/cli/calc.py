@@ -8,8 +8,8 @@ from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.base.words import human
 from kvviz.cli.options import AsJson, Batch, CachedTokens, ModelArgument, SourceTokens, source_with_config
 from kvviz.cli.output import answer
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import Memory, kv_memory
-from kvviz.memory.views import VIEWS
 from kvviz.models.spec import ModelSpec
 
 

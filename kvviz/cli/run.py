@@ -16,8 +16,8 @@ from kvviz.cli.output import ProgressBar, print_json, say
 from kvviz.cli.storage import check_writable, has_store, open_store, write_bytes
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import records as comparison
+from kvviz.experiments.comparison.expected_text import PinFiles, Pinned, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.figures import finished
-from kvviz.experiments.comparison.pins import PinFiles, Pinned, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.kind import Record

@@ -12,8 +12,8 @@ from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import LayerMemory, Memory, kv_memory
-from kvviz.memory.views import VIEWS
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import shown
 from kvviz.models.sources import LARGEST_CONFIG, check_depth, find_source

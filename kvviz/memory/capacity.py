@@ -10,8 +10,8 @@ from functools import cache
 from typing import TypedDict, Unpack
 
 from kvviz.base.precision import precision
+from kvviz.memory.engine_views import Case, view_named
 from kvviz.memory.formula import kv_memory, split
-from kvviz.memory.views import Case, view_named
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.models.config_fields import Fields, checked
 from kvviz.models.spec import ModelSpec, decoder_fields

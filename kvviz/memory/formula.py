@@ -1,6 +1,6 @@
 """Bytes of a cache, worked out from a ModelSpec: the tokens that each layer holds, times the bytes of a token.
 
-Standard library only. Every figure names its view: the engine whose bytes it counts (`kvviz.memory.views`).
+Standard library only. Every figure names its view: the engine whose bytes it counts (`kvviz.memory.engine_views`).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import precision
-from kvviz.memory.views import Case, Kept, view_named
+from kvviz.memory.engine_views import Case, Kept, view_named
 from kvviz.models.config_fields import checked
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kvviz.base.errors import ConfigError
+from kvviz.memory.engine_views import view_named
 from kvviz.memory.formula import Memory, kv_memory
-from kvviz.memory.views import view_named
 from kvviz.models.config_fields import checked
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec

@@ -20,10 +20,10 @@ from kvviz.base.words import lasting
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
-from kvviz.server.forecast import Forecast
 from kvviz.server.job import Job
 from kvviz.server.jobs import Archive, Clock, Jobs
 from kvviz.server.ownership import NOBODY, mark_of, may_change
+from kvviz.server.wait_times import Forecast
 from kvviz.server.worker_process import WorkerLink, why_it_ended
 
 log = logging.getLogger("kvviz.server.scheduler")

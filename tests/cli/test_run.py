@@ -6,7 +6,7 @@ import json
 import pytest
 
 from kvviz.cli import run, storage
-from kvviz.experiments.comparison.pins import PinFiles, expected_of, key_of
+from kvviz.experiments.comparison.expected_text import PinFiles, expected_of, key_of
 from kvviz.store.db.store import Store
 from kvviz.store.files import reading
 from tests.cli.conftest import RUN

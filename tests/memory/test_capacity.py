@@ -13,8 +13,8 @@ from kvviz.memory.capacity import (
     states_intermediate,
     widths,
 )
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
-from kvviz.memory.views import VIEWS
 from kvviz.models.catalog.rows import accelerators, models
 from kvviz.models.spec import LayerSpec, ModelSpec
 

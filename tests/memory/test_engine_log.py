@@ -5,8 +5,8 @@ import re
 import pytest
 
 from kvviz.base.errors import KvvizError
+from kvviz.memory.check_engine_log import judge
 from kvviz.memory.engine_log import parse
-from kvviz.memory.judge_log import judge
 from kvviz.models.catalog.rows import models, references
 from kvviz.models.spec import ModelSpec
 

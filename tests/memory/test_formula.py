@@ -3,8 +3,8 @@
 import pytest
 
 from kvviz.base.errors import ConfigError
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
-from kvviz.memory.views import VIEWS
 from kvviz.models.catalog.rows import models, references
 from kvviz.models.layers import LayerSpec, State
 from kvviz.models.spec import ModelSpec

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from kvviz.store.db.columns import pack, take_columns, unpack
+from kvviz.store.db.packed_columns import pack, take_columns, unpack
 from kvviz.store.db.stored import Run, Stored, runs_of
 
 SEPARATOR = "\x1e"

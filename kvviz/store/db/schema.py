@@ -82,7 +82,7 @@ runs = Table(
     _text("mode"),
     Column("position", Integer, nullable=False, server_default="0"),  # in the document
     Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document but for the columns
-    Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.columns
+    Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.packed_columns
     Column("repeats", LargeBinary),  # the same: seconds (repeats, steps); NULL where no timed pass was kept
     Index("runs_of_work", "work_id"),
 )

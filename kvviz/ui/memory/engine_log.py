@@ -4,8 +4,8 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.check_engine_log import judge
 from kvviz.memory.engine_log import parse
-from kvviz.memory.judge_log import judge
 from kvviz.ui.shared.plain import plain
 
 

@@ -7,9 +7,9 @@ import streamlit as st
 from kvviz.base.precision import precision
 from kvviz.base.words import human
 from kvviz.memory.calculator import Answer, Asked, answer
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
-from kvviz.memory.views import VIEWS
 from kvviz.models.catalog.rows import Example, examples
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.shared.formulas import fit_formulas

@@ -22,7 +22,7 @@ from kvviz.memory.calculator import (
     to_params,
     unpack,
 )
-from kvviz.memory.views import VIEWS
+from kvviz.memory.engine_views import VIEWS
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.hub_config import fetch_config
 from kvviz.server.script_slots import aside

@@ -6,8 +6,8 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.precision import precision
 from kvviz.decoding.meta_probe_process import probe_apart
 from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
-from kvviz.memory.views import VIEWS
 from kvviz.server.script_slots import aside
 from kvviz.ui.memory.tables import COUNTS, exact, shape_text
 from kvviz.ui.shared.experiment import Document

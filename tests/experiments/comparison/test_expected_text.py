@@ -7,7 +7,7 @@ import pytest
 from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
-from kvviz.experiments.comparison.pins import PinFiles, compare_expected, expected_of, key_of
+from kvviz.experiments.comparison.expected_text import PinFiles, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvviz.store.db.columns import pack, take_columns, unpack
+from kvviz.store.db.packed_columns import pack, take_columns, unpack
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 FLOAT = st.floats(allow_nan=False)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import PRECISIONS, precision
 from kvviz.memory.engine_log import GIB, MIB, EngineLog, Part
+from kvviz.memory.engine_views import BLOCK, CELLS, UBATCH, llama_cpp_cells, padded, view_named
 from kvviz.memory.formula import check_dtype, kv_memory
-from kvviz.memory.views import BLOCK, CELLS, UBATCH, llama_cpp_cells, padded, view_named
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
 
