@@ -1,4 +1,4 @@
-"""Read what an engine's log says of its KV cache. `judge_log.py` compares it with the formula.
+"""Read what an engine's log says of its KV cache. `check_engine_log.py` compares it with the formula.
 
 Standard library only. It reads vLLM's and llama.cpp's lines, with any timestamps and prefixes before them. Formats:
 https://github.com/vllm-project/vllm/blob/001cabc1/vllm/v1/core/kv_cache_utils.py and

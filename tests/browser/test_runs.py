@@ -15,14 +15,25 @@ def charts(page):
     return page.locator(".js-plotly-plot").first
 
 
+@pytest.fixture(scope="module")
+def measured():
+    """The comparison that the first test of this file has measured."""
+    return []
+
+
 @pytest.fixture
-def kept(open_page):
-    """A comparison that was just measured on the live page, and its page."""
+def kept(open_page, measured):
+    """A comparison that was measured on the live page, and its page."""
+    if measured:
+        page = open_page(f"/live?comparison={measured[0]}")
+        in_state(page, "done")
+        return page, measured[0]
     page = open_page("/live")
     choose(page, "tiny-gpt2", new_tokens=16)
     run(page)
     in_state(page, "done")
-    return page, live(page).get_attribute("data-comparison")
+    measured.append(live(page).get_attribute("data-comparison"))
+    return page, measured[0]
 
 
 def test_from_the_live_page_to_the_compare_page(kept, open_page):
