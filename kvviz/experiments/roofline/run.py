@@ -1,4 +1,4 @@
-"""Carrying out a look at the roofline: prefills, decode steps, batches; where a step's time goes. Yields records."""
+"""Measures a roofline: times prefills, decode steps and batches, and profiles where a step's time goes."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -42,21 +42,22 @@ from kvviz.experiments.roofline.words import sentences
 
 log = logging.getLogger("kvviz.experiments.roofline.run")
 
-PROFILED, FEW, LONG = 9, 3, 0.05  # forwards, the one in the middle is shown; how many of those that take so long (s)
+PROFILED, FEW, LONG = 9, 3, 0.05  # profiled forwards (the median is shown); FEW if one takes LONG seconds
 UNCACHED, COMPILED = "uncached step", "compiled step"
-ALONE = 3  # calls that are timed without the profiler
+ALONE = 3  # calls timed without the profiler
 Stop = Callable[[], bool]
 
 
 def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
-    """The records of a roofline, its model loaded first."""
+    """Load the model and yield the records of a roofline."""
     yield from roofline(spec, bench.load(spec.work()), bench.should_stop)
 
 
 def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[dict[str, Any]]:
-    """Records: where it was done, the ceilings, a point a forward, the profiles, and all of it as a document.
+    """Yield the records: the environment, the ceilings, one point per forward, the profiles and the whole document.
 
-    Raises KvvizError for a model that can't be counted or has too few positions, Stopped when told to.
+    Raises KvvizError for a model whose work can't be counted or whose context is too short, Stopped when `should_stop`
+    says so.
     """
     shape = countable(loaded.source.config, loaded.source.model)
     check_context(loaded.spec.context, spec.tokens, REACH)
@@ -100,27 +101,27 @@ def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) 
 
 
 def _ceilings(device: str) -> Ceilings:
-    """Those of this environment, even where they can't be read or kept."""
+    """The ceilings of this environment; measure them for this run if they can't be read or stored."""
     try:
-        return known_ceilings(device, nullcontext())  # whoever looks has the device already
+        return known_ceilings(device, nullcontext())  # no lock: this experiment already has the device
     except KvvizError as error:
         log.warning("the ceilings are measured for this look alone: %s", error)
         return measure_ceilings(device)
 
 
 def fast_memory(device: str) -> int:
-    """Bytes of the largest cache on the chip; 0 where the system does not tell."""
+    """Bytes of the largest on-chip cache; 0 if the system does not report it."""
     if device.startswith("cuda"):
         return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
     return last_level_cache() if device == "cpu" else 0
 
 
 def _measured(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int, should_stop: Stop) -> list[float]:
-    """Seconds of each timed forward. Of a decode, the step in the middle makes the context that the place names."""
+    """Time each forward, in seconds. For a decode, the middle step reaches the context length that `place` names."""
     sync = synchroniser(loaded.device)
     if place.phase == DECODE:
         seconds = [one.seconds for one in _until(timed(_decoding(loaded, place, prompt, count), sync), should_stop)]
-        return seconds[1 + WARMUP :]  # the first filled the cache
+        return seconds[1 + WARMUP :]  # the first is the prefill
     found = []
     for _ in range(WARMUP + count):
         steps = decode(loaded.model, prompt[:, : place.tokens], mode="cached", new_tokens=1)
@@ -136,8 +137,8 @@ def _until(steps: Iterator[Any], should_stop: Stop) -> Iterator[Any]:
 
 
 def _decoding(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int) -> Iterator[None]:
-    """The prefill of one sequence, its cache repeated for the batch, then WARMUP + count steps of all sequences."""
-    before = place.tokens - WARMUP - 1 - count // 2  # tokens of the prompt, so that the middle step is the place's
+    """Prefill one sequence, repeat its cache for the batch, then run WARMUP + count decode steps of all sequences."""
+    before = place.tokens - WARMUP - 1 - count // 2  # prompt tokens; the middle step reaches place.tokens
     forward = mode_named("cached").open(loaded.model, place.tokens + count)
     ids = prompt[:, : max(1, before)]
     with torch.inference_mode():
@@ -154,7 +155,7 @@ def _decoding(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int) ->
 
 
 def _widen(cache: Any, batch: int) -> None:
-    """The cache of one sequence, for so many equal ones."""
+    """Repeat the cache of one sequence for `batch` equal sequences."""
     try:
         cache.batch_repeat_interleave(batch)
     except (AttributeError, NotImplementedError, TypeError) as error:
@@ -166,7 +167,7 @@ def _widen(cache: Any, batch: int) -> None:
 def _profiles(
     spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: Sequence[Point], should_stop: Stop
 ) -> Iterator[dict[str, Any]]:
-    """A prefill, a decode step, the same compiled, and a step without the cache at the longest context, profiled."""
+    """Profile a prefill, a decode step, a compiled decode step and an uncached step at the longest context."""
     sync = synchroniser(loaded.device)
     alone = {p["phase"]: p["s"] for p in points if p["tokens"] == spec.tokens and p["batch"] == 1}
 
@@ -200,7 +201,7 @@ def _profiles(
 
 
 def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | None:
-    """The next step of the mode `compiled`; None where it can't decode the model, or not as one call."""
+    """Prepare a step of the mode `compiled`; None if it can't decode the model or can't run a step as one call."""
     mode = mode_named("compiled")
     try:
         mode.check(loaded.source.config or {})
@@ -226,7 +227,7 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
 
 
 def _alone(call: Callable[[], Any], sync: Callable[[], None], count: int = ALONE) -> float:
-    """The median seconds of a call without a profiler."""
+    """Median seconds of a call without a profiler."""
 
     def calls() -> Iterator[None]:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a roofline is asked for with: which prefills and decode steps of one model are timed. Standard library only."""
+"""Defines a roofline: which prefills and decode steps of one model it times. Standard library only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from kvviz.experiments.kind import Device, DeviceRates, Estimate, Record, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.models.sources import find_source
 
-SHORTEST = 16  # tokens: where the ladder of lengths begins
-SHORT = 32  # tokens of the shorter context that is decoded in growing batches
-REACH = 8  # positions beyond the longest context that timed steps come to
+SHORTEST = 16  # tokens of the shortest prompt and context
+SHORT = 32  # tokens of the shorter of the two contexts at which the batch grows
+REACH = 8  # positions that the timed steps need beyond the longest context
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ class RoofSpec(Spec):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """How it is decoded."""
+        """The decoding modes."""
         return ("cached",)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of the prompts, and of the contexts of single sequences: doubling, the longest as asked."""
+        """Tokens of the prompts and single-sequence contexts, doubling from SHORTEST up to `tokens`."""
         return _doubling(SHORTEST, self.tokens)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Sequences that are decoded together: doubling, the most as asked."""
+        """Batch sizes of the decode steps, doubling from 1 up to `batch`."""
         return _doubling(1, self.batch)
 
     def work(self) -> ComparisonSpec:
-        """The longest decode as a comparison, for whoever loads its model and looks whether it fits."""
+        """The longest decode as a comparison, to load its model and to check that it fits."""
         return ComparisonSpec(
             model=self.model,
             weights=self.weights,
@@ -77,17 +77,17 @@ def _doubling(first: int, last: int) -> tuple[int, ...]:
 
 
 def places(spec: RoofSpec) -> tuple[Place, ...]:
-    """All forwards that are timed: prefills, steps at growing contexts, steps of growing batches at two contexts."""
+    """List the timed forwards: prefills, steps at growing contexts, and steps of growing batches at two contexts."""
     single = [Place(phase, tokens) for phase in (PREFILL, DECODE) for tokens in spec.lengths]
     wide = [Place(DECODE, tokens, batch) for tokens in (SHORT, spec.tokens) for batch in spec.batches[1:]]
     return (*single, *wide)
 
 
 def foreseen(shape: Shape, spec: RoofSpec, rates: DeviceRates) -> float:
-    """Seconds that the whole ladder will take, by estimate: every pass at the device's measured rates.
+    """Estimate the seconds of the whole experiment from the device's measured rates.
 
-    The prefills that fill a decode's cache are among them; twice as much again for what neither rate tells of, and
-    some seconds for the ceilings and the profiles.
+    The estimate includes the prefills that fill a decode's cache. It triples the sum for costs that the rates do not
+    cover and adds 6 s for the ceilings and the profiles.
     """
     roof = Roof(rates["read"], rates["flops"])
     total = 0.0
@@ -100,13 +100,13 @@ def foreseen(shape: Shape, spec: RoofSpec, rates: DeviceRates) -> float:
 
 
 def check(spec: RoofSpec, limits: Limits) -> None:
-    """Refuse a model that is not there, can't be counted or is too large for this server."""
+    """Refuse a model that does not exist, whose work can't be counted or that exceeds this server's limits."""
     source = check_decodable(spec, limits)
     if source.config is not None:
         countable(source.config, source.title)
 
 
 def estimate(spec: RoofSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """Seconds of the whole ladder; None for a model that can't be counted."""
+    """Estimate the whole experiment; None for a model whose work can't be counted."""
     shape = estimated(find_source(spec.model, spec.weights).config)
     return Estimate(foreseen(shape, spec, device["rates"])) if shape else None

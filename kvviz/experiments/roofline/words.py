@@ -1,4 +1,4 @@
-"""What a measured roofline says: sentences with its figures, and the document as text. Standard library only."""
+"""Writes a measured roofline as sentences with its figures, and its document as text. Standard library only."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ BOUNDS = {
     "launch": "**launch-bound**, starting its operations is its largest part",
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
-DISTURBED = 1.25  # times its profiled time that a forward takes without: the profiler never makes one faster
+DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """What the points of a document say, in a few sentences with their figures (Markdown)."""
+    """Explain the points of a document in a few sentences with their figures (Markdown)."""
     points, roof = found["points"], Roof(**found["roof"])
     steps = [p for p in points if p["phase"] == DECODE]
     single = sorted((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
@@ -34,7 +34,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 
 def _disturbed(found: Mapping[str, Any]) -> list[str]:
-    """Where the profiler, which can only slow a forward, found it faster: what else the device did meanwhile."""
+    """Warn of other work on the device if a forward ran faster under the profiler, which can only slow it."""
     slower = [p for p in found["profiles"] if p["unprofiled_s"] > DISTURBED * p["wall_s"]]
     return [
         f"**Something else used this device**: the {p['forward']} took {millis(p['unprofiled_s'])} alone and "
@@ -50,7 +50,7 @@ def _range(values: Iterable[float]) -> str:
 
 
 def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
-    """Of a model that is launch-bound, or that the processor's cache holds: the figures that show it."""
+    """Give the figures that show a launch-bound step, or weights that fit in the chip's cache."""
     said = []
     profiled = next((p for p in found["profiles"] if p["forward"] == DECODE), None)
     if profiled and step["bound"] == "launch":
@@ -82,7 +82,7 @@ def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """A document as a table and its sentences."""
+    """Write a document as a table and its sentences."""
     lines = [f"{found['title']}, {found['dtype']}, on {found['environment']['device_name']}"]
     lines.append(f"{'':<8}{'tokens':>8}{'batch':>6}{'ms':>11}{'FLOP/B':>9}{'GFLOP/s':>10}{'of roof':>9}  bound")
     for p in found["points"]:

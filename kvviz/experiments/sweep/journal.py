@@ -1,6 +1,6 @@
-"""A sweep's records on disk, one JSON text a line, written as they come; and the strict way back. Standard library.
+"""Writes a sweep's records to a JSON Lines journal as they come, and reads them back strictly. Standard library only.
 
-A sweep that was killed goes on from its journal: what is whole is taken, a torn last line is dropped.
+A killed sweep resumes from its journal; reading drops a last line that the kill cut short.
 """
 
 import json
@@ -15,12 +15,12 @@ from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
 
-KINDS = ("sweep_started", "cell_proof", "cell_pass", "cell_failed")  # what is worth keeping
+KINDS = ("sweep_started", "cell_proof", "cell_pass", "cell_failed")  # the records that a journal keeps
 LARGEST = 500_000_000  # bytes
 
 
 def write(path: Path, record: Record) -> None:
-    """Append a record, if it is of a kind that is kept; a torn line before it is ended."""
+    """Append a record if the journal keeps its kind; first end a line that a kill cut short."""
     if record["t"] not in KINDS:
         return
     with path.open("ab+") as file:
@@ -33,9 +33,9 @@ def write(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a journal; a line that is no JSON, torn by a kill, is left out.
+    """Read a journal's records and skip any line that is not valid JSON, such as one cut short by a kill.
 
-    Raises KvvizError for a file that is no journal.
+    Raises KvvizError for a file that is not a journal.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -58,15 +58,15 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def spec_of(records: Sequence[Record]) -> SweepSpec | None:
-    """The spec with which a journal last started, None of an empty one."""
+    """The spec of a journal's latest start; None for an empty journal."""
     started = [record for record in records if record["t"] == "sweep_started"]
     return SweepSpec.from_dict(started[-1].get("spec")) if started else None
 
 
 def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
-    """The proofs and passes among records of an earlier start, checked; passes without their proof are left out.
+    """Check an earlier start's records; return its equivalence checks and the passes of the cells that have one.
 
-    Raises KvvizError for records that are of other work or do not hold together.
+    Raises KvvizError for records that belong to other work or contradict the spec.
     """
     kept: list[dict[str, Any]] = []
     for number, record in enumerate(records):
@@ -114,7 +114,7 @@ def _proof(record: Record, spec: SweepSpec) -> str:
 
 
 def _clean_proof(record: Record) -> dict[str, Any]:
-    """A proof's checked fields alone; what sums them up is worked out again."""
+    """Keep an equivalence check's validated fields only; recompute the totals from them."""
     modes = {mode: {name: entry[name] for name in _PROOF} for mode, entry in record["modes"].items()}
     return {
         "t": "cell_proof",
@@ -154,7 +154,7 @@ def _whole(value: object, most: int = 2**53) -> bool:
 
 
 def _duration(value: object) -> bool:
-    """A finite number of at least 0."""
+    """Whether the value is a finite number of at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 

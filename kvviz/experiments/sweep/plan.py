@@ -1,4 +1,4 @@
-"""What a sweep will take, and what of it fits a budget, before it begins. Standard library only."""
+"""Estimates a sweep's duration before it starts and cuts the sweep to a time budget. Standard library only."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -13,16 +13,16 @@ from kvviz.experiments.kind import Device, Estimate, Record
 from kvviz.experiments.sweep.spec import PRESETS, Pass, SweepSpec, cell_name, cells, find_sources
 from kvviz.models.catalog.rows import models
 
-OBSERVING = 6  # launches that it takes to note an operation's results in a proof; order of magnitude
-VISIT_S = 0.3  # seconds of a visit that are neither proof nor pass: garbage collected, a step to wake up; likewise
-PATIENCE = 1800  # seconds that a preset may take with a model before the next smaller one is taken
+OBSERVING = 6  # launches per operation that an equivalence check adds; order of magnitude
+VISIT_S = 0.3  # seconds a visit adds to its check and passes (garbage collection, a waking step); order of magnitude
+PATIENCE = 1800  # seconds that a preset may take with a model before it falls back to the next smaller model
 
 
 def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> SweepSpec:
-    """A preset as a spec; `changes` replace its fields, those that are None apart.
+    """Turn a preset into a spec; `changes` that are not None replace its fields.
 
-    The model is the first of the preset's that the catalog has and, where a device is given (`on`), that it can do in
-    half an hour; the last one else.
+    The model is the preset's first one in the catalog that the device `on` can run within PATIENCE. If none can, it is
+    the last; without `on`, it is the first.
     """
     if preset_id not in PRESETS:
         raise KvvizError(f"no preset {preset_id!r}; the presets are {', '.join(PRESETS)}")
@@ -38,7 +38,7 @@ def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> Swe
 
 
 def _runs_on(spec: SweepSpec, device: Device) -> bool:
-    """Whether every cell fits the device's memory and all of them the time that a class has."""
+    """Whether every cell fits the device's memory and the whole sweep takes at most PATIENCE."""
     sources = find_sources(spec)
     free = device.get("free_bytes", device.get("total_bytes", math.inf))
     fits = all(needs(sources[cell.model], spec.work(cell)).total <= free for cell in cells(spec))
@@ -47,16 +47,16 @@ def _runs_on(spec: SweepSpec, device: Device) -> bool:
 
 @dataclass(frozen=True)
 class Guess:
-    """Seconds by estimate: of one pass of each (cell, mode), and of each cell's proof."""
+    """Estimated seconds of one pass for each (cell, mode), and of each cell's equivalence check."""
 
     passes: dict[tuple[int, str], float]
     proofs: dict[int, float]
 
 
 def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
-    """What passes and proofs take, from the device's measured rates.
+    """Estimate the seconds of passes and equivalence checks from the device's measured rates.
 
-    None where nothing is known to estimate from: a device without rates, a model whose size only loading tells.
+    None for a device without rates or a model whose size is unknown until it is loaded.
     """
     sources = find_sources(spec)
     if not device or "rates" not in device:
@@ -75,14 +75,14 @@ def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
 
 
 def estimate(spec: SweepSpec, device: Device | None) -> float | None:
-    """Seconds that the whole sweep will take, by estimate: each cell's proof, then its passes; None if unknown."""
+    """Estimated seconds of the whole sweep, with each cell's equivalence check and passes; None if unknown."""
     found = guess(spec, device)
     return None if found is None else _Bill(spec, found, ()).total(range(len(cells(spec))), spec.repeats)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What of a sweep fits a budget: `repeats` of every cell but those `left_out`, in `seconds`; and that in words."""
+    """The part of a sweep that fits a budget, in words too: `repeats` of every cell except `left_out`, in `seconds`."""
 
     repeats: int
     left_out: tuple[int, ...]
@@ -91,9 +91,9 @@ class Cut:
 
 
 def within(spec: SweepSpec, budget_s: float | None, device: Device | None, done: Collection[Pass] = ()) -> Cut:
-    """Cut a sweep to a budget (seconds): fewer repeats first, then the dearest cells are left out.
+    """Cut a sweep to a budget (seconds): first reduce the repeats, then leave out the most expensive cells.
 
-    One repeat of the cheapest cell always stays. `done` passes of an earlier start cost nothing.
+    One repeat of the cheapest cell always stays. Passes in `done`, from an earlier start, cost nothing.
     """
     found = guess(spec, device)
     if found is None:
@@ -112,7 +112,7 @@ def within(spec: SweepSpec, budget_s: float | None, device: Device | None, done:
 
 
 class _Bill:
-    """What cells cost by estimate (seconds): a proof, the passes not done yet, and what each visit takes besides."""
+    """Estimated seconds of cells: the equivalence check, the passes not done yet and each visit's overhead."""
 
     def __init__(self, spec: SweepSpec, guess: Guess, done: Collection[Pass]) -> None:
         self._modes, self._guess, self._done = spec.modes, guess, done
@@ -144,7 +144,7 @@ def _cut(spec: SweepSpec, bill: _Bill, kept: Collection[int], repeats: int, budg
 
 
 def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """The same for the queue: cut to its own budget, without the passes of an interrupted run."""
+    """Estimate for the queue: the sweep cut to its own budget, without the passes of an interrupted run."""
     done = {(record["cell"], record["mode"], record["round"]) for record in earlier if record["t"] == "cell_pass"}
     seconds = within(spec, spec.budget_s, device, done).seconds
     return None if seconds is None else Estimate(seconds)

@@ -1,4 +1,4 @@
-"""A sweep's records folded into rows, and the rows into its document. Standard library only."""
+"""Folds a sweep's records into rows, and the rows into its document. Standard library only."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ OBSERVED = (
 
 
 def passes_in(records: Iterable[Record]) -> dict[tuple[int, str], dict[int, Record]]:
-    """The passes that records hold: (cell, mode) -> round -> record."""
+    """Collect the passes among the records: (cell, mode) -> round -> record."""
     found: dict[tuple[int, str], dict[int, Record]] = {}
     for record in records:
         if record["t"] == "cell_pass":
@@ -32,12 +32,12 @@ def passes_in(records: Iterable[Record]) -> dict[tuple[int, str], dict[int, Reco
 
 
 def proofs_in(records: Iterable[Record]) -> dict[int, Record]:
-    """The proofs that records hold, by cell."""
+    """Collect the equivalence checks among the records, by cell."""
     return {record["cell"]: record for record in records if record["t"] == "cell_proof"}
 
 
 def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
-    """A row for each cell and mode that has a pass, folded from the records so far; docs/json.md has the fields."""
+    """Fold the records so far into one row for each cell and mode that has a pass; docs/json.md lists the fields."""
     records = list(records)
     passes, proofs = passes_in(records), proofs_in(records)
     result = []
@@ -70,7 +70,7 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> d
 
 
 def _observed(mode: str, proof: Record) -> dict[str, Any]:
-    """What the untimed proof saw of a mode: identity, bytes of its cache and its peak, above the weights and with."""
+    """A mode's results in the equivalence check: identity, cache bytes, peak bytes above the weights and with them."""
     seen = proof.get("modes", {}).get(mode, {})
     peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
     both = peak is not None and weights is not None
@@ -82,7 +82,7 @@ def _observed(mode: str, proof: Record) -> dict[str, Any]:
 
 
 def document(records: Iterable[Record], spec: SweepSpec) -> dict[str, Any]:
-    """The whole sweep as JSON values: where it was measured, what was asked for, the rows, the cells that failed."""
+    """Build the sweep's document from JSON values: environment, spec, rows and failed cells."""
     records = list(records)
     started: Record = next((one for one in reversed(records) if one["t"] == "sweep_started"), {})
     failed = {record["cell"]: record["message"] for record in records if record["t"] == "cell_failed"}

@@ -1,7 +1,7 @@
-"""Carrying out a sweep: a generator of plain records, its cells interleaved so that drift hits all alike.
+"""Runs a sweep as a generator of plain records; it interleaves the cells so that drift affects all of them alike.
 
-On its first visit a cell is proven (all modes in lockstep, untimed); every visit adds a timed pass of each mode.
-A cell that can't be done is noted, and the sweep goes on.
+A cell's first visit runs the equivalence check (all modes in lockstep, untimed); every visit adds a timed pass of each
+mode. The sweep records a cell that fails and goes on.
 """
 
 import hashlib
@@ -34,13 +34,13 @@ from kvviz.experiments.sweep.rows import document
 from kvviz.experiments.sweep.schedule import Key, Pace, groups, tokens_fed, visits
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cells, find_sources
 
-SEND_EVERY = 0.5  # seconds between two records of progress
+SEND_EVERY = 0.5  # seconds between two progress records
 
 Record = dict[str, Any]
 
 
 def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
-    """The records of a sweep; it loads its models as it comes to them."""
+    """Yield the records of a sweep; each model loads when its first cell is due."""
     return perform_sweep(
         spec,
         bench.models,
@@ -64,11 +64,11 @@ def perform_sweep(
     progress: Callable[[Record], None] = lambda record: None,
     free: Callable[[str], int] = lambda device: device_memory(device)[0],
 ) -> Iterator[Record]:
-    """Yield the records of a sweep. Raises KvvizError for what can't be done at all, Stopped when told to.
+    """Yield the records of a sweep. Raises KvvizError if the sweep can't start, Stopped when `should_stop` says so.
 
-    `done`: records of an earlier, interrupted sweep of the same work; passes found there are not repeated.
-    `device`: its measured rates, as a worker's hello has them; measured here where they are not given.
-    `progress` is told of downloads; `free` gives the bytes free on a device.
+    `done`: records of an earlier, interrupted sweep of the same work; its passes are not repeated.
+    `device`: the rates from a worker's hello; without them, this function measures the rates itself.
+    `progress` receives download records; `free` returns a device's free bytes.
     """
     where = pick_device(spec.device)
     surrounding = environment_for(spec.attn, where, ", ".join(spec.dtypes))
@@ -83,7 +83,7 @@ def perform_sweep(
 
 
 def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
-    """Refuse to add to what was measured somewhere else, or with something else."""
+    """Refuse to extend a sweep that was measured on another device or with other library versions."""
     for record in done:
         there = record.get("environment") if record.get("t") == "sweep_started" else None
         if not isinstance(there, Mapping):
@@ -97,7 +97,7 @@ def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
 
 
 class _Sweep:
-    """One sweep under way: what has been recorded, what is still to do."""
+    """A running sweep: the records so far and the work that remains."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _Sweep:
         self._failed: set[int] = set()
         guessed = guess(spec, {"rates": rates})
         self._pace = Pace(guessed or tokens_fed(spec), in_seconds=guessed is not None)
-        self._spent = 0.0  # seconds of proofs and passes in this visit
+        self._spent = 0.0  # seconds of checks and passes in this visit
         for record in earlier:
             if record["t"] == "cell_pass":
                 self._pace.passed((record["cell"], record["mode"]), sum(record["s"]))
@@ -126,7 +126,7 @@ class _Sweep:
         self._cut = within(spec, spec.budget_s, {"rates": rates}, self._done)
 
     def records(self, sweep_id: str, environment: Record, free: int) -> Iterator[Record]:
-        """Everything in its order: the start, the cells' visits, the document."""
+        """Yield all records in order: the start, the cells' visits, the document."""
         spec = self._spec
         together = groups(spec, find_sources(spec), free)
         yield self._keep(self._started(sweep_id, environment))
@@ -153,7 +153,7 @@ class _Sweep:
     # --- one visit ---------------------------------------------------------------------------------------------
 
     def _visit(self, cell: Cell, number: int) -> Iterator[Record]:
-        """A timed pass of each mode that this round still lacks, the proof before them on the first visit."""
+        """Time the passes that this round still lacks; the first visit runs the equivalence check before them."""
         if cell.index in self._failed or not self._missing(cell, number):
             return
         if self._too_late(cell, number):
@@ -170,7 +170,7 @@ class _Sweep:
             yield self._fail(cell.index, failure(error, self._where))
 
     def _missing(self, cell: Cell, number: int) -> list[str]:
-        """The modes whose pass of this round is not there, in this round's order."""
+        """The modes that have no pass in this round yet, in this round's order."""
         modes = self._spec.modes if number % 2 == 0 else tuple(reversed(self._spec.modes))
         return [mode for mode in modes if (cell.index, mode, number) not in self._done]
 
@@ -188,12 +188,12 @@ class _Sweep:
                 yield from self._pass(cell, run, mode, number)
 
     def _wake(self, run: ComparisonRun) -> None:
-        """A prefill and a decode step, untimed: other cells have had the processor's caches meanwhile."""
+        """Run an untimed prefill and decode step, because other cells evicted its data from the processor's caches."""
         for _ in run.decode(self._spec.modes[0], steps=min(2, run.work.new_tokens)):
             run.check_stop()
 
     def _prove(self, cell: Cell, run: ComparisonRun) -> Iterator[Record]:
-        """All modes in lockstep, untimed, then the allocator's account of each."""
+        """Run all modes in lockstep, untimed, then measure each mode's allocator memory."""
         begun = time.monotonic()
         for part in (check_equivalence, account_memory):
             for _ in part(run):
@@ -213,7 +213,7 @@ class _Sweep:
         yield self._keep(record)
 
     def _pass(self, cell: Cell, run: ComparisonRun, mode: str, number: int) -> Iterator[Record]:
-        """One pass under the clock; afterwards, whether it chose the proof's tokens again."""
+        """Time one pass, then record whether it chose the same tokens as the equivalence check."""
         seconds: list[float] = []
         chosen: list[torch.Tensor] = []
         for step in timed(run.decode(mode), synchroniser(run.loaded.device)):
@@ -232,7 +232,7 @@ class _Sweep:
     # --- what is still to do -----------------------------------------------------------------------------------
 
     def _to_pass(self) -> dict[Key, int]:
-        """How many passes each (cell, mode) still lacks."""
+        """Count the passes that each (cell, mode) still lacks."""
         mine = [cell.index for cell in cells(self._spec) if cell.index not in self._failed]
         rounds = range(self._cut.repeats)
         return {
@@ -242,13 +242,13 @@ class _Sweep:
         }
 
     def _left(self) -> float | None:
-        """Seconds that the rest will take, None while nothing is known of it."""
+        """Estimated seconds of the remaining work; None while it can't be estimated."""
         to_pass = self._to_pass()
         unproven = {index for (index, _), count in to_pass.items() if count} - set(self._proofs)
         return self._pace.left(to_pass, unproven)
 
     def _too_late(self, cell: Cell, number: int) -> bool:
-        """Whether this visit would end after the budget. The first one never does: something has to be measured."""
+        """Whether this visit would exceed the budget; False for the first, so that every sweep measures something."""
         if self._spec.budget_s is None or len(self._done) == self._found:
             return False
         passes = dict.fromkeys(((cell.index, mode) for mode in self._missing(cell, number)), 1)
@@ -257,7 +257,7 @@ class _Sweep:
         return time.monotonic() - self._begun + takes > self._spec.budget_s
 
     def _tick(self, since: Sequence[float] = ()) -> Iterator[Record]:
-        """A record of progress, if the last one is long enough ago. `since`: seconds of what is under way."""
+        """Yield a progress record if the last is SEND_EVERY old. `since`: seconds spent so far on the current part."""
         if time.monotonic() - self._sent >= SEND_EVERY:
             self._sent = time.monotonic()
             yield self._state(sum(since))
@@ -282,7 +282,7 @@ class _Sweep:
 
 
 def _observed(run: ComparisonRun, mode: str) -> Record:
-    """What the proof saw of a mode; bytes after the last step."""
+    """Summarise a mode's equivalence check; cache bytes are those after the last step."""
     checked, memory = run.checked[mode], run.memory.get(mode)
     allocator = memory["allocator"] if memory else None
     return {
@@ -299,12 +299,12 @@ def _observed(run: ComparisonRun, mode: str) -> Record:
 
 
 def digest(tokens: list[list[int]]) -> str:
-    """A short name for the tokens of a pass: equal for equal tokens."""
+    """A short hash of a pass's tokens."""
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
 
 
 def failure(error: Exception, device: str) -> str:
-    """Why a cell could not be done, in one sentence."""
+    """Explain in one sentence why a cell failed."""
     if isinstance(error, KvvizError):
         return str(error)
     if is_out_of_memory(error):

@@ -1,4 +1,4 @@
-"""The order in which a sweep visits its cells, and how long the rest will take. Standard library only."""
+"""Orders a sweep's visits to its cells and estimates the remaining time. Standard library only."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ Key = tuple[int, str]  # cell, mode
 
 
 def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> tuple[tuple[Cell, ...], ...]:
-    """Cells that are measured in turn: those whose models fit `free` bytes together.
+    """Group the cells to interleave: those whose models fit in `free` bytes together.
 
-    A model whose size only loading tells is alone.
+    A model whose size is unknown until it is loaded gets a group of its own.
     """
     found: list[list[Cell]] = []
-    weights, most = 0, 0  # bytes of the last group: of its weights, and of the rest of its neediest cell
+    weights, most = 0, 0  # bytes of the last group: its weights, and the most that a cell needs beside them
     for mine in _by_model(spec).values():
         source, dtype = sources[mine[0].model], mine[0].dtype
         if source.params is None or source.spec is None:
@@ -37,7 +37,7 @@ def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> tuple[t
 
 
 def _by_model(spec: SweepSpec) -> dict[tuple[str, str], list[Cell]]:
-    """Cells by what has to be loaded for them."""
+    """Group the cells by the model and dtype that they load."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells(spec):
         found.setdefault((cell.model, cell.dtype), []).append(cell)
@@ -45,13 +45,13 @@ def _by_model(spec: SweepSpec) -> dict[tuple[str, str], list[Cell]]:
 
 
 def visits(group: Sequence[Cell], rounds: int) -> Iterator[tuple[int, Cell]]:
-    """(round, cell): every round visits every cell once, A B C, C B A, ... so that drift hits all alike."""
+    """Yield (round, cell), reversing the order every round (A B C, C B A) so that drift affects all cells alike."""
     for number in range(rounds):
         yield from ((number, cell) for cell in (group if number % 2 == 0 else reversed(group)))
 
 
 def tokens_fed(spec: SweepSpec) -> Guess:
-    """Tokens that passes and proofs feed: a measure of work where nothing is known of the model."""
+    """Count the tokens that passes and equivalence checks feed, as a measure of work for a model of unknown size."""
     passes = {(cell.index, mode): float(_fed(cell, mode)) for cell in cells(spec) for mode in spec.modes}
     return Guess(passes, {cell.index: sum(passes[cell.index, mode] for mode in spec.modes) for cell in cells(spec)})
 
@@ -63,9 +63,10 @@ def _fed(cell: Cell, mode: str) -> int:
 
 
 class Pace:
-    """How long the rest takes: a guess of each pass and proof, set right by those measured so far.
+    """Estimates the remaining time: a guess for each pass and equivalence check, corrected by those measured so far.
 
-    The guesses are seconds, or (`in_seconds` false) work in any one unit; then nothing is known before the first pass.
+    The guesses are seconds or, with `in_seconds` false, work in any unit; then estimates are None until something has
+    been timed.
     """
 
     def __init__(self, guess: Guess, *, in_seconds: bool) -> None:
@@ -75,26 +76,26 @@ class Pace:
         self._besides: list[float] = [VISIT_S]
 
     def passed(self, key: Key, seconds: float) -> None:
-        """Take note of a timed pass."""
+        """Record the seconds of a timed pass."""
         self._passes.setdefault(key, []).append(seconds)
 
     def proven(self, cell: int, seconds: float) -> None:
-        """Take note of a cell's proof."""
+        """Record the seconds of a cell's equivalence check."""
         self._proofs[cell] = seconds
 
     def visited(self, besides: float) -> None:
-        """Take note of what a visit took beside its proof and its passes."""
+        """Record the seconds that a visit took besides its check and its passes."""
         self._besides.append(besides)
 
     def one(self, key: Key) -> float | None:
-        """Seconds of a pass: its own median where it has been measured, else the guess, set right by the others."""
+        """Seconds of a pass: the median of its measurements or, before any, its guess corrected by other passes."""
         if key in self._passes:
             return statistics.median(self._passes[key])
         measured = {other: statistics.median(found) for other, found in self._passes.items()}
         return self._righted(self._guess.passes[key], measured, self._guess.passes)
 
     def proof(self, cell: int) -> float | None:
-        """Seconds of a cell's proof: the guess, set right by the proofs so far, else by the passes."""
+        """Seconds of a cell's equivalence check: its guess corrected by other checks, or else the sum of its passes."""
         guessed = self._guess.proofs[cell]
         if self._proofs or not self._passes:
             return self._righted(guessed, self._proofs, self._guess.proofs)
@@ -108,7 +109,7 @@ class Pace:
         return guessed * sum(measured.values()) / sum(guesses[key] for key in measured)
 
     def left(self, passes: Mapping[Key, int], unproven: Iterable[int]) -> float | None:
-        """Seconds of so many passes of each key, of these proofs and of the visits; None while nothing is known."""
+        """Seconds of the given number of passes per key, the unproven cells' checks and the visits; None if unknown."""
         total = 0.0
         parts = [(self.one(key), count) for key, count in passes.items() if count]
         for seconds, count in [*parts, *((self.proof(cell), 1) for cell in unproven)]:

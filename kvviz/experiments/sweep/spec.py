@@ -1,7 +1,6 @@
-"""A sweep: the same comparison over a grid of models, lengths, batches and precisions. Standard library only.
+"""Defines a sweep: one comparison over a grid of models, lengths, batches and precisions. Standard library only.
 
-What is asked for, what it will take, and the rows that its records fold into;
-`kvviz.experiments.sweep.run` measures.
+`kvviz.experiments.sweep.run` measures it.
 """
 
 import math
@@ -30,7 +29,7 @@ Pass = tuple[int, str, int]  # cell, mode, round
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid; its modes are measured together, as one piece of work."""
+    """One point of the grid, measured as one comparison of all modes."""
 
     index: int
     model: str
@@ -42,9 +41,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class SweepSpec(Spec):
-    """What a sweep measures: every combination of models, lengths, batches and dtypes, each in all modes.
+    """A sweep over every combination of models, lengths, batches and dtypes, each in all modes.
 
-    The prompts are `prompt_tokens` seeded random tokens. `budget_s`: seconds after which no further pass begins.
+    Each prompt is `prompt_tokens` seeded random tokens. No visit starts that would exceed `budget_s` seconds.
     """
 
     kind: ClassVar[str] = "sweep"
@@ -78,10 +77,10 @@ class SweepSpec(Spec):
             raise KvvizError(f"no preset {self.preset!r}; the presets are {', '.join(PRESETS)}")
         _check_budget(self.budget_s)
         for cell in cells(self):
-            self.work(cell)  # a cell is a comparison: its counts and names are checked there
+            self.work(cell)  # each cell is a comparison, whose spec checks the counts and names
 
     def work(self, cell: Cell) -> ComparisonSpec:
-        """The comparison that a cell is."""
+        """A cell as a comparison."""
         return ComparisonSpec(
             model=cell.model,
             modes=self.modes,
@@ -98,7 +97,7 @@ class SweepSpec(Spec):
 
     @property
     def largest(self) -> ComparisonSpec:
-        """Its largest sizes as one comparison, for whoever holds them against limits."""
+        """The largest sizes as one comparison, to check them against limits."""
         cell = Cell(0, self.models[0], max(self.prompt_tokens), max(self.new_tokens), max(self.batches), self.dtypes[0])
         return self.work(cell)
 
@@ -123,7 +122,7 @@ def _check_budget(budget: Any) -> None:
 
 
 def cells(spec: SweepSpec) -> tuple[Cell, ...]:
-    """The grid, numbered: models outermost, new tokens innermost."""
+    """List the grid's cells; models vary slowest and new tokens fastest."""
     grid = product(spec.models, spec.dtypes, spec.batches, spec.prompt_tokens, spec.new_tokens)
     return tuple(
         Cell(index, model, prompt, new, batch, dtype) for index, (model, dtype, batch, prompt, new) in enumerate(grid)
@@ -131,17 +130,17 @@ def cells(spec: SweepSpec) -> tuple[Cell, ...]:
 
 
 def same_work(spec: SweepSpec, other: SweepSpec) -> bool:
-    """Whether the records of one count for the other: all but the number of repeats and the budget is equal."""
+    """Whether two specs can share records: they are equal except for the repeats and the budget."""
     return replace(spec, repeats=1, budget_s=None) == replace(other, repeats=1, budget_s=None)
 
 
 def find_sources(spec: SweepSpec) -> dict[str, Source]:
-    """Where each model comes from. Raises KvvizError for one that there is not."""
+    """Find each model's source. Raises KvvizError for a model that does not exist."""
     return {model: find_source(model, spec.weights) for model in spec.models}
 
 
 def check_sweep(spec: SweepSpec) -> None:
-    """Refuse a sweep if none of its models can be decoded in all modes; else the cells of the others say so."""
+    """Refuse a sweep if none of its models supports all modes; if some do, only the other models' cells fail."""
     sources = find_sources(spec).values()
     refusals = [refusal for source in sources if (refusal := _refusal(spec, source)) is not None]
     if len(refusals) == len(sources):
@@ -157,7 +156,7 @@ def _refusal(spec: SweepSpec, source: Source) -> KvvizError | None:
 
 
 def cell_name(spec: SweepSpec, cell: Cell) -> str:
-    """A cell in words, by what varies in its sweep: '512 + 64 tokens, batch 4'."""
+    """Describe a cell by its lengths and by whatever else varies in its sweep: '512 + 64 tokens, batch 4'."""
     parts = [f"{cell.prompt_tokens:,} + {cell.new_tokens:,} tokens"]
     parts += [f"batch {cell.batch}"] if len(spec.batches) > 1 else []
     parts += [cell.dtype] if len(spec.dtypes) > 1 else []
@@ -165,12 +164,12 @@ def cell_name(spec: SweepSpec, cell: Cell) -> str:
 
 
 def check(spec: SweepSpec, limits: Limits) -> None:
-    """Refuse a model that there is not, and what asks for more than this server gives."""
+    """Refuse a sweep that names a model that does not exist or exceeds this server's limits."""
     check_sizes(spec.largest, limits)
     find_sources(spec)
 
 
 def title(spec: SweepSpec) -> str:
-    """Its name in a list."""
+    """The sweep's name in a list."""
     name = PRESETS[spec.preset].title if spec.preset in PRESETS else "A grid"
     return f"{name} ({', '.join(spec.models)})"

@@ -1,6 +1,6 @@
-"""What a sweep's rows say: which figure is flat, which climbs and how steeply; and the same of a published table.
+"""Describes trends in a sweep's rows: which figure stays flat, which climbs and how steeply.
 
-Everything is worked out from the rows. Standard library only.
+It also compares them with the trends of a published table. Standard library only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import Source
 
-FLAT = 1.25  # a figure whose largest value is at most this much of its smallest is called flat
-FEW = 3  # repeats below which a median is no median
+FLAT = 1.25  # a figure is flat if its largest value is at most this many times its smallest
+FEW = 3  # with fewer repeats, one slow step can move the median
 AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
 FIGURES = {
     "itl_s": "time per token",
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Trend:
-    """One figure of one mode along one axis, from the axis' first value to its last."""
+    """One figure of one mode along one axis, from the axis's first value to its last."""
 
     model: str
     mode: str
@@ -51,7 +51,7 @@ class Trend:
 
     @property
     def word(self) -> str:
-        """flat, climbs, falls, or wavers: ends near where it began, after having been elsewhere."""
+        """The shape: flat, climbs, falls, or wavers (it is not flat, but ends near where it began)."""
         if max(self.values) <= FLAT * min(self.values):
             return "flat"
         if 1 / FLAT <= self.ratio <= FLAT:
@@ -60,7 +60,7 @@ class Trend:
 
     @property
     def change(self) -> str:
-        """The word, by how much, and the two ends: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
+        """The shape with its factor and both end values: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
         factor = {"climbs": f" ×{self.ratio:.3g}", "falls": f" to 1/{1 / self.ratio:.3g}"}.get(self.word, "")
         first, last = (shown(self.figure, value) for value in (self.values[0], self.values[-1]))
         return f"{'is flat' if self.word == 'flat' else self.word}{factor} ({first} → {last})"
@@ -72,7 +72,7 @@ class Trend:
 
 
 def shown(figure: str, value: float | None) -> str:
-    """A figure with its unit."""
+    """Format a figure with its unit."""
     if value is None:
         return "–"
     if figure.endswith("_bytes"):
@@ -87,7 +87,7 @@ def shown(figure: str, value: float | None) -> str:
 
 
 def trends(rows: Iterable[Row], figures: Sequence[str] = tuple(FIGURES)) -> list[Trend]:
-    """Every figure of every mode along every axis that varies, the other axes held."""
+    """Find the trend of each figure and mode along each axis that varies, with the other axes fixed."""
     rows = list(rows)
     varying = [axis for axis in AXES if len({row.get(axis) for row in rows if axis in row}) > 1]
     found = []
@@ -103,7 +103,7 @@ def _varies(rows: Sequence[Row], name: str) -> bool:
 
 
 def _lines(rows: Sequence[Row], axis: str, others: Sequence[str]) -> list[list[Row]]:
-    """Rows that differ in nothing but the axis, in its order; at least two of them."""
+    """Group rows that differ only along the axis, sorted by it; each group has at least two rows."""
     lines: dict[tuple, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row[axis]):
         lines.setdefault((row.get("model"), row["mode"], *(row.get(name) for name in others)), []).append(row)
@@ -122,7 +122,7 @@ def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequen
 def findings(
     rows: Iterable[Row], figures: Sequence[str] = ("itl_s", "ttft_s", "tokens_per_s", "peak_bytes", "speedup")
 ) -> list[str]:
-    """What is flat and what climbs: a sentence for each mode along each axis."""
+    """Describe the trends of each mode along each axis in one sentence."""
     rows = list(rows)
     several = len({row.get("model") for row in rows}) > 1
     sentences: dict[str, list[str]] = {}
@@ -135,7 +135,7 @@ def findings(
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
-    """The published rows, each with the measured row of the same work (`here`, None where there is none)."""
+    """Pair each published row with the measured row of the same work (`here`; None if it was not measured)."""
     keys = ("mode", "prompt_tokens", "new_tokens", "batch")
     here: dict[tuple, Row] = {}
     for row in rows:
@@ -144,7 +144,7 @@ def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
 
 
 def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
-    """Where the shape here is the published one and where it is not, figure by figure, over work that both have."""
+    """Say for each figure whether its trend has the published shape, over the work that both tables contain."""
     both = [row for row in beside(rows, published) if row["here"] is not None]
     found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
     sentences = []
@@ -158,7 +158,7 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
-    """What to keep in mind of these rows: too few repeats, tokens that differ."""
+    """Warn about too few repeats and about tokens that differ."""
     rows = list(rows)
     few = any(row["repeats"] < FEW for row in rows)
     different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
@@ -167,9 +167,9 @@ def caveats(rows: Iterable[Row]) -> list[str]:
 
 
 def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
-    """What a step over so many tokens spends most of its time with, by estimate; empty where the size is unknown.
+    """Say what dominates the estimated time of a step over each number of tokens; empty if the size is unknown.
 
-    A step that mostly starts operations or reads weights takes as long for one token as for many.
+    A step dominated by launch overhead or by reading weights takes as long for one token as for many.
     """
     if source.params is None or source.spec is None:
         return ""

@@ -1,4 +1,4 @@
-"""A sweep as text: its table, the published one beside it, and what its rows say. Standard library only."""
+"""Writes a sweep as text: its table, the published figures and the trends. Standard library only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Column = tuple[str, Callable[[Row], str]]
 
 
 def sweep_text(document: Mapping[str, Any]) -> str:
-    """The whole report of a sweep's document."""
+    """Write the whole report of a sweep's document."""
     spec = SweepSpec.from_dict(document["spec"])
     rows, preset = document["rows"], PRESETS.get(spec.preset)
     blocks = [_heading(document, spec), table(rows, _columns(spec))]
@@ -27,13 +27,13 @@ def sweep_text(document: Mapping[str, Any]) -> str:
 
 
 def why(spec: SweepSpec, rates: Mapping[str, float] | None) -> list[str]:
-    """What a step over one token and one over the longest sequence are bound by, a sentence a model."""
+    """Say for each model what bounds a step over one token and a step over the longest sequence."""
     if not rates:
         return []
     longest = max(spec.prompt_tokens) + max(spec.new_tokens)
     try:
         sources = find_sources(spec).values()
-    except KvvizError:  # a folder that has gone since
+    except KvvizError:  # a local model may have been deleted since the sweep
         return []
     return [sentence for source in sources if (sentence := reasons(source, spec.dtypes[0], (1, longest), rates))]
 
@@ -47,7 +47,7 @@ def _heading(document: Mapping[str, Any], spec: SweepSpec) -> str:
 
 
 def _columns(spec: SweepSpec) -> list[Column]:
-    """The columns that this sweep needs: what does not vary is in the heading."""
+    """The columns that this sweep needs; the heading has the model and dtype that do not vary."""
     varying: list[tuple[bool, Column]] = [
         (len(spec.models) > 1, ("model", lambda row: row["model"])),
         (len(spec.dtypes) > 1, ("dtype", lambda row: row["dtype"])),
@@ -81,7 +81,7 @@ def _figure_here(name: str) -> Callable[[Row], str]:
 
 
 def _published(rows: Sequence[Row], preset: Any) -> str:
-    """The published figures, ours of the same work beside each."""
+    """A table of the published figures, each beside the figure measured here for the same work."""
     pairs = beside(rows, preset.published)
     named = [name for name in FIGURES if any(name in row for row in pairs)]
     columns: list[Column] = [
@@ -91,13 +91,13 @@ def _published(rows: Sequence[Row], preset: Any) -> str:
     ]
     for name in named:
         columns.append((FIGURES[name], _figure(name)))
-        if name != "operations":  # counted, not measured
+        if name != "operations":  # this count does not depend on the machine
             columns.append(("here", _figure_here(name)))
     return table(pairs, columns)
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Aligned columns: words to the left, figures to the right."""
+    """Format aligned columns, with words to the left and figures to the right."""
     cells = [[head for head, _ in columns], *([show(row) for _, show in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     left = [head in ("model", "dtype", "mode") for head, _ in columns]
