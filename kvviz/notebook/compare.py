@@ -1,4 +1,4 @@
-"""The notebook's front door: `compare()` decodes one piece of work in several modes and returns the result."""
+"""`compare()`: decodes one piece of work in several modes from a notebook and returns the result."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,19 +30,19 @@ class Comparison:
     records: list[Record]
 
     def figure(self, *, log: bool = False) -> "go.Figure":
-        """The latency curves as a Plotly figure, milliseconds per new token."""
+        """Draw the latency curves as a Plotly figure, in milliseconds per new token."""
         from kvviz.charts.curves import latency_figure
 
         return latency_figure(self.document, log=log)
 
     def frame(self) -> "pandas.DataFrame":
-        """A pandas DataFrame with a row per mode and step: seconds (median, quartiles), bytes, token id."""
+        """Return a pandas DataFrame with a row per mode and step: seconds (median, quartiles), bytes, token id."""
         import pandas
 
         return pandas.DataFrame([row for run in self.document["runs"] for row in _rows(run)])
 
     def verdict(self) -> Mapping[str, object]:
-        """The fit of each curve, the context from which the cache pays, and what bounds the run."""
+        """Return the fit of each curve, the context from which the cache pays, and what bounds the run."""
         return verdict(self.document)
 
     def save(self, path: str | Path) -> Path:
@@ -74,9 +74,9 @@ def compare(
 ) -> Comparison:
     """Decode the same work in several modes, check that they agree, and time them.
 
-    `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or a transformers
-    causal model of your own, on its device and in its precision, with its `tokenizer` if you have one. Raises
-    KvvizError with one sentence for what can't be done.
+    `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or your own transformers
+    causal model with its `tokenizer` if you have one; your own model keeps its device and precision. Raises KvvizError
+    with a one-sentence message if the work can't be done.
     """
     work = ComparisonSpec(
         model=str(model) if isinstance(model, str | Path) else type(model).__name__,

@@ -1,6 +1,6 @@
-"""`watch(model)`: the time and the cache of your own run, step by step, with no trace left on the model.
+"""`watch(model)`: records the time and the cache of your own run, step by step, and leaves the model unchanged.
 
-Works on any transformers causal model and any loop around it: `generate`, assisted generation, a loop by hand.
+It works with any transformers causal model and any loop around it: `generate`, assisted generation, or your own loop.
 """
 
 import time
@@ -40,7 +40,7 @@ MODE = "watched"
 
 @dataclass(frozen=True)
 class WatchedStep:
-    """One forward of the watched model: the ids it was fed (B, T), its seconds, the cache afterwards."""
+    """One forward pass of the watched model: the ids it was fed (B, T), its seconds, and the cache after it."""
 
     index: int
     phase: str
@@ -50,26 +50,26 @@ class WatchedStep:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the tokens held, over all layers."""
+        """Bytes of the tokens held, summed over all layers."""
         return sum(row.nbytes for row in self.layers)
 
 
 @dataclass
 class Trace:
-    """The steps that were watched: as a list, a figure, a frame or a file."""
+    """The watched steps, available as a list, a figure, a DataFrame or a file."""
 
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase | None" = None
     steps: list[WatchedStep] = field(default_factory=list)
 
     def figure(self) -> "go.Figure":
-        """Milliseconds per forward and the cache's bytes, as a Plotly figure."""
+        """Draw the milliseconds of each forward pass and the cache's bytes as a Plotly figure."""
         from kvviz.charts.curves import watched_figure
 
         return watched_figure(self.steps)
 
     def frame(self) -> "pandas.DataFrame":
-        """A pandas DataFrame with a row per forward."""
+        """Return a pandas DataFrame with a row per forward pass."""
         import pandas
 
         rows = [
@@ -93,7 +93,7 @@ class Trace:
 
 @contextmanager
 def watch(model: "PreTrainedModel", *, tokenizer: "PreTrainedTokenizerBase | None" = None) -> Iterator[Trace]:
-    """Watch every forward of `model` inside `with`; the hooks are removed at its end, whatever happens inside."""
+    """Watch every forward pass of `model` inside the `with` block; its hooks are removed at the end, even on errors."""
     trace = Trace(model, tokenizer)
     hooks = _Hooks(trace, synchroniser(str(next(model.parameters()).device)))
     handles = [
@@ -108,7 +108,7 @@ def watch(model: "PreTrainedModel", *, tokenizer: "PreTrainedTokenizerBase | Non
 
 
 class _Hooks:
-    """The clock around a forward: started last thing before it, stopped first thing after it."""
+    """Times each forward pass: starts the clock just before it, stops it just after, and then reads the cache."""
 
     def __init__(self, trace: Trace, sync: Callable[[], None]) -> None:
         self._trace = trace
@@ -172,7 +172,10 @@ def _started(trace: Trace, loaded: Loaded) -> Started:
 
 
 def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> Proof:
-    """A step: its token is what the next forward was fed. No other mode ran and no tensor was traced."""
+    """Build a step's record. Its token is the one fed to the next forward pass.
+
+    Fields that need a second mode or traced tensors are None.
+    """
     following = trace.steps[step.index + 1].fed if step.index + 1 < len(trace.steps) else ()
     seen: CheckedStep = {
         "ids": [row[-1] for row in following],

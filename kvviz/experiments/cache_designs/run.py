@@ -1,6 +1,6 @@
-"""Race cache designs on one prompt: the equivalence check, the memory, the clock, and what lossy designs lose.
+"""Races cache designs on one prompt: equivalence check, memory accounting, timing, and the quality of lossy designs.
 
-A generator of records; the last one holds everything as a document.
+`run` is a generator of records; the last one holds the whole race as a document.
 """
 
 import math
@@ -27,7 +27,7 @@ from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.models.catalog.rows import heldout
 
-MOST_PICTURES = 96  # steps at which a design's memory is drawn
+MOST_PICTURES = 96  # most steps at which a design's memory is drawn
 Stop = Callable[[], bool]
 
 
@@ -39,9 +39,10 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
 
 
 def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[Record]:
-    """Yield where the race runs, how far each part is, and the document.
+    """Yield a record that names the device, the progress of each part, and the document.
 
-    Raises KvvizError for a model that a design is not for or with too few positions, Stopped if it has to stop.
+    Raises KvvizError for a model that a design does not support or that has too few positions, and Stopped if the race
+    was asked to stop.
     """
     work = spec.work()
     check_modes(spec.modes, loaded.source.config, loaded.device)
@@ -85,7 +86,7 @@ def _part(name: str, done: int, of: int) -> Record:
 def with_distinct_next_tokens(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
     """Append the i-th likeliest next token to row i, so that the sequences diverge: (B, T) -> (B, T + 1).
 
-    A single sequence stays as it is.
+    A single sequence is returned unchanged.
     """
     batch = prompt.shape[0]
     if batch == 1:
@@ -102,7 +103,7 @@ def with_distinct_next_tokens(loaded: Loaded, prompt: torch.Tensor) -> torch.Ten
 def _memory_account(run: ComparisonRun, mode: str) -> Record:
     """Decode untimed; return the bytes written at each step over all layers, and pictures of one layer's memory.
 
-    `copied` bytes were written into what is kept, `gathered` ones for attention alone.
+    `copied` counts bytes written into the cache, `gathered` those written only for attention to read.
     """
     copied, gathered, pictures = list[int](), list[int](), list[Picture]()
     steps = set(pictured(run.work.new_tokens))
@@ -123,14 +124,14 @@ def _memory_account(run: ComparisonRun, mode: str) -> Record:
 
 
 def pictured(steps: int) -> list[int]:
-    """The steps at which memory is drawn: all, or MOST_PICTURES of them evenly, including the first and the last."""
+    """Return the steps at which memory is drawn: all, or MOST_PICTURES evenly spaced ones with the first and last."""
     if steps <= MOST_PICTURES:
         return list(range(steps))
     return sorted({round(i * (steps - 1) / (MOST_PICTURES - 1)) for i in range(MOST_PICTURES)})
 
 
 def _design_layers(cache: object) -> dict[int, KVCache]:
-    """The layers that a design keeps, by their number; the first without a window is the one that is drawn."""
+    """Return the layers whose cache is a design of kvviz, by layer index."""
     layers = cache.layers if isinstance(cache, DesignCache) else []
     return {index: layer.own for index, layer in enumerate(layers) if isinstance(layer, Layer)}
 
@@ -139,9 +140,9 @@ def _design_layers(cache: object) -> dict[int, KVCache]:
 
 
 def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Record, torch.Tensor]:
-    """The text that quality is measured on, as it is described and as ids (1, T): the held-out story.
+    """Return the text that quality is measured on, as a description and as ids (1, T).
 
-    If this model can't read it, the prompt and the model's own continuation.
+    It is the held-out story, or the prompt with the model's own continuation if the tokenizer can't encode the story.
     """
     source, limit = "heldout", min(TEXT_TOKENS, loaded.spec.context or TEXT_TOKENS)
     try:
@@ -156,7 +157,7 @@ def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Recor
 def compare_predictions(
     loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], should_stop: Stop = lambda: False
 ) -> Iterator[Record]:
-    """Each mode reads the same text, ids (1, T), token by token. The first mode is the reference.
+    """Feed the same text, ids (1, T), token by token to each mode. The first mode is the reference.
 
     Yields progress; the last record's `found` has a Quality for each mode. Raises KvvizError if logits are not finite.
     """

@@ -17,12 +17,12 @@ RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transfo
 RACED = tuple(name for name, design in DESIGNS.items() if not design.accelerator)
 REFERENCES = ("uncached", "cached")
 MOST_RACED = 192  # new tokens
-TEXT_TOKENS = 192  # of the text that quality is measured on: three times the tokens that `sinks` holds
+TEXT_TOKENS = 192  # length of the text that quality is measured on: three times the tokens that `sinks` holds
 
 
 @dataclass(frozen=True)
 class CachesSpec(Spec):
-    """The same prompt through cache `designs`, measured beside REFERENCES.
+    """One prompt, decoded with each of `designs` and with REFERENCES.
 
     The `batch` sequences share the prompt and differ from the first token after it.
     """
@@ -51,11 +51,11 @@ class CachesSpec(Spec):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes: the references, then the designs."""
+        """Modes to run: the references, then the designs."""
         return (*REFERENCES, *self.designs)
 
     def work(self) -> ComparisonSpec:
-        """The race as a comparison of these modes."""
+        """Return the race as a comparison of these modes."""
         return ComparisonSpec(
             model=self.model,
             weights=self.weights,
@@ -70,7 +70,7 @@ class CachesSpec(Spec):
 
 
 def estimate(spec: CachesSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """The seconds of a race; None for a model of unknown size."""
+    """Estimate the seconds of a race; None for a model of unknown size."""
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None:
         return None

@@ -1,4 +1,4 @@
-"""The result of a race of cache designs: the rows of its table, and sentences about them. Standard library only."""
+"""Turns the result of a race of cache designs into table rows and sentences. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -9,7 +9,7 @@ from kvviz.caches.designs import DESIGNS
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
 
-# What takes time in the modes that are no designs of kvviz.
+# What takes time in the modes that are not kvviz's own designs.
 _SLOW = {
     "uncached": "Each step reads the whole sequence again.",
     "cached": "Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does.",
@@ -20,9 +20,10 @@ Document = Mapping[str, Any]  # of a race, or one of its runs
 
 
 class Quality(TypedDict):
-    """How a mode reads a text: `kl` is KL(reference || mode) of the next token's distribution after each token.
+    """How well a mode predicts a text.
 
-    In nats. `perplexity` is the text's; `nbytes` are held at its end.
+    `kl` is KL(reference || mode) of the next-token distribution after each token, in nats; `perplexity` is that of the
+    text; `nbytes` is what the cache holds at its end.
     """
 
     kl: list[float]
@@ -31,7 +32,7 @@ class Quality(TypedDict):
 
 
 class Row(TypedDict):
-    """One run in figures: bytes at its last step, a decode step's seconds, what it moves."""
+    """One run's table row: bytes held and moved at its last step, the seconds of a decode step, and its quality."""
 
     mode: str
     title: str
@@ -53,17 +54,17 @@ class Row(TypedDict):
 
 
 def slow(mode: str) -> str:
-    """What takes time in a mode, and whether that is the design or our simple code."""
+    """Say what takes time in a mode, and whether the design or our simple implementation is the cause."""
     return DESIGNS[mode].slow if mode in DESIGNS else _SLOW[mode]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
+    """Return the arithmetic mean."""
     return sum(values) / len(values)
 
 
 def _tokens_words(run: Document) -> str:
-    """Whether a run's tokens are the reference's; if not, where they first differ and how close the choice was."""
+    """Say whether a run chose the reference's tokens; if not, where they first differ and by what margin."""
     steps = len(run["step_s"])
     if run["identical"]:
         return f"all {steps} identical"
@@ -73,7 +74,7 @@ def _tokens_words(run: Document) -> str:
 
 
 def _quality_words(quality: Quality) -> str:
-    """How far predictions are from the reference's, on the same text."""
+    """Say how far a mode's predictions are from the reference's on the same text."""
     if max(quality["kl"]) < KL_ROUNDING:
         return "as the reference"
     return f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
@@ -104,18 +105,18 @@ def _row(run: Document, reference: Document) -> Row:
 
 
 def run_of(found: Document, mode: str) -> Document:
-    """The run of a mode."""
+    """Return the run of a mode."""
     return next(run for run in found["runs"] if run["mode"] == mode)
 
 
 def rows(found: Document) -> list[Row]:
-    """Every run in figures, the references first."""
+    """Return a row for every run, the references first."""
     reference = run_of(found, "cached")
     return [_row(run, reference) for run in found["runs"]]
 
 
 def sentences(found: Document) -> list[str]:
-    """What a race has shown, in Markdown."""
+    """Summarise a race in Markdown sentences."""
     designs = [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
     exact = [r for r in designs if r["exact"]]
     first = [_exact(found, exact)] if exact else []
@@ -143,7 +144,7 @@ def _lossy(r: Row) -> str:
 
 
 def _moved(designs: Sequence[Row]) -> list[str]:
-    """Which design writes most at its last step, and which least; which wastes most."""
+    """Name the designs that write most and least at the last step, and the one that wastes most."""
     written = [(r["copied"], r["gathered"] or 0, r["title"]) for r in designs if r["copied"] is not None]
     found = []
     if len(written) > 1:
@@ -163,7 +164,7 @@ def _titles(members: Sequence[Row]) -> str:
 
 
 def text(found: Document) -> str:
-    """The result of a race for a terminal."""
+    """Format the result of a race for a terminal."""
     size = f"{found['prompt_tokens']} + {found['new_tokens']} tokens, {found['batch']} sequences"
     lines = [f"{found['title']}, {found['weights']} weights, {found['environment']['dtype']}: {size}", ""]
     for r in rows(found):

@@ -1,4 +1,4 @@
-"""One comparison while it is carried out: the work, the loaded model, the prompt, and what each part has found."""
+"""Holds the state of one running comparison: the work, the loaded model, the prompt, and the results of each part."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 
 @dataclass
 class Checked:
-    """What the equivalence check saw of one mode. `tokens` has one row per step: the ids of the batch."""
+    """Results of the equivalence check for one mode. `tokens` has one row per step: the ids of the batch."""
 
     tokens: list[list[int]] = field(default_factory=list)
     text: str = ""
     layers: list[tuple[LayerState, ...]] = field(default_factory=list)
     cache_class: str | None = None
-    outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, the logits left out
+    outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, without the logits
     max_delta: float | None = None
     divergence: int | None = None
     margin: float | None = None
-    top_margins: list[float] = field(default_factory=list)  # of the reference mode alone, one a step
+    top_margins: list[float] = field(default_factory=list)  # one per step; only the reference mode has them
 
 
 @dataclass
 class TimedPasses:
-    """The seconds of one mode's steps, a list a repeat, and whether each pass chose the checked tokens again."""
+    """Seconds of one mode's steps, one list per repeat, and whether every pass chose the same tokens as the check."""
 
     repeats: list[list[float]] = field(default_factory=list)
     repeatable: bool = True
@@ -38,9 +38,10 @@ class TimedPasses:
 
 @dataclass
 class ComparisonRun:
-    """What all parts of a comparison need. Each part fills one of the three tables, by mode:
+    """State shared by all parts of a comparison.
 
-    the equivalence check `checked`, the memory account `memory`, the clock `passes`.
+    Each part fills one table, keyed by mode: the equivalence check fills `checked`, the memory accounting `memory`,
+    the timed passes `passes`.
     """
 
     work: ComparisonSpec
@@ -56,7 +57,7 @@ class ComparisonRun:
         return self.prompt.shape[1]
 
     def decode(self, mode: str, *, steps: int | None = None, prompt: torch.Tensor | None = None) -> Iterator[Step]:
-        """A fresh decode of one mode, with the cache capacity of the whole run however few its steps are."""
+        """Start a new decode of one mode. The cache has the capacity for the whole run even if `steps` is smaller."""
         work = self.work
         return decode(
             self.loaded.model,
@@ -68,13 +69,13 @@ class ComparisonRun:
         )
 
     def check_stop(self) -> None:
-        """Raise Stopped when the run is told to stop."""
+        """Raise Stopped if the run was asked to stop."""
         if self.should_stop():
             raise Stopped
 
 
 def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:
-    """The prompt as ids (B, P): the text's tokens in every row, or seeded random tokens, a row each."""
+    """Return the prompt as ids (B, P): the text's tokens in every row, or different seeded random tokens per row."""
     if work.prompt is not None:
         ids = torch.tensor([loaded.codec.encode(work.prompt)] * work.batch)
     else:

@@ -1,11 +1,12 @@
-"""What a measured curve says: a + b t for a step with the cache, a + b t + c t^2 without. Standard library only.
+"""Fits measured latency curves: a + b t with the cache, a + b t + c t^2 without it. Standard library only.
 
-Single steps spike tenfold, so the fit is an M-estimate: least absolute deviations first, then Tukey's bisquare, whose
-weights of far points are 0. Intervals are Huber's, at 95 %, for noise that is independent from step to step; a drift
-over the run is not in them. What the points can't tell is said, not guessed.
+A single step can take ten times as long as its neighbours, so the fit is a robust M-estimate: it starts from least
+absolute deviations and then applies Tukey's bisquare, which gives outliers a weight of 0. The 95 % intervals are
+Huber's and assume that the noise is independent from step to step; they do not cover a drift over the run. If the
+points can't determine a value, the result says so.
 
-Sources: P. J. Huber and E. M. Ronchetti, Robust Statistics, 2nd edition, chapter 7; for the crossover's interval
-E. C. Fieller, J. R. Stat. Soc. B 16 (1954): the tokens at which the difference can't be told from 0.
+Sources: P. J. Huber and E. M. Ronchetti, Robust Statistics, 2nd edition, chapter 7. The crossover's interval holds the
+tokens at which the difference can't be told from 0: E. C. Fieller, J. R. Stat. Soc. B 16 (1954).
 """
 
 import math
@@ -15,8 +16,8 @@ from statistics import NormalDist, median
 
 from kvviz.base.errors import KvvizError
 
-FEWEST = 8  # points for each coefficient's interval to mean anything
-_TUNING = 4.685  # bisquare: 95 % as efficient as least squares where there are no spikes
+FEWEST = 8  # points needed per degree; with fewer, the intervals mean nothing
+_TUNING = 4.685  # bisquare: on data without spikes the fit is 95 % as efficient as least squares
 _NORMAL = 0.6745  # median absolute deviation of a standard normal
 _TERMS = ("a", "b", "c")
 _ROUNDS = 60
@@ -35,15 +36,16 @@ class Estimate:
 
     @property
     def told(self) -> bool:
-        """Whether it can be told from 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A polynomial through (token, seconds): `coefficients` a, b(, c), the noise's `spread` (seconds, one standard
+    """A polynomial fitted to (token, seconds).
 
-    deviation), how many points it is from, how many of them it took for spikes, and the range of tokens they are from.
+    `coefficients` are a, b (and c); `spread` is the noise's standard deviation in seconds; `points` were fitted, of
+    which `spikes` got a weight of 0; `first` and `last` are the range of tokens.
     """
 
     coefficients: tuple[Estimate, ...]
@@ -56,18 +58,18 @@ class Fit:
     quantile: float
 
     def at(self, token: float) -> float:
-        """Seconds of a step at that context, by the fit."""
+        """Return the fitted seconds of a step at that context."""
         return sum(row.value * power for row, power in zip(self.coefficients, self._powers(token), strict=True))
 
     def variance_at(self, token: float) -> float:
-        """Variance of `at`."""
+        """Return the variance of `at`."""
         powers = self._powers(token)
         return sum(
             powers[i] * powers[j] * self.covariance[i][j] for i in range(len(powers)) for j in range(len(powers))
         )
 
     def band(self, token: float) -> tuple[float, float]:
-        """The 95 % interval of `at`."""
+        """Return the 95 % interval of `at`."""
         half = self.quantile * math.sqrt(max(self.variance_at(token), 0.0))
         return self.at(token) - half, self.at(token) + half
 
@@ -76,7 +78,7 @@ class Fit:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """A sentence for each coefficient that these points can't tell from 0."""
+        """One sentence for each coefficient whose interval includes 0."""
         return tuple(
             f"can't tell {name} from 0: {row.value:.3g} s, somewhere between {row.low:.3g} and {row.high:.3g}"
             for name, row in zip(_TERMS, self.coefficients, strict=False)
@@ -85,7 +87,7 @@ class Fit:
 
 
 def fit(tokens: Sequence[float], seconds: Sequence[float], degree: int) -> Fit:
-    """Fit a + b t (`degree` 1) or a + b t + c t^2 (2). Raises KvvizError where the points can't carry it."""
+    """Fit a + b t (`degree` 1) or a + b t + c t^2 (2). Raises KvvizError if the points do not allow a fit."""
     _check(tokens, seconds, degree)
     middle = (max(tokens) + min(tokens)) / 2
     half = (max(tokens) - min(tokens)) / 2
@@ -122,7 +124,7 @@ def _check(tokens: Sequence[float], seconds: Sequence[float], degree: int) -> No
 
 
 def _settled(rows: Matrix, seconds: Sequence[float]) -> tuple[Vector, float, Vector]:
-    """Coefficients, scale and residuals of the M-estimate."""
+    """Iterate the M-estimate until it converges; return its coefficients, scale and residuals."""
     floor = 1e-12 * max(map(abs, seconds), default=1.0) or 1e-300
     solved = _weighted(rows, seconds, [1.0] * len(rows))
     for _ in range(_ROUNDS):  # least absolute deviations, by weights of 1 / |residual|
@@ -150,13 +152,17 @@ def _bisquare(u: float) -> float:
 
 
 def _scale(residuals: Vector, taken: int) -> float:
-    """The noise's standard deviation by the median of the |residuals|, without those that the fit passes through."""
+    """Estimate the noise's standard deviation from the median |residual|.
+
+    The `taken` - 1 smallest residuals are skipped, since the fit passes through about as many points as it has
+    coefficients.
+    """
     left = sorted(map(abs, residuals))[taken - 1 :]
     return median(left) / _NORMAL
 
 
 def _covariance(rows: Matrix, residuals: Vector, scale: float) -> Matrix:
-    """Huber's: K^2 x mean of psi^2 / (mean of psi')^2 x (X'X)^-1."""
+    """Return Huber's covariance: K^2 x mean of psi^2 / (mean of psi')^2 x (X'X)^-1."""
     n, p = len(rows), len(rows[0])
     plain = _inverse(_gram(rows, [1.0] * n))
     if not scale:
@@ -173,7 +179,7 @@ def _covariance(rows: Matrix, residuals: Vector, scale: float) -> Matrix:
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t, by the expansion in 1 / degrees of freedom (Abramowitz and Stegun 26.7.5)."""
+    """Return the 97.5 % point of Student's t, expanded in 1 / degrees of freedom (Abramowitz and Stegun 26.7.5)."""
     z, n = NormalDist().inv_cdf(0.975), max(freedom, 1)
     return (
         z
@@ -185,10 +191,11 @@ def student(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The context from which on a step with the cache is the faster one, with its 95 % interval.
+    """The context from which a step with the cache is faster, with its 95 % interval.
 
-    `says`: crosses (then `token` is there, and as much of the interval as the points reach), always (from the first
-    token measured), never (up to the last one), or untold.
+    `says` is "crosses" (then `token` is set, and so are the ends of the interval that lie within the measured tokens),
+    "always" (the cache is faster from the first token measured), "never" (it is slower up to the last one), or
+    "untold" (the points can't tell).
     """
 
     says: str
@@ -199,7 +206,7 @@ class Crossover:
 
 
 def crossover(cached: Fit, uncached: Fit) -> Crossover:
-    """Where the uncached curve rises above the cached one, within the tokens that both were measured at."""
+    """Find where the uncached curve rises above the cached one, within the tokens at which both were measured."""
     first, last = math.ceil(max(cached.first, uncached.first)), math.floor(min(cached.last, uncached.last))
     if last <= first:
         raise KvvizError("the two curves were not measured over the same tokens, so they can't be compared")
@@ -219,7 +226,7 @@ def crossover(cached: Fit, uncached: Fit) -> Crossover:
 
 
 def _sign(cached: Fit, uncached: Fit, token: float) -> int:
-    """1 where the uncached step is the slower one, -1 where it is the faster one, 0 where that can't be told."""
+    """Return 1 if the uncached step is slower at this token, -1 if it is faster, 0 if the fits can't tell."""
     gap = uncached.at(token) - cached.at(token)
     half = max(cached.quantile, uncached.quantile) * math.sqrt(
         max(cached.variance_at(token) + uncached.variance_at(token), 0.0)
@@ -228,13 +235,13 @@ def _sign(cached: Fit, uncached: Fit, token: float) -> int:
 
 
 def _once(signs: Sequence[int]) -> bool:
-    """Whether the told signs change no more than once, and upwards."""
+    """Whether the nonzero signs change at most once, from -1 to 1."""
     told = [sign for sign in signs if sign]
     return told == sorted(told)
 
 
 def _root(cached: Fit, uncached: Fit, first: float, last: float) -> float | None:
-    """Where the difference of the two becomes 0, upwards; None where it does not, in the range."""
+    """Find where uncached minus cached rises through 0; return None if it does not within the range."""
 
     def gap(token: float) -> float:
         return uncached.at(token) - cached.at(token)
@@ -253,7 +260,7 @@ def _residuals(rows: Matrix, seconds: Sequence[float], solved: Vector) -> Vector
 
 
 def _weighted(rows: Matrix, seconds: Sequence[float], weights: Vector) -> Vector:
-    """Weighted least squares by its normal equations; the tokens are scaled to -1 … 1, so they are well behaved."""
+    """Solve weighted least squares by its normal equations, which are well conditioned for tokens scaled to -1 … 1."""
     p = len(rows[0])
     right = [sum(w * row[i] * y for w, row, y in zip(weights, rows, seconds, strict=True)) for i in range(p)]
     return _times(_inverse(_gram(rows, weights)), right)
@@ -265,7 +272,7 @@ def _gram(rows: Matrix, weights: Vector) -> Matrix:
 
 
 def _inverse(matrix: Matrix) -> Matrix:
-    """Of a matrix of 2 or 3 rows, by elimination. Raises KvvizError where it has none."""
+    """Invert a matrix of 2 or 3 rows by elimination. Raises KvvizError if it is singular."""
     n = len(matrix)
     work = [[*row, *(float(i == j) for j in range(n))] for i, row in enumerate(matrix)]
     for i in range(n):
@@ -281,7 +288,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 
 
 def _unscaled(degree: int, middle: float, half: float) -> Matrix:
-    """From the coefficients in (t - middle) / half to those in t: the rows are 1, t, t^2."""
+    """Return the matrix that maps coefficients in (t - middle) / half to coefficients in t; its rows are 1, t, t^2."""
     rows = [[0.0] * (degree + 1) for _ in range(degree + 1)]
     for power in range(degree + 1):  # ((t - m) / h)^power expanded
         for i in range(power + 1):

@@ -1,6 +1,6 @@
-"""The equivalence check: the untimed pass that comes first, all modes in lockstep, compared and read at every step.
+"""The equivalence check: an untimed first pass that steps all modes in lockstep and compares them at every step.
 
-Tokens, text and layer states come from here; the timed passes only add seconds.
+It provides the tokens, the text and the layer states; the timed passes only add seconds.
 """
 
 import math
@@ -22,7 +22,7 @@ from kvviz.models.text import TextStream
 
 
 def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
-    """Step all modes in lockstep and compare them; fills `run.checked` and yields a record a step."""
+    """Step all modes in lockstep and compare them. Fills `run.checked` and yields one record per step."""
     reference = reference_mode(run.work.modes)
     run.checked = {mode: Checked() for mode in run.work.modes}
     order = sorted(run.work.modes, key=lambda name: name != reference)  # the reference first
@@ -38,14 +38,14 @@ def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
 
 
 class _Lane:
-    """One mode's side of the lockstep: its decode, its text, and the tensors it made that are still alive."""
+    """One mode in the lockstep: its decode, its text, and its live tensors."""
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
         self.checked = run.checked[mode]
         self.step: Step | None = None
         self._codec = run.loaded.codec
         self._live = LiveTensors(run.loaded.tensors)
-        with self._live:  # a mode may reserve its cache when it is opened
+        with self._live:  # some modes allocate their cache when they are opened
             self._steps = run.decode(mode)
         self._stream = TextStream(self._codec)
         self._kinds = tuple(layer.kind for layer in run.loaded.spec.layers)
@@ -53,7 +53,7 @@ class _Lane:
         self._added = ""
 
     def advance(self) -> None:
-        """Take one more step and read its cache, unless this mode's text has ended."""
+        """Take one more step and read the cache, unless this mode's text has ended."""
         self.step = None
         if self._end.reached:
             return
@@ -69,7 +69,7 @@ class _Lane:
         self._end.note(checked.tokens[-1])
 
     def record(self) -> CheckedStep:
-        """The step as the feed sends it."""
+        """Return the step in the form that the feed sends."""
         checked = self.checked
         record: CheckedStep = {
             "ids": checked.tokens[-1],
@@ -88,7 +88,7 @@ class _Lane:
 
 
 class _EndOfText:
-    """Notes when every sequence of the batch has chosen an end token or written the stop text."""
+    """Tracks whether every sequence of the batch has chosen an end token or written the stop text."""
 
     def __init__(self, work: ComparisonSpec, loaded: Loaded) -> None:
         self._ids = loaded.stop_ids if work.stop_at_eos else frozenset()
@@ -112,9 +112,10 @@ class _EndOfText:
 
 
 def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[str, CheckedStep]:
-    """The step that all modes have just taken, by mode; a mode whose text has ended is left out.
+    """Compare the step that the modes have just taken; return records by mode, without modes whose text has ended.
 
-    A function of its own, since a step that outlived it would count among the live tensors of the next one.
+    This is a separate function so that no local variable keeps a step's tensors alive: they would count among the live
+    tensors of the next step.
     """
     result: dict[str, CheckedStep] = {}
     for name, lane in lanes.items():
@@ -127,10 +128,10 @@ def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[
 
 
 def _compare(checked: Checked, step: Step, reference: Checked, other: Step | None, dtype: str) -> None:
-    """Keep the largest |logit difference| up to and including the first divergence, and the place of that."""
+    """Record the first divergence, and the largest |logit difference| up to and including it."""
     if checked.divergence is not None:
         return
-    if other is None:  # the reference ended earlier, which only a different text can do
+    if other is None:  # the reference ended earlier, so the texts must differ
         checked.divergence = step.index
         return
     delta = (step.logits.float() - other.logits.float()).abs().max().item()
@@ -146,13 +147,13 @@ def _compare(checked: Checked, step: Step, reference: Checked, other: Step | Non
 
 
 def _margin(logits: torch.Tensor) -> float:
-    """The distance of the two best of logits (rows, vocabulary), in the row where they are closest."""
+    """Return the smallest gap between the two best logits of any row; `logits` is (rows, vocabulary)."""
     best = logits.float().topk(2, dim=-1).values
     return (best[:, 0] - best[:, 1]).min().item()
 
 
 def grouped(rows: Sequence[LayerState]) -> list[LayerGroup]:
-    """Layers in the same state as one entry: a model of a hundred like layers takes one."""
+    """Merge layers in the same state into one entry, so that a model of a hundred equal layers needs only one."""
     groups: dict[LayerState, list[int]] = {}
     for row in rows:
         groups.setdefault(replace(row, index=0, state_bytes=0), []).append(row.index)

@@ -1,4 +1,4 @@
-"""The expected text of a piece of work: pinned from one run, held against later ones. Standard library only."""
+"""Pins the text of one run and compares later runs of the same work with it. Standard library only."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from kvviz.models.sources import find_source
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a run wrote the expected text; else the first step with another token, and how near the choice was.
+    """Whether a run wrote the expected text; if not, the first step that chose another token, and the margin there.
 
-    `margin`: how far the two best logits lay apart at that step in the run that was checked; None where no run tells
-    it, or where tokens were drawn, so that the best logit did not decide.
+    `margin` is the gap between the two best logits at that step of the checked run. It is None if it was not recorded,
+    or if tokens were sampled, since then the best logit does not decide.
     """
 
     same: bool
@@ -45,7 +45,7 @@ class Key(TypedDict):
 
 
 class PinnedRun(TypedDict):
-    """The part of a run that is pinned."""
+    """The fields of a run that are pinned."""
 
     mode: str
     token_ids: list[int] | list[list[int]]
@@ -54,7 +54,7 @@ class PinnedRun(TypedDict):
 
 
 class Pinned(TypedDict):
-    """An expected text: the reference run of a document, and where it came from."""
+    """An expected text: the reference run of a document, and the comparison and environment it came from."""
 
     comparison: str
     environment: EnvironmentFields
@@ -63,10 +63,10 @@ class Pinned(TypedDict):
 
 
 def key_of(work: Document | ComparisonSpec) -> Key:
-    """The key of an expected text: the same for a comparison's document and for the spec that led to it.
+    """Return the key of an expected text. A comparison's document and the spec it came from have the same key.
 
-    A model from the Hugging Face Hub has no config hash here: its config is not known before it is fetched. A text's
-    tokens are counted by its tokenizer, so the text stands for them.
+    For a model from the Hugging Face Hub the key has no config hash, since its config is unknown before the download.
+    For a prompt text the key has no token count, since the spec does not know it.
     """
     if isinstance(work, ComparisonSpec):
         source = find_source(work.model, work.weights)
@@ -91,7 +91,7 @@ def key_of(work: Document | ComparisonSpec) -> Key:
 
 
 def expected_of(document: Document) -> Pinned:
-    """The part of a document that is pinned: the reference run's tokens and text, and where they came from."""
+    """Return what is pinned of a document: the reference run's tokens and text, and where they came from."""
     run = next(run for run in document["runs"] if run["mode"] == document["reference"])
     pinned: PinnedRun = {
         "mode": run["mode"],
@@ -108,7 +108,7 @@ def expected_of(document: Document) -> Pinned:
 
 
 def compare_expected(expected: Pinned | Document, document: Document) -> Check:
-    """Hold the reference run of a document against another document's, or against what `expected_of` kept of it."""
+    """Compare a document's reference run with that of another document, or with a pinned one (`expected_of`)."""
     theirs, ours = _reference(expected), _reference(document)
     texts = (_text(theirs["text"]), _text(ours["text"]))
     step = _first_difference(_steps(theirs["token_ids"]), _steps(ours["token_ids"]))
@@ -128,12 +128,12 @@ def _reference(document: Pinned | Document) -> PinnedRun | Run:
 
 
 def _text(text: str | Sequence[str]) -> str:
-    """The texts of a batch under one another."""
+    """Join the texts of a batch, one per line."""
     return text if isinstance(text, str) else "\n".join(text)
 
 
 def _steps(token_ids: list[int] | list[list[int]]) -> list[tuple[int, ...]]:
-    """The ids of the batch at each step."""
+    """Return the ids of the batch at each step."""
     nested = bool(token_ids) and isinstance(token_ids[0], list)
     return list(zip(*cast(list[list[int]], token_ids if nested else [token_ids]), strict=True))
 
@@ -170,13 +170,13 @@ def _how_near(margins: Sequence[float | None], drawn: bool) -> str:
 
 
 class PinFiles:
-    """Expected texts as files, one for each key."""
+    """Keeps expected texts as files, one per key."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or home() / "expected"
 
     def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
-        """Keep `value` as what is expected of `key`, instead of what was."""
+        """Pin `value` for `key`, replacing an earlier pin."""
         path = self._path(key)
         written = path.with_suffix(".new")
         try:
@@ -187,7 +187,7 @@ class PinFiles:
             raise KvvizError(f"{path} can't be written ({type(error).__name__})") from error
 
     def pinned(self, key: Mapping[str, object]) -> Pinned | None:
-        """What is expected of `key`, None where nothing is."""
+        """Return what is pinned for `key`, or None."""
         path = self._path(key)
         try:
             return json.loads(path.read_text(encoding="utf-8"))["value"] if path.exists() else None

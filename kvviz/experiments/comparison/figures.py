@@ -1,6 +1,6 @@
-"""The figures of a comparison, computed from the seconds of its steps. Standard library only.
+"""Computes the figures of a comparison from the seconds of its steps. Standard library only.
 
-The fields' names are a contract with scripts; docs/json.md describes them.
+Scripts rely on the field names; docs/json.md describes them.
 """
 
 import statistics
@@ -13,16 +13,16 @@ from kvviz.experiments.comparison.records import Curves, Document, Done, Figures
 
 
 def reference_mode(modes: Sequence[str]) -> str:
-    """The mode that the others are compared with: uncached where it runs, else the first."""
+    """Return the mode that the others are compared with: uncached if it runs, else the first."""
     return "uncached" if "uncached" in modes else modes[0]
 
 
 def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:
-    """The figures of one mode from the seconds of every step of every repeat.
+    """Compute the figures of one mode from the seconds of every step of every repeat.
 
-    step_s: median over repeats at each step (q1 and q3 beside it); ttft_s its first entry; itl_s the median and
-    itl_mean_s the mean of the others; itl_p99_s the 99th percentile of all single decode steps; total_s the
-    median over repeats of a pass's sum.
+    step_s is the median over repeats at each step, between its quartiles q1 and q3; ttft_s is its first entry; itl_s is
+    the median and itl_mean_s the mean of the other entries; itl_p99_s is the 99th percentile of all single decode
+    steps; total_s is the median over repeats of a whole pass.
     """
     columns = [quartiles(column) for column in zip(*repeats, strict=True)]
     step_s = [middle for _, middle, _ in columns]
@@ -42,16 +42,16 @@ def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:
 
 
 def speedups(runs: Sequence[tuple[str, int, float]]) -> list[float | None]:
-    """How many times as fast as `uncached` each run is, from (mode, steps, seconds of the whole run).
+    """Compute each run's speed-up over `uncached`, from (mode, steps, seconds of the whole run).
 
-    None without an uncached run, and for a run of another number of steps, which has done other work.
+    It is None if there is no uncached run, or if the run took a different number of steps and so did other work.
     """
     baseline = next((run for run in runs if run[0] == "uncached"), None)
     return [baseline[2] / s if baseline is not None and steps == baseline[1] else None for _, steps, s in runs]
 
 
 def prediction_fields(predicted: Sequence[float] | None, measured: Sequence[float]) -> PredictionFields:
-    """The predicted seconds of the steps that were made, and how far off they are."""
+    """Return the predicted seconds of the steps that were measured, and their error and bias."""
     if predicted is None:
         return {"predicted_s": None, "prediction_error": None, "prediction_bias": None}
     steps = list(predicted[: len(measured)])
@@ -66,17 +66,17 @@ HEADLINE = tuple(get_type_hints(Headline))
 
 
 def headline(document: Document) -> list[Headline]:
-    """The figures of each run without the curves, which a screen already has."""
+    """Return the figures of each run without the curves, which a screen already has."""
     return [cast(Headline, {name: run.get(name) for name in HEADLINE}) for run in document["runs"]]
 
 
 def finished(records: Sequence[Mapping[str, object]]) -> tuple[Document, list[Record]]:
-    """The document of a comparison that has ended, and its records as the dashboard keeps them."""
+    """Return the document of a finished comparison, and its records in the form that the dashboard keeps."""
     document = cast(Document, records[-1]["document"])
     last: list[Record] = [figures_record(document), Done(t="done", message="")]
     return document, [*cast(Sequence[Record], records[:-1]), *last]
 
 
 def figures_record(document: Document) -> Figures:
-    """The record that shows every screen the figures of a comparison that has ended."""
+    """Build the record that sends the figures of a finished comparison to every screen."""
     return {"t": "figures", "runs": headline(document)}

@@ -1,6 +1,6 @@
-"""Three figures for a mode's cache after the last step: the formula's, the tensors' and the allocator's. Untimed.
+"""Counts the bytes of a mode's cache after the last step in three ways: formula, tensors and allocator. Untimed.
 
-The three know nothing of each other. Where they differ, a sentence says why.
+The three counts are independent of each other. If they differ, a sentence explains why.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from kvviz.memory.formula import DTYPE_BYTES, cache_bytes
 
 
 def account_memory(run: ComparisonRun) -> Iterator[Memory]:
-    """Fill `run.memory` and yield a record a mode."""
+    """Fill `run.memory` and yield one record per mode."""
     for mode in run.work.modes:
         run.check_stop()
         allocator = _allocator_account(run, mode)
@@ -43,7 +43,7 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
 
 
 def _formula_bytes(run: ComparisonRun, mode: str) -> int:
-    """The bytes that the mode holds by the spec after its last step, which has fed all tokens but the newest."""
+    """Compute from the spec the bytes that the mode holds after its last step: all tokens but the newest were fed."""
     if not mode_named(mode).caches:
         return 0
     fed = run.prompt_tokens + len(run.checked[mode].tokens) - 1
@@ -52,15 +52,15 @@ def _formula_bytes(run: ComparisonRun, mode: str) -> int:
     return cache_bytes(*size, view="hf-dynamic") if own is None else own
 
 
-# --- the allocator's account --------------------------------------------------------------------------------------
+# --- what the allocator counts ------------------------------------------------------------------------------------
 
 
 def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
-    """The bytes that a mode keeps at the end and takes at most on the way, by the device's allocator.
+    """Ask the device's allocator for the bytes that a mode keeps at the end, and for its peak.
 
-    Two steps stand for the whole run, since an account of each would take longer than the run: the kept bytes are
-    counted over a prefill of all but the last token fed and one decode step; the peak is the higher of the
-    prompt's prefill and that last step.
+    Measuring every step would take longer than the run itself, so two steps stand for all of them. The kept bytes are
+    counted over a prefill of all fed tokens but the last and one decode step; the peak is the higher of the prompt's
+    prefill and that last step.
     """
     device, prompt, tokens = run.loaded.device, run.prompt, run.checked[mode].tokens
     if not can_account(device):
@@ -83,7 +83,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
 
 
 def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> object:
-    """The cache after `count` more steps. Raises Stopped after the current step when told to."""
+    """Return the cache after `count` more steps. Raises Stopped after the current step if the run was asked to stop."""
     cache = None
     for step in itertools.islice(steps, count):
         cache = step.cache
@@ -95,7 +95,7 @@ def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> objec
 
 
 def _formula_words(rows: Sequence[LayerState], dtype: str, total: int) -> list[str]:
-    """Tokens held times the bytes of each, for every group of like layers; nothing for a mode without a cache."""
+    """Write the formula out in numbers, one term per group of equal layers; return [] for a mode without a cache."""
     terms = [
         f"{len(group['indices'])} layers × {keys[0]} × {keys[1]} KV heads × {keys[2]} tokens × "
         f"({keys[3]} + {group['value_shape'][3]}) × {DTYPE_BYTES[dtype]} B"

@@ -1,7 +1,7 @@
-"""The records of a comparison, its document, and what a file from elsewhere may hold in each of their fields.
+"""Types of a comparison's records and document, with the values that an imported file may hold in each field.
 
-These types are the one source: mypy reads the fields from them, and so does the strict reader of files
-(`kvviz.base.typed_checks.check_of`). docs/json.md says what the fields mean. Standard library only.
+Both mypy and the strict reader of files (`kvviz.base.typed_checks.check_of`) take the fields from these types.
+docs/json.md explains the fields. Standard library only.
 """
 
 from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
@@ -24,7 +24,7 @@ Prompt = Annotated[str, text(2_000_000)]
 Hash = Annotated[str, text(64)]
 
 
-# --- what records and document share ----------------------------------------------------------------------------
+# --- fields that the records and the document share -------------------------------------------------------------
 
 
 class EnvironmentFields(TypedDict):
@@ -80,7 +80,7 @@ class AllocatorAccount(TypedDict):
 
 
 class MemoryAccount(TypedDict):
-    """Three figures for a mode's cache after the last step, and in `reasons` sentences on how they come about."""
+    """Three counts of the bytes in a mode's cache after the last step; `reasons` holds sentences that explain them."""
 
     formula: Count
     tensors: Count
@@ -90,7 +90,7 @@ class MemoryAccount(TypedDict):
 
 
 class LayerGroup(TypedDict):
-    """Layers in the same state, as one entry: a model of a hundred like layers takes one."""
+    """Layers in the same state, merged into one entry, so that a model of a hundred equal layers needs only one."""
 
     indices: Annotated[list[int], list_of(whole(0, MOST_LAYERS), MOST_LAYERS)]
     kind: Short
@@ -107,7 +107,7 @@ _GROUP = check_of(LayerGroup)
 
 
 def _group(value: object, name: str) -> LayerGroup:
-    """A group; recordings made before the fields had names list their values in the same order."""
+    """Check a group. Old recordings hold a list of values without field names, in the same order."""
     if isinstance(value, list):
         if len(value) != len(LayerGroup.__annotations__):
             raise Unfit(f"{name} has to hold groups of {len(LayerGroup.__annotations__)} fields")
@@ -116,18 +116,18 @@ def _group(value: object, name: str) -> LayerGroup:
 
 
 def layer_groups(value: object, name: str) -> list[LayerGroup]:
-    """Groups of no more layers than a model can have, since a page draws a row for each."""
+    """Check a list of groups, with at most MOST_LAYERS layers in all, since a page draws a row for each."""
     groups: list[LayerGroup] = list_of(_group, MOST_LAYERS)(value, name)
     if sum(len(group["indices"]) for group in groups) > MOST_LAYERS:
         raise Unfit(f"{name} has to speak of at most {MOST_LAYERS:,} layers")
     return groups
 
 
-# --- the records, in their order --------------------------------------------------------------------------------
+# --- the records, in the order in which they are sent -----------------------------------------------------------
 
 
 class SpecFields(TypedDict):
-    """`ComparisonSpec` as JSON; of a watched run only the counts are known, its `warmup` is 0."""
+    """`ComparisonSpec` as JSON; a watched run has only the counts, with a `warmup` of 0."""
 
     kind: NotRequired[Short]
     model: NotRequired[Piece]
@@ -182,7 +182,7 @@ class Started(TypedDict):
 
 
 class Predicted(TypedDict):
-    """The predicted seconds of each step by mode, sent before any step was made."""
+    """The predicted seconds of each step by mode, sent before the first step runs."""
 
     t: Literal["predicted"]
     paces: PacesFields
@@ -190,7 +190,7 @@ class Predicted(TypedDict):
 
 
 class CheckedStep(TypedDict):
-    """One mode's step of the equivalence check; None for what nobody observed, as of a watched run."""
+    """One mode's step of the equivalence check; a field is None if it was not observed, as in a watched run."""
 
     ids: Annotated[list[int], list_of(whole(), 64)]
     text: Piece
@@ -216,7 +216,7 @@ class Memory(MemoryAccount):
 
 
 class Pass(TypedDict):
-    """The start of a timed pass; a `repeat` below 0 is a warm-up."""
+    """The start of a timed pass; a negative `repeat` is a warm-up."""
 
     t: Literal["pass"]
     mode: Name
@@ -224,7 +224,7 @@ class Pass(TypedDict):
     at: NotRequired[Size]
 
 
-# `from` is a keyword of Python, so this type can't be written as a class.
+# This type can't be written as a class, since `from` is a Python keyword.
 Times = TypedDict(
     "Times",
     {
@@ -239,7 +239,7 @@ Times = TypedDict(
 
 
 class Headline(TypedDict):
-    """A run's figures without its curves; `identical` is None where there was nothing to compare with."""
+    """A run's figures without its curves; `identical` is None if there was no run to compare with."""
 
     mode: Name
     identical: bool | None
@@ -272,7 +272,7 @@ Record: TypeAlias = Started | Predicted | Proof | Memory | Pass | Times | Figure
 
 
 class Layer(TypedDict):
-    """A layer's format and its state after the last step; None for what records alone do not tell."""
+    """A layer's format and its state after the last step; a field is None if it can't be rebuilt from the records."""
 
     index: Annotated[int, whole(0, MOST_LAYERS)]
     kind: Short
@@ -312,7 +312,7 @@ class RatesFields(TypedDict):
 
 
 class Curves(TypedDict):
-    """The figures of one mode that follow from the seconds of its steps."""
+    """The figures of one mode that are computed from the seconds of its steps."""
 
     ttft_s: Seconds
     itl_s: Seconds | None
@@ -326,7 +326,7 @@ class Curves(TypedDict):
 
 
 class PredictionFields(TypedDict):
-    """A run's predicted steps and how far off they were; None where nothing was predicted."""
+    """A run's predicted steps, with their error and bias; None if nothing was predicted."""
 
     predicted_s: Annotated[list[Seconds] | None, Absent(None)]
     prediction_error: Annotated[Size | None, Absent(None)]
@@ -337,13 +337,13 @@ _Ids = list_of(whole())
 
 
 def _tokens(value: object, name: str) -> object:
-    """A flat list of ids, or one list of ids for each sequence."""
+    """Check a flat list of ids, or one list of ids per sequence."""
     nested = isinstance(value, list) and value and isinstance(value[0], list)
     return list_of(_Ids, 10_000)(value, name) if nested else _Ids(value, name)
 
 
 def _texts(value: object, name: str) -> object:
-    """A text, or one for each sequence."""
+    """Check a text, or one text per sequence."""
     return (list_of(text(1_000_000), 10_000) if isinstance(value, list) else text(1_000_000))(value, name)
 
 
@@ -394,7 +394,7 @@ class Document(TypedDict):
 
 
 class Result(TypedDict):
-    """The last record that a comparison yields; the feed sends `Figures` and `Done` in its place."""
+    """The last record that a comparison yields; the feed sends `Figures` and `Done` instead."""
 
     t: Literal["done"]
     document: Document

@@ -1,4 +1,4 @@
-"""The document of a finished comparison. Its fields are a contract with scripts; docs/json.md describes them."""
+"""Builds the document of a finished comparison. Scripts rely on its fields; docs/json.md describes them."""
 
 from dataclasses import asdict
 from typing import cast
@@ -30,9 +30,9 @@ def comparison_document(
     rates: Rates | None = None,
     predicted: Predicted | None = None,
 ) -> Document:
-    """The whole comparison as JSON values; times in seconds, sizes in bytes.
+    """Return the whole comparison as JSON values; times are in seconds, sizes in bytes.
 
-    `rates`: of its device, at its dtype; `predicted`: the prediction as it was sent before the first step.
+    `rates` are the device's at the run's dtype; `predicted` is the prediction sent before the first step.
     """
     work, source = run.work, run.loaded.source
     runs = [_run(f"{comparison_id}-{mode}", run, mode, rates, predicted) for mode in work.modes]
@@ -60,7 +60,7 @@ def comparison_document(
 
 
 def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predicted: Predicted | None) -> Run:
-    """One mode's entry; its speed-up needs the others and is filled in later."""
+    """Build one mode's entry. Its speed-up needs the other entries and is filled in later."""
     checked, passes, memory = run.checked[mode], run.passes[mode], run.memory.get(mode)
     flat = run.work.batch == 1
     rows = list(zip(*checked.tokens, strict=True))  # one row per sequence of the batch
@@ -96,7 +96,7 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
 
 
 def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> EstimateFields | None:
-    """The cost model's estimate of the middle decode step; None for a run without one."""
+    """Return the cost model's estimate of the middle decode step; None for a run without decode steps."""
     if steps < 2:
         return None
     loaded = run.loaded
@@ -106,7 +106,7 @@ def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) ->
 
 
 def _layer(spec: LayerSpec, state: LayerState) -> Layer:
-    """A layer's format and its state in one row."""
+    """Merge a layer's format and its state into one row."""
     return {
         "index": state.index,
         "kind": state.kind,

@@ -1,6 +1,6 @@
-"""Carries out one comparison: a generator of plain records, for the live feed and for the command line alike.
+"""Runs one comparison as a generator of plain records; the live feed and the command line both use it.
 
-The equivalence check comes first, then the memory account of each mode, then the timed passes, interleaved. Every
+The equivalence check runs first, then the memory accounting of each mode, then the interleaved timed passes. Every
 record is a dict of JSON values; the last one holds the whole comparison.
 """
 
@@ -39,7 +39,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
 from kvviz.experiments.limits import check_prompt
 
-SEND_EVERY = 0.1  # seconds of measuring between two records of times: a screen needs no more
+SEND_EVERY = 0.1  # seconds between two records of times; a screen needs no more
 
 
 def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
@@ -57,14 +57,14 @@ def perform(
     comparison_id: str,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Record | Result]:
-    """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped when told to stop."""
+    """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
     begun = time.monotonic()
     run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop)
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
     env = environment(loaded.model, loaded.device, loaded.dtype)
     yield _started(run, comparison_id, cast(EnvironmentFields, asdict(env)))
-    paces, operations = paces_of(loaded)  # before any step of the model is made
+    paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)
     run.check_stop()
     if predicted is not None:
@@ -76,7 +76,7 @@ def perform(
 
 
 def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted | None:
-    """The predicted seconds of each mode that the cost model knows; None for a model that it can't count."""
+    """Predict the seconds of each mode that the cost model knows; return None for a model that it does not cover."""
     loaded, work = run.loaded, run.work
     shape = estimated(loaded.source.config)
     works = {name: mode_named(name).work for name in work.modes if mode_named(name).work}
@@ -121,7 +121,10 @@ def _started(run: ComparisonRun, comparison_id: str, env: EnvironmentFields) -> 
 
 
 def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times]:
-    """Further warm-ups first (counted, not kept), then the repeats, interleaved; fills `run.passes`."""
+    """Run the remaining warm-ups, then the repeats, with the modes interleaved. Fills `run.passes`.
+
+    The equivalence check counts as the first warm-up. Warm-ups yield records, but their times are not kept.
+    """
     work = run.work
     run.passes = {mode: TimedPasses() for mode in work.modes}
     for number, mode in interleaved(work.modes, work.warmup - 1 + work.repeats):
@@ -132,7 +135,7 @@ def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times]:
 
 
 def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times]:
-    """One pass under the clock, of as many steps as the equivalence check took. Yields records of times."""
+    """Time one pass of as many steps as the equivalence check took. Yields records of times."""
     tokens, passes = run.checked[mode].tokens, run.passes[mode]
     seconds: list[float] = []
     chosen: list[torch.Tensor] = []

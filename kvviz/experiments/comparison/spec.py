@@ -1,4 +1,4 @@
-"""What a comparison is asked for with: one piece of work, decoded in several modes. Standard library only."""
+"""The spec of a comparison: one piece of work, decoded in several modes. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats"
 
 @dataclass(frozen=True)
 class ComparisonSpec(Spec):
-    """One piece of work, decoded in several modes: what a form asks for and what is queued.
+    """One piece of work, decoded in several modes. A form fills it in, and the queue holds it.
 
-    The prompt is a text, or `prompt_tokens` seeded random tokens. `warmup` counts full passes before the
-    measured `repeats`; the first of them proves that the modes agree.
+    The prompt is a text, or `prompt_tokens` seeded random tokens. `warmup` counts the full passes before the measured
+    `repeats`; the first of them is the equivalence check.
     """
 
     kind: ClassVar[str] = "comparison"
@@ -67,14 +67,14 @@ class ComparisonSpec(Spec):
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
-        """Read what `to_dict` wrote; the fields of `sampling` are an object of their own."""
+        """Read what `to_dict` wrote; `sampling` is a nested object."""
         if isinstance(data, Mapping) and isinstance(data.get("sampling"), Mapping):
             data = {**data, "sampling": Sampling(**data["sampling"])}
         return super().from_dict(data)
 
 
 def check(spec: ComparisonSpec, limits: Limits) -> None:
-    """Refuse a mode or a model that there is not, and what asks for more than this server gives."""
+    """Refuse an unknown mode or model, and sizes above this server's limits. Raises KvvizError."""
     for name in spec.modes:
         mode_named(name)
     check_sizes(spec, limits)
@@ -82,7 +82,7 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
 
 
 def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """Seconds of the whole comparison and of each mode's pass; None for a model whose size only loading tells."""
+    """Estimate the seconds of the comparison and of each mode's pass; None if only loading tells the model's size."""
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None:
         return None

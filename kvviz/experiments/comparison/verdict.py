@@ -1,7 +1,7 @@
-"""What a comparison's figures come to: each curve's fit, where the cache starts to pay, what bounds the run.
+"""Interprets a comparison's figures: each curve's fit, where the cache starts to pay, and what bounds the run.
 
-Fits and crossover are of measured times, the prefill left out; what bounds a step is an estimate, and is said to be
-one. What can't be told is said. Standard library only.
+The fits and the crossover use measured decode steps, without the prefill. What bounds a step is an estimate and is
+labelled as one. If the figures can't answer a question, the verdict says so. Standard library only.
 """
 
 import math
@@ -16,9 +16,9 @@ from kvviz.experiments.comparison.curve_fit import Estimate, Fit, crossover, fit
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.evidence import NAMES, counted, ms
 
-PAYS = 1.2  # a whole run that is less than this many times as fast with the cache: the cache brings nothing to speak of
-OFF = 2.0  # an estimate further than this factor from the measured time does not explain it
-POINTS = 512  # of a longer curve, medians of neighbouring steps are fitted
+PAYS = 1.2  # a whole run has to be at least this many times as fast with the cache, or the verdict gives advice
+OFF = 2.0  # an estimate that differs from the measured time by more than this factor does not explain it
+POINTS = 512  # a longer curve is fitted by medians of neighbouring steps
 STRANGE = "this kvviz does not know the mode"
 COEFFICIENTS = ("a_s", "b_s_per_token", "c_s_per_token2")
 UNITS = (("ms", 1e3), ("µs per token", 1e6), ("ns per token²", 1e9))
@@ -27,12 +27,12 @@ Run = Mapping[str, Any]  # a document's run; a stored one may lack fields
 
 
 def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict on a comparison's document as JSON values; seconds, and tokens of context (docs/json.md)."""
+    """Return the verdict on a comparison's document as JSON values, in seconds and tokens of context (docs/json.md)."""
     return judge(document["prompt_tokens"], document["runs"])
 
 
 def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """The same of runs of one comparison, all of them or some."""
+    """Return the verdict on some or all runs of one comparison."""
     known = {run["mode"]: run for run in runs if run["mode"] in MODES}
     fits = {mode: _fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
     lines = {mode: _fitted(1, prompt_tokens, known[mode]) for mode, found in fits.items() if _squareless(found)}
@@ -47,7 +47,7 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
-    """The run to speak of: of the modes with a cache, or of those without, the one that comes first in the table."""
+    """Pick the run to report on: the first in the order of MODES, among those with a cache or those without."""
     rank = [row.name for row in MODES.values() if row.caches == caches and row.name in known]
     return known[rank[0]] if rank else None
 
@@ -56,7 +56,7 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 
 
 def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
-    """The decode steps' fit, or why there is none."""
+    """Fit the decode steps; return the fit, or a sentence that says why there is none."""
     steps = run.get("step_s") or ()
     if prompt_tokens is None:
         return "the prompt's length is not known"
@@ -70,12 +70,12 @@ def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
 
 
 def _squareless(found: Fit | str) -> bool:
-    """Whether a parabola was fitted whose square can't be told from 0: then a line says what can be told."""
+    """Whether a parabola was fitted whose quadratic coefficient can't be told from 0; then a line is fitted as well."""
     return isinstance(found, Fit) and len(found.coefficients) == len(COEFFICIENTS) and not found.coefficients[-1].told
 
 
 def _thinned(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most POINTS of them: the middle and the median of neighbouring steps."""
+    """Reduce to at most POINTS points: the mean token and the median seconds of each group of neighbouring steps."""
     width = max(1, math.ceil(len(tokens) / POINTS))
     groups = [slice(i, i + width) for i in range(0, len(tokens), width)]
     return [statistics.fmean(tokens[g]) for g in groups], [statistics.median(seconds[g]) for g in groups]
@@ -114,7 +114,7 @@ def _coefficients(found: Fit) -> dict[str, Any]:
 
 
 def _untold(found: Fit) -> list[str]:
-    """A sentence for each coefficient that can't be told from 0."""
+    """Return one sentence for each coefficient whose interval includes 0."""
     rows = zip("abc", UNITS, found.coefficients, strict=False)
     return [
         f"can't tell {name} from 0: it lies between {_three(r.low * scale)} and {_three(r.high * scale)} {unit}"
@@ -124,12 +124,12 @@ def _untold(found: Fit) -> list[str]:
 
 
 def _three(value: float) -> str:
-    """Three digits that count, without a power of ten where it can be read without."""
+    """Format with three significant digits, but write 1,000 to 1e9 as whole numbers, without an exponent."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str]) -> dict[str, Any] | None:
-    """Where the cache starts to pay; None where only one of the two ran."""
+    """Return where the cache starts to pay; None unless one run with a cache and one without it are there."""
     if once is None or again is None:
         return None
     cached, uncached = fits[once["mode"]], fits[again["mode"]]
@@ -144,7 +144,7 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
 
 
 def _prediction(runs: Sequence[Run]) -> str | None:
-    """How far off the prediction was, mode by mode; None where there was none."""
+    """Say how far off the prediction was for each mode; return None if there was no prediction."""
     known = [run for run in runs if run.get("prediction_error") is not None and run.get("prediction_bias") is not None]
     if not known:
         return None
@@ -164,7 +164,7 @@ def _name(run: Run) -> str:
 
 
 def _bounded(runs: Sequence[Run]) -> str:
-    """What a step spends most of its time with, by estimate, beside the time that was measured."""
+    """Say what a step spends most of its time on by estimate, next to the measured time."""
     known = [(run, estimate) for run in runs if (estimate := StepEstimate.of_run(run)) is not None]
     if not known:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
@@ -185,7 +185,7 @@ ONE_CALL = (
 
 
 def _starts(known: Mapping[str, Run], once: Run | None) -> str:
-    """Where starts bound the step with the cache: the mode without them, and its time where it ran."""
+    """If launch overhead bounds the cached step, name the mode Compiled, with its measured time if it ran; else ""."""
     estimate = StepEstimate.of_run(once) if once else None
     if once is None or estimate is None or estimate.largest != "starting_s":
         return ""
@@ -201,7 +201,7 @@ def _measured(run: Run) -> str:
 
 
 def _factor(run: Run, estimate: StepEstimate) -> float:
-    """How many times the larger of estimate and measured time is the smaller one."""
+    """Return the ratio of estimate and measured time, the larger over the smaller."""
     seconds = _typical(run)
     return max(seconds / estimate.total, estimate.total / seconds) if seconds else 1.0
 
@@ -223,7 +223,7 @@ _WHY = {
 
 
 def _advice(once: Run | None, again: Run | None) -> str | None:
-    """Where the cache brings nothing: why, and what to change to see it. None where it pays or can't be compared."""
+    """If the cache brings little or nothing, say why and what to change; None if it pays or can't be compared."""
     gain = once.get("speedup") if once else None
     if once is None or again is None or again["mode"] != "uncached" or gain is None or gain >= PAYS:
         return None
@@ -245,7 +245,7 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
 
 
 def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
-    """A mode's fit (or its `line`) as LaTeX: its numbers and half the width of their 95 % intervals; None without."""
+    """Write a mode's fit (or its `line`) as LaTeX, each number ± half its 95 % interval; return None without a fit."""
     found = entry[which]
     if found is None:
         return None
@@ -265,7 +265,7 @@ def _term(row: Estimate, place: int) -> str:
 
 
 def _plus_minus(value: float, half: float) -> str:
-    """Both to the second digit of the interval that counts; of a curve without noise four digits."""
+    """Format both to the second significant digit of `half`; a curve without noise gets four digits and no interval."""
     if not half:
         return _power(f"{value:.4g}")
     if not 1e-6 < half < 1e6:
@@ -275,6 +275,6 @@ def _plus_minus(value: float, half: float) -> str:
 
 
 def _power(number: str) -> str:
-    """A power of ten as LaTeX writes it."""
+    """Write an exponent such as 1e6 in LaTeX."""
     digits, _, power = number.partition("e")
     return rf"{digits} \cdot 10^{{{int(power)}}}" if power else digits
