@@ -1,1 +1,1 @@
-"""Plain data in, a Plotly figure out. Imported only when a figure is asked for."""
+"""Turns plain data into Plotly figures. Import this package only to draw a figure."""

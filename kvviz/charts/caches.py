@@ -1,4 +1,4 @@
-"""Figures of the caches page: a race's document in, Plotly figures out."""
+"""Draws the figures of the caches page from a race's document."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from kvviz.experiments.cache_designs.words import KL_ROUNDING, mean
 
 Runs = Sequence[Mapping[str, Any]]
 
-# What can be drawn over the steps: its title, and a run's bytes at each step, None if they were not counted.
+# Each measure over the steps: its title, and how to read a run's bytes at each step (None if not counted).
 MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | None]]] = {
     "allocated": ("Allocated", lambda run: run["allocated_bytes"]),
     "held": ("Held", lambda run: run["cache_bytes"]),
@@ -28,7 +28,7 @@ MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | Non
 
 
 def bytes_figure(runs: Runs, measure: str) -> go.Figure:
-    """Bytes of each run at each step: a line for each run that keeps a cache."""
+    """Draw the bytes at each step, with a line for each run that keeps a cache."""
     title, read = MEASURES[measure]
     kept = [(run, read(run)) for run in runs if run["quality"] is not None]
     lines = [(run, values) for run, values in kept if values is not None]
@@ -61,7 +61,7 @@ def _laid(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
 
 
 def kl_figure(runs: Runs) -> go.Figure:
-    """KL(reference || design) after each token of the text, logarithmic: a line begins at its first lossy token."""
+    """Draw KL(reference || design) after each token on a logarithmic axis; a line begins at its first lossy token."""
     figure = go.Figure()
     for run in _lossy(runs):
         values = run["quality"]["kl"]
@@ -88,7 +88,7 @@ def _lossy(runs: Runs) -> list[Mapping[str, Any]]:
 
 
 def quality_figure(runs: Runs) -> go.Figure:
-    """Mean KL against the bytes held at the end of the text: a point for each design, one label for equal points.
+    """Draw the mean KL against the bytes held at the end of the text: a point per design, one label for equal points.
 
     A logarithmic axis has no 0, so exact designs lie on a line below all others, labelled 0.
     """
@@ -122,7 +122,7 @@ def _power(tick: float) -> str:
 
 
 def _label(members: Runs) -> str:
-    """The designs at one point by name; more than two by number, since a narrow screen has no room for all."""
+    """Label the designs at one point: up to two by name, more by number, to fit a narrow screen."""
     if len(members) <= 2:
         return "<br>".join(run["title"] for run in members)
     exact = sum(run["exact"] and run["mode"] != "cached" for run in members)

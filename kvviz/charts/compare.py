@@ -1,4 +1,4 @@
-"""Several runs over one another: per-token time, cumulative time, cache bytes, speed-up. Plain data in, figures out."""
+"""Overlays several runs: time per token, cumulative time, cache bytes and speed-up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Curve:
-    """One run to draw: seconds of each step (median, quartiles), bytes of its cache after each step.
+    """One run to draw: seconds of each step (median, quartiles), cache bytes after each step.
 
-    `prompt_tokens` tokens came before the first step, which is the prefill.
+    The first step is the prefill of `prompt_tokens` tokens.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Curve:
     predicted_s: tuple[float, ...] = ()
 
     def x(self, by: str) -> list[int]:
-        """Where each step stands: its number, or the position of the token it writes."""
+        """The x value of each step: its number, or the position of the token that it writes."""
         start = self.prompt_tokens if by == "position" else 0
         return [start + i + 1 for i in range(len(self.step_s))]
 
@@ -42,7 +42,7 @@ ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 
 
 def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0) -> go.Figure:
-    """Four charts with one x axis: zooming one zooms all. `baseline` is the run that the speed-ups are against."""
+    """Draw four charts that share an x axis and zoom together. Speed-ups are relative to curve `baseline`."""
     unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
     titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", "speed-up, times")
     figure = make_subplots(rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=[0.4, 0.2, 0.2, 0.2])
@@ -60,7 +60,7 @@ def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, bas
 def _draw(
     figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
 ) -> None:
-    """One run in all four charts, in one colour and dash."""
+    """Add a run to all four charts, in one colour and dash."""
     shown = telling(curve.step_s)
     x = _at(curve.x(by), shown)
     milliseconds = [curve.step_s[i] * 1000 for i in shown]
@@ -78,11 +78,11 @@ def _draw(
         figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
 
 
-MAX_POINTS = 1600  # of a line; a lecture hall's projector has fewer columns
+MAX_POINTS = 1600  # of a line; a lecture hall's projector has fewer pixel columns
 
 
 def telling(values: Sequence[float]) -> list[int]:
-    """Numbers of the points to draw: all, or of each stretch of a long line its lowest and its highest."""
+    """Choose the points to draw, by index: all of them, or the lowest and highest of each stretch of a long line."""
     if len(values) <= MAX_POINTS:
         return list(range(len(values)))
     stretch = -(-2 * len(values) // MAX_POINTS)
@@ -113,7 +113,7 @@ def _band(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.S
 
 
 def _predicted(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.Scatter:
-    """What was predicted before the run, thin and dashed; it hides with its curve."""
+    """Draw the prediction made before the run, thin and dashed; the legend hides it together with its curve."""
     return go.Scatter(
         x=x,
         y=[curve.predicted_s[i] * 1000 for i in shown],
@@ -152,7 +152,7 @@ def _dash(number: int) -> str:
 
 
 def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
-    """At each x, the baseline's seconds over a run's; None where the baseline has no such step."""
+    """Return a function: at each x, the baseline's seconds over a curve's, or None if the baseline lacks the step."""
     base = dict(zip(baseline.x(by), baseline.step_s, strict=True))
 
     def ratio(curve: Curve) -> list[float | None]:
@@ -163,7 +163,7 @@ def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
 
 
 def curve_of(run: Run, document: Document, name: str) -> Curve:
-    """A run of a comparison document as a curve."""
+    """Turn a run of a comparison document into a curve."""
     return Curve(
         name=as_text(name),
         step_s=tuple(run["step_s"]),

@@ -1,4 +1,4 @@
-"""Figures of the cost page: plain numbers in, Plotly figures out. Work in operations or FLOPs, powers of 1000."""
+"""Draws the figures of the cost page. Work is in operations or FLOPs, with prefixes in powers of 1000."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from kvviz.charts.layout import LEGEND
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-# Linear parts in cool hues, the square one warm: as the modes have it elsewhere.
+# Linear parts have cool hues and the quadratic part a warm one, like the cached and uncached modes elsewhere.
 COLOURS = {
     "linear": "#0072B2",
     "square": "#D55E00",
@@ -21,7 +21,7 @@ COLOURS = {
     "extra": "#BFC7D0",
     "cross": "#00916E",
 }
-# From the bottom of a stack to its top.
+# The order of the stack, from bottom to top.
 NAMES = {
     "linear": "the prompt again: T L d²",
     "square": "the new tokens again: T² d² / 2",
@@ -38,12 +38,12 @@ NAMES = {
 
 
 def scaled(most: float) -> tuple[float, str]:
-    """The power of 1000 in which the largest value has at least one digit before the point, and its prefix."""
+    """Choose the power of 1000 that leaves the largest value at least one digit before the point, and its prefix."""
     return next((row for row in _UNITS if most >= row[0]), _UNITS[-1])
 
 
 def figure_of(value: float, unit: str = "") -> str:
-    """A number with its prefix and unit, digit by digit where it is short: 1474560 -> '1,474,560', 2e12 -> '2 T'."""
+    """Format a number with prefix and unit; a short one shows all its digits: 1474560 -> '1,474,560', 2e12 -> '2 T'."""
     if value < 1e7 and not unit:
         return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
     size, prefix = scaled(abs(value))
@@ -58,7 +58,7 @@ def area_figure(
     unit: str,
     mark: tuple[int, str] | None = None,
 ) -> go.Figure:
-    """The parts of a cost, stacked, against a number of tokens; `mark`: a number of tokens with a few words."""
+    """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens."""
     size, prefix = scaled(max((sum(column) for column in zip(*parts.values(), strict=True)), default=1))
     said = f"{prefix}{unit}".strip()
     figure = go.Figure()

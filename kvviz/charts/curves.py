@@ -1,4 +1,4 @@
-"""The latency curves of a comparison as a Plotly figure."""
+"""Draws the latency curves of a comparison and of a watched run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from kvviz.decoding.modes import MODES
 
 
 def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figure:
-    """Milliseconds per new token of every run of a comparison document: medians, and their quartile bands."""
+    """Draw the milliseconds per new token of every run of a comparison: medians with quartile bands."""
     figure = go.Figure()
     for run in document["runs"]:
         _add_run(figure, run)
@@ -59,7 +59,7 @@ def _hover(run: Mapping[str, Any], i: int) -> str:
 
 
 def watched_figure(steps: Sequence[Any]) -> go.Figure:
-    """Milliseconds and cache bytes of each forward of a watched run, on two axes named with their units."""
+    """Draw the milliseconds and cache bytes of each forward of a watched run, on two axes with units."""
     x = [step.index + 1 for step in steps]
     text = [f"{step.phase}, {len(step.fed[0]) if step.fed else 0} tokens fed" for step in steps]
     figure = go.Figure()

@@ -1,14 +1,14 @@
-"""Recolours a figure that was made for a light page for a dark one."""
+"""Recolours a light-page figure for a dark page."""
 
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
 
-_DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # long lists that hold no colours
+_DATA = ("x", "y", "z", "text", "hovertext", "customdata")  # skipped: these long lists contain no colours
 
 
 def on_dark(figure: go.Figure) -> go.Figure:
-    """The same figure in lighter colours; the given one stays as it is."""
+    """Return a copy of the figure in lighter colours; the original stays unchanged."""
     return go.Figure(_lighter(figure.to_dict()))
 
 

@@ -1,4 +1,4 @@
-"""Which query heads look at which keys: a picture of one layer's heads."""
+"""Draws which query heads of a layer attend to which KV heads."""
 
 import plotly.graph_objects as go
 
@@ -7,7 +7,7 @@ from kvviz.models.layers import LayerSpec
 
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
-    """Query heads above, what they look at below, a line for each. A latent layer has one row that serves all."""
+    """Draw a line from each query head to the KV head below it; in a latent layer, all heads share one latent row."""
     kept = 1 if layer.kind == "latent" else layer.kv_heads
     size = heads // kept
     figure = go.Figure()

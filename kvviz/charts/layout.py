@@ -1,3 +1,3 @@
-"""What the layouts of all figures share."""
+"""Settings that the layouts of all figures share."""
 
-LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}  # a row of names above the chart
+LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}  # a horizontal legend above the chart

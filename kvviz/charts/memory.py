@@ -1,4 +1,4 @@
-"""Figures of the memory calculator: plain numbers in, Plotly figures out. Bytes in powers of 1024."""
+"""Draws the figures of the memory calculator. Byte units are powers of 1024."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,12 @@ Line = tuple[str, Sequence[int], Sequence[int]]
 
 
 def unit_for(most: float) -> tuple[str, int]:
-    """The unit in which the largest value has at least one digit before the point."""
+    """Choose the unit that leaves the largest value at least one digit before the point, and its bytes."""
     return next(((name, size) for name, size in _UNITS if most >= size), _UNITS[-1])
 
 
 def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.Figure:
-    """Bytes against tokens: (name, tokens, bytes) for each model, and a mark at the chosen number of tokens."""
+    """Draw bytes against tokens: (name, tokens, bytes) for each model, with a mark at the chosen number of tokens."""
     unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
     axis = "log" if log else "linear"
     layout = _layout(f"KV cache, {unit}", "tokens in the cache")
@@ -35,7 +35,7 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
 
 
 def _upright(x: float, line: Mapping[str, object]) -> dict[str, object]:
-    """A vertical line over the whole height of the chart."""
+    """A vertical line shape over the whole height of the chart."""
     return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
@@ -53,7 +53,7 @@ def _line(name: str, xs: Sequence[int], ys: Sequence[int], size: int, number: in
 
 
 def layer_figure(memory: Memory) -> go.Figure:
-    """Bytes by layer, coloured by kind; states stacked on keys and values."""
+    """Draw the bytes of each layer, coloured by kind, with recurrent states stacked on keys and values."""
     unit, size = unit_for(max((row.nbytes for row in memory.layers), default=1))
     bars = []
     for kind in dict.fromkeys(row.kind for row in memory.layers):
@@ -80,7 +80,7 @@ def _bars(x: Sequence[int], values: Sequence[int], size: int, name: str, colour:
 
 
 def batch_figure(cache: Mapping[int, int], weights: int | None) -> go.Figure:
-    """Bytes against sequences: the cache (bytes by number of sequences) on top of the weights, which are there once."""
+    """Draw bytes against batch size: the cache (bytes by number of sequences) stacked on one copy of the weights."""
     unit, size = unit_for(max(cache.values(), default=1) + (weights or 0))
     x = [str(count) for count in cache]
     bars = [_stack(x, [weights] * len(x), size, "weights", "weights")] if weights else []
@@ -102,7 +102,7 @@ def _stack(x: Sequence[str], values: Sequence[int], size: int, name: str, colour
 
 
 def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure:
-    """One bar: what has to lie in an accelerator's memory, against how much there is (bytes)."""
+    """Draw one bar of the bytes that an accelerator's memory must hold, against its capacity."""
     unit, size = unit_for(max(capacity, sum(parts.values())))
     bars = [
         go.Bar(

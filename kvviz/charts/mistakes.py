@@ -1,4 +1,4 @@
-"""What a mistake does, drawn: logits off, memory kept, work done, steps timed; right and wrong over the same axis."""
+"""Draws a mistake beside the right loop: logit error, live tensor bytes, work or step times, over the same axis."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import plotly.graph_objects as go
 from kvviz.charts import palette
 from kvviz.charts.layout import LEGEND
 
-SAME = 1e-3  # logits of two ways to compute the same differ by less than this in float32
+SAME = 1e-3  # in float32, logits of two equivalent computations differ by less than this
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
-LEAST = 1e-7  # the bottom of a logarithmic axis: a difference of exactly 0 has no place on it
+LEAST = 1e-7  # the bottom of the logarithmic axis, which can't show a difference of exactly 0
 
 
 def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
-    """Largest |difference| of the logits from the true ones, at every new token."""
+    """Draw the largest |difference| of the logits from the true ones at every new token."""
     figure = _figure("new token", "largest |logit difference|", log=True)
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
     ends = [1, max(len(right), len(wrong))]
@@ -24,19 +24,19 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
 
 
 def kept_alive(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
-    """KiB of the run's tensors that are still alive after each forward."""
+    """Draw the run's live tensor bytes after each forward, in KiB."""
     figure = _figure("forward", "KiB that stay alive")
     return _lines(figure, [n / 1024 for n in right], [n / 1024 for n in wrong], "%{y:,.0f} KiB")
 
 
 def work_done(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
-    """Millions of multiply-adds of each forward."""
+    """Draw the multiply-adds of each forward, in millions."""
     figure = _figure("forward", "million multiply-adds")
     return _lines(figure, [n / 1e6 for n in right], [n / 1e6 for n in wrong], "%{y:,.2f} M")
 
 
 def timed(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
-    """Milliseconds of each forward, the prefill first, by both stopwatches."""
+    """Draw the milliseconds of each forward, the prefill first, by both stopwatches."""
     figure = _figure("forward", "ms by this stopwatch")
     return _lines(figure, [s * 1e3 for s in right], [s * 1e3 for s in wrong], "%{y:.2f} ms")
 
@@ -55,7 +55,7 @@ def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:
-    """Add the right loop's line and that of the loop with the mistake, in the colours of their modes."""
+    """Add the lines of the right and the wrong loop, in the colours of their modes."""
     for values, mode, title in ((right, "cached", "the right loop"), (wrong, "uncached", "with the mistake")):
         figure.add_trace(
             go.Scatter(

@@ -1,11 +1,11 @@
-"""One colour per mode, the same on every page; from Okabe and Ito's set, told apart by colour-blind viewers.
+"""One colour per mode, the same on every page, based on Okabe and Ito's palette for colour-blind viewers.
 
-https://jfly.uni-koeln.de/color/ ; lighter where the page is dark. Lines differ in dash and marker as well.
+https://jfly.uni-koeln.de/color/ ; dark pages use lighter variants. Lines differ in dash and marker as well.
 """
 
 from kvviz.caches.designs import DESIGNS
 
-# mode: colour on a light page, on a dark one, dash of its line, marker; a cache design has its own in its row
+# mode: colour on a light page, colour on a dark page, dash, marker; a cache design's row defines its own
 _MODES: dict[str, tuple[str, str, str, str]] = {
     "uncached": ("#D55E00", "#F28E4B", "solid", "diamond"),
     "cached": ("#0072B2", "#56B4E9", "solid", "circle"),
@@ -19,11 +19,11 @@ _MODES: dict[str, tuple[str, str, str, str]] = {
 }
 LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))
 
-# Models side by side: six hues of the same set; the lines differ in dash as well.
+# Models side by side use six hues of the same palette; their lines differ in dash as well.
 SERIES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563")
 SERIES_DASH = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
-# What a layer keeps, and what lies beside it in memory.
+# Colours of what a layer caches, and of what else occupies memory.
 KINDS = {
     "full": "#0072B2",
     "sliding": "#56B4E9",
@@ -40,9 +40,9 @@ KINDS = {
     "activations": "#D8B26E",
 }
 
-# On a dark page each colour above becomes its lighter sister; what has none stays as it is.
+# On a dark page each colour above is replaced by a lighter one; a colour without an entry stays unchanged.
 ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
-    "#56B4E9": "#A9D8F5",  # "#0072B2" becomes it
+    "#56B4E9": "#A9D8F5",  # since "#0072B2" becomes "#56B4E9"
     "#3FA7C4": "#BFEAF5",
     "#00916E": "#35C79E",
     "#009E73": "#5FD9B4",

@@ -1,4 +1,4 @@
-"""A cache's memory drawn as it is: the plain values of `picture()` in, HTML out that wraps on a narrow screen."""
+"""Draws a cache's memory layout: turns the plain values of `picture()` into HTML that wraps on a narrow screen."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -47,7 +47,7 @@ STYLE = """<style>
 
 
 def picture_html(picture: Picture, title: str) -> str:
-    """The memory of one layer as HTML, under a title. Raises KeyError for a kind that has no drawing."""
+    """Draw the memory of one layer as HTML under a title. Raises KeyError for a kind that has no drawing."""
     head = f"<p><b>{as_text(title)}</b></p>"
     return f'<div class="kvp">{head}{_DRAWN[picture["kind"]](picture)}{_sizes(picture)}</div>'
 
@@ -67,7 +67,7 @@ def _cells(classes: Iterable[str]) -> str:
 
 
 def _key(**names: str) -> str:
-    """What the colours mean; a colour and its words stay on one line."""
+    """Explain the colours; each colour stays on one line with its words."""
     parts = (f'<span class="kvp-word"><span class="kvp-key kvp-{n}"></span>{said}</span>' for n, said in names.items())
     return f"<p>{' '.join(parts)}</p>"
 
@@ -77,9 +77,9 @@ def _row(body: str) -> str:
 
 
 def _buffer(picture: Picture) -> str:
-    """Slots of a buffer: those that the last step wrote, those that were there, the reserved tail."""
+    """Draw a buffer's slots: written by the last step, written earlier, and reserved."""
     slots, used, first = picture["slots"], picture["used"], picture["first_position"]
-    before = slots - used if first and slots > used else 0  # a window's: what lies in front of the view
+    before = slots - used if first and slots > used else 0  # slots before a sliding window's view
     copied = min(picture["copied_tokens"], used)
     states = ["none"] * before + ["old"] * (used - copied) + ["new"] * copied + ["none"] * (slots - before - used)
     key = {"new": "written by this step", "old": "there before"}
@@ -92,7 +92,7 @@ def _buffer(picture: Picture) -> str:
 
 
 def _blocks(picture: Picture) -> str:
-    """Blocks with their counts of owners, the table of each sequence, the free list."""
+    """Draw the blocks with their reference counts, the block table of each sequence and the free list."""
     size, blocks = picture["block"], picture["blocks"]
     ends = {table["blocks"][-1]: (table["tokens"] - 1) % size for table in picture["tables"] if table["blocks"]}
     shared = {block["id"] for block in blocks if block["refs"] > 1}
@@ -134,7 +134,7 @@ def _chip(block: int, state: str, mark: str = "") -> str:
 
 
 def _ring(picture: Picture) -> str:
-    """Slots of the ring with the positions of the tokens in them; the one that the next token takes is outlined."""
+    """Draw a ring buffer's slots with their token positions; an outline marks the slot for the next token."""
     sinks, positions, following = picture["sinks"], picture["positions"], picture["next_slot"]
     newest = max((p for p in positions if p is not None), default=None)
     cells = []
@@ -151,7 +151,7 @@ def _ring(picture: Picture) -> str:
 
 
 def _codes(picture: Picture) -> str:
-    """Groups of codes, the tokens that still are as they came, and bytes by what they are."""
+    """Draw the quantised groups, the tokens not quantised yet, and the bytes of each part."""
     groups, group = picture["groups"], picture["group"]
     boxes = "".join(
         f'<div class="kvp-box"><b><span>{group} tokens</span></b><div class="kvp-bar kvp-code" style="height:12px;'

@@ -1,4 +1,4 @@
-"""Figures of the roofline page: a document's points and profiles in, Plotly figures out."""
+"""Draws the figures of the roofline page from a document's points and profiles."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ Points = Sequence[Mapping[str, Any]]
 
 
 def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
-    """The points in the four rows in which they move: longer prompts, longer contexts, batches at either context."""
+    """Sort the points into four series: growing prompts, growing contexts, and growing batches at two contexts."""
     steps = [p for p in points if p["phase"] == DECODE]
     longest = max(p["tokens"] for p in steps)
     found = {
@@ -48,7 +48,7 @@ def series(points: Points) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def names(points: Points) -> dict[str, str]:
-    """What each row is called."""
+    """Name each series."""
     rows = series(points)
     return {
         name: {
@@ -60,9 +60,9 @@ def names(points: Points) -> dict[str, str]:
 
 
 def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = None) -> go.Figure:
-    """FLOP/s against FLOP/B on logarithmic axes: the measured roof, the row line, the points in their four rows.
+    """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, the row line and the points in four series.
 
-    `sheet`: the name and the advertised roof of an accelerator, drawn with the most that it allows each point.
+    `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
     """
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
     low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 1.6)
@@ -160,14 +160,17 @@ def _told(p: Mapping[str, Any]) -> str:
 
 
 def _spread(members: Points) -> dict[str, Any]:
-    """The quartiles of the repeats."""
+    """Error bars for the quartiles of the repeats."""
     rates = [(p["flops"] / p["s_q1"] - p["flops_per_s"], p["flops_per_s"] - p["flops"] / p["s_q3"]) for p in members]
     up, down = zip(*rates, strict=True)
     return {"type": "data", "array": up, "arrayminus": down, "symmetric": False, "thickness": 1, "width": 3}
 
 
 def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
-    """Tokens per second against the batch, at either context; `marks`: by context, the batch that outweighs."""
+    """Draw tokens per second against the batch at both contexts.
+
+    `marks`: by context, the smallest batch at which a decode step reads more cache bytes than weight bytes.
+    """
     figure = go.Figure()
     for name, members in series(points).items():
         if name not in ("short", "long"):
@@ -202,7 +205,7 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
 
 
 def _mark(figure: go.Figure, batch: int, words: str, colour: str) -> None:
-    """A dotted line at a batch, with words; on a logarithmic axis a label's place is a logarithm."""
+    """Mark a batch with a labelled dotted line; on a logarithmic axis, an annotation's x is a logarithm."""
     figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
     figure.add_annotation(
         text=words,
@@ -217,7 +220,7 @@ def _mark(figure: go.Figure, batch: int, words: str, colour: str) -> None:
 
 
 def profile_figure(profiles: Points) -> go.Figure:
-    """Each profiled forward as a bar of 100 %, by kind of work."""
+    """Draw each profiled forward as a bar of 100 %, divided by kind of work."""
     figure = go.Figure()
     rows = list(reversed(profiles))
     for name, (title, colour) in CLASSES.items():

@@ -1,4 +1,4 @@
-"""Many requests in one memory, drawn: how many run, what is wasted, the memory itself; cold against warm."""
+"""Draws many requests that share a memory: running sequences, waste, the memory map, and cold against warm starts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.charts import palette
 from kvviz.charts.layout import LEGEND
 
-WAYS = {  # colour, dash and short name of each way of giving out memory
+WAYS = {  # colour, dash and short name of each allocation policy
     "reserved": ("#D55E00", "dash", "reserved"),
     "growing": ("#B8860B", "dot", "grown"),
     "paged": ("#0072B2", "solid", "blocks"),
@@ -18,12 +18,12 @@ WAYS = {  # colour, dash and short name of each way of giving out memory
 PARTS = {"used": ("tokens", "#0072B2"), "internal": ("wasted inside", "#E69F00"), "external": ("between", "#9A4B7D")}
 COLD, WARM, KEPT = "#D55E00", "#0072B2", "#8A94A0"
 FREE, FINDABLE, SHARED = "rgba(128,128,128,0.13)", "rgba(0,145,110,0.35)", "#3B4652"
-OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the others are close to those above
+OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the other hues are too close to the colours above
 Found = Mapping[str, Any]
 
 
 def counts_figure(ways: Sequence[Found], name: str, words: str, tick: int | None = None) -> go.Figure:
-    """A step chart of how many sequences run, or wait, at each tick, a line a way."""
+    """Draw a step chart of the running or waiting sequences at each tick, with a line for each policy."""
     figure = go.Figure(layout=_layout(words, 300))
     for way in ways:
         colour, dash, title = WAYS[way["name"]]
@@ -44,9 +44,9 @@ def counts_figure(ways: Sequence[Found], name: str, words: str, tick: int | None
 
 
 def waste_figure(way: Found, slots: int, last: int) -> go.Figure:
-    """One way's memory over time, in slots: tokens, waste inside, waste between; preemptions and evictions as marks.
+    """Draw one policy's memory over time in slots: tokens, internal and external waste, preemptions and evictions.
 
-    `last`: the tick at which the axis ends, the same for every way.
+    `last`: the tick at which the axis ends, the same for every policy.
     """
     ticks = way["ticks"]
     figure = go.Figure(layout=_layout("slots", 260))
@@ -85,7 +85,7 @@ def _marks(at: Sequence[tuple[int, int]], height: float, title: str, symbol: str
 
 
 def map_figure(picture: Found | None, slots: int) -> go.Figure:
-    """The memory slot by slot, row under row; None where the way had nothing to do any more."""
+    """Draw the memory slot by slot in rows; `picture` is None once the policy has finished its requests."""
     cells, counts = _cells(picture, slots)
     width = 128 if slots >= 1024 else 64
     rows = [cells[start : start + width] for start in range(0, slots, width)]
@@ -120,7 +120,7 @@ def map_figure(picture: Found | None, slots: int) -> go.Figure:
 
 
 def _cells(picture: Found | None, slots: int) -> tuple[list[list[Any]], dict[int, int]]:
-    """(shade and words of each slot, owners of each block that has more than one)."""
+    """(shade and label of each slot, number of owners of each shared block)."""
     cells: list[list[Any]] = [[0, f"slot {slot}: free"] for slot in range(slots)]
     if picture is None:
         return cells, {}
@@ -144,7 +144,7 @@ def _cells(picture: Found | None, slots: int) -> tuple[list[list[Any]], dict[int
 
 
 def _owners(picture: Found) -> dict[int, tuple[list[int], int]]:
-    """Of each block in use: whose it is, and how many of its slots are filled."""
+    """Map each block in use to its owners and the number of its filled slots."""
     found: dict[int, tuple[list[int], int]] = {}
     for owner, blocks, tokens in picture["tables"]:
         for place, block in enumerate(blocks):
@@ -164,7 +164,7 @@ def _pale(colour: str) -> str:
 
 
 def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
-    """Milliseconds to the first token, cold and warm: medians with their quartiles."""
+    """Draw the TTFT in milliseconds, cold and warm: medians with quartiles."""
     figure = go.Figure(layout=_layout("ms to the first token", 320))
     for name, colour in (("cold", COLD), ("warm", WARM)):
         found = [row[name] for row in rows]
@@ -188,7 +188,7 @@ def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure
 
 
 def tokens_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
-    """Tokens of each prompt, warm: kept from before, computed now."""
+    """Draw each warm prompt's tokens, divided into cached ones and those computed now."""
     figure = go.Figure(layout=_layout("prompt tokens, warm", 320))
     for part, title, colour in (("found", "kept", KEPT), ("computed", "computed", WARM)):
         figure.add_trace(

@@ -1,4 +1,4 @@
-"""A sweep's rows as figures: one measure against what varies, and a heat map. Plain data in, Plotly figures out."""
+"""Draws a sweep's rows: one measure against a varying axis, and a heat map."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
 
-# What a sweep's axis may be, and what it may show; factors turn seconds and bytes into the unit that is named.
+# The axes and measures of a sweep; a factor converts seconds or bytes to the named unit.
 AXES = {
     "prompt_tokens": "prompt, tokens",
     "new_tokens": "new tokens",
@@ -32,14 +32,14 @@ MEASURES = {
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
-    """The axes along which rows differ, the longest first; the prompt's length where none does."""
+    """The axes along which the rows differ, the longest first; only the prompt length if none differs."""
     counts = {name: len({row[name] for row in rows}) for name in AXES}
     found = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
     return found or ["prompt_tokens"]
 
 
 def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) -> go.Figure:
-    """A measure against one axis: a line for each mode, and for each combination of whatever else varies."""
+    """Draw a measure against one axis, with a line for each mode and each combination of the other varying axes."""
     title, factor = MEASURES[measure]
     others = [name for name in varying(rows) if name != axis]
     lines: dict[tuple, list[Row]] = {}
@@ -64,7 +64,7 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
-    """One mode's line, in the mode's colour; the dash tells apart whatever else varies."""
+    """Draw a line in its mode's colour; the dash shows which combination of the other axes it belongs to."""
     mode, *others = key
     name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
     rows = sorted(rows, key=lambda row: row[axis])
@@ -79,7 +79,7 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:
-    """A measure of one mode over two axes."""
+    """Draw a heat map of one mode's measure over two axes."""
     factor = MEASURES[measure][1]
     mine = [row for row in rows if row["mode"] == mode and row[measure] is not None]
     xs, ys = ([as_text(v) for v in sorted({row[name] for row in mine})] for name in (x, y))

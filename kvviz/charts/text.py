@@ -1,8 +1,8 @@
-"""Text from elsewhere, made safe for Plotly."""
+"""Makes text from outside safe for Plotly."""
 
 import html
 
 
 def as_text(value: object) -> str:
-    """A name that somebody else gave, as Plotly shows it: it reads a few HTML tags, links among them, in any text."""
+    """Escape a name from outside, because Plotly renders some HTML tags, such as links, in any text."""
     return html.escape(str(value), quote=False)

@@ -1,6 +1,6 @@
-"""How long experiments take and have left: estimated from a device's rates, corrected by what was measured.
+"""Estimates how long experiments take and have left, from a device's rates corrected by measurements.
 
-Standard library only. An unknown duration is None, and so is every sum with an unknown part.
+An unknown duration is None, and so is every sum with an unknown part. Standard library only.
 """
 
 import json
@@ -14,19 +14,19 @@ from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.registry import kind_of
 
 ENOUGH = 0.05  # share of a comparison after which its measured pace counts more than the estimate
-BEFORE = ("loading", "download")  # records that come before anything is measured
+BEFORE = ("loading", "download")  # records before the first measurement
 
 
 def seconds_of(spec: Spec, device: Device | None) -> float | None:
-    """Estimate the seconds that an experiment takes. Raises KvvizError for a model that does not exist."""
+    """Estimate an experiment's seconds; None if unknown. Raises KvvizError for a model that does not exist."""
     estimate = kind_of(spec).estimated(spec, device)
     return None if estimate is None else estimate.whole
 
 
 class Countdown:
-    """The time that one experiment takes and has left: its estimate, corrected by the records of its worker.
+    """Tracks the time one experiment takes and has left: its estimate, corrected by its worker's records.
 
-    Times are readings of a monotonic clock, in seconds. Loading the model does not count.
+    Times are monotonic clock readings in seconds. Loading the model does not count.
     """
 
     def __init__(self, spec: Spec, earlier: Sequence[Record] = ()) -> None:
@@ -35,23 +35,23 @@ class Countdown:
         self.whole: float | None = None
         self._begun: float | None = None
         self._covered = 0.0  # seconds of `whole` whose work the records report as done
-        self._mode: str | None = None  # of the pass under way
-        self._told: tuple[float, float] | None = None  # seconds left as the experiment itself told, and when
+        self._mode: str | None = None  # of the current pass
+        self._told: tuple[float, float] | None = None  # seconds left as the experiment reported, and when
         self._slowness = 1.0
 
     def estimate(self, device: Device | None) -> None:
-        """Estimate the whole, once; without a device's rates, or for a model of unknown size, it stays unknown."""
+        """Estimate the whole once; it stays None without a device's rates or for a model of unknown size."""
         if self.whole is None:
             with suppress(KvvizError):  # a deleted model: its job fails when its turn comes, and says so
                 self._estimate = kind_of(self._spec).estimated(self._spec, device, self._earlier)
                 self.whole = None if self._estimate is None else self._estimate.whole
 
     def assume(self, seconds: float | None) -> None:
-        """Take the usual duration of this kind for the whole, unless there is an estimate."""
+        """Use this kind's usual duration as the whole, unless an estimate exists."""
         self.whole = seconds if self.whole is None else self.whole
 
     def note(self, kind: str, body: str, now: float) -> None:
-        """Take note of a record, which tells how far the work is."""
+        """Update the progress from a record."""
         if self._begun is None and kind not in BEFORE:
             self._begun = now
         if kind == "progress":
@@ -69,7 +69,7 @@ class Countdown:
             self._slowness = (now - self._begun) / self._covered
 
     def left(self, now: float) -> float | None:
-        """Seconds that are left."""
+        """Seconds left; None if unknown."""
         if self._told is not None:
             return max(0.0, self._told[0] - (now - self._told[1]))
         if self.whole is None:
@@ -82,30 +82,30 @@ class Countdown:
 
 
 class PastDurations:
-    """How long the latest experiments of one kind took, beside what had been estimated."""
+    """Remembers how long the latest experiments of one kind took and what their estimates were."""
 
     def __init__(self, remembered: int = 8) -> None:
         self._past: deque[tuple[float | None, float]] = deque(maxlen=remembered)
 
     def note(self, estimated: float | None, took: float | None) -> None:
-        """Take note of one that ran to its end; `estimated` is None if nothing was."""
+        """Record a finished experiment; `estimated` is None if it had no estimate."""
         if took is not None:
             self._past.append((estimated, took))
 
     @property
     def correction(self) -> float:
-        """The factor that would have made the estimates right; 1 before the first."""
+        """The factor that would have corrected the past estimates; 1 before the first."""
         known = [(estimated, took) for estimated, took in self._past if estimated]
         return sum(took for _, took in known) / sum(estimated for estimated, _ in known) if known else 1.0
 
     @property
     def mean(self) -> float | None:
-        """Mean seconds; None before the first."""
+        """Mean seconds of the remembered experiments; None before the first."""
         return sum(took for _, took in self._past) / len(self._past) if self._past else None
 
 
 def in_line(ahead: int, wait_s: float | None, held_by: str = "") -> str:
-    """A place in the line, in words."""
+    """Describe a place in the queue in words."""
     if held_by:
         return f"Waiting: {held_by}"
     if not ahead:

@@ -1,7 +1,6 @@
-"""What figures at hand show of a question, in a sentence each: of a measured comparison, a sweep, a calculation.
+"""Answers questions with evidence from a comparison, a sweep or a calculation, in a few sentences each.
 
-A function gives None where the figures don't tell, so that nothing is said that was not measured. Standard library
-only.
+A function returns None if the figures can't answer, so that no answer goes beyond them. Standard library only.
 """
 
 import statistics
@@ -12,14 +11,14 @@ from typing import Any
 from kvviz.base.words import human
 from kvviz.experiments.sweep.trends import AXES, FLAT, shown, trends
 
-UNSTEADY = 0.5  # quartiles further apart than this part of the median, at the typical step
+UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
 
 NAMES = {"uncached": "without the cache", "cached": "with the cache"}
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A calculated model: its cache, and its weights at several dtypes; bytes."""
+    """A calculated model: bytes of its cache, and of its weights in several dtypes."""
 
     title: str
     tokens: int
@@ -31,7 +30,7 @@ class Weighed:
 
 @dataclass(frozen=True)
 class AtHand:
-    """What a page can point at: runs of one comparison by mode (as in its document), a sweep's rows, a calculation."""
+    """The evidence on a page: runs of one comparison by mode (as in its document), a sweep's rows, a calculation."""
 
     title: str = ""
     prompt_tokens: int | None = None
@@ -41,26 +40,26 @@ class AtHand:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any] | None) -> "AtHand":
-        """The runs of a comparison's document; nothing of None."""
+        """Take the runs from a comparison's document; None gives an empty instance."""
         if not document:
             return cls()
         runs = {run["mode"]: run for run in document["runs"]}
         return cls(str(document.get("model") or ""), document.get("prompt_tokens"), runs)
 
     def steps(self, mode: str, least: int = 3) -> list[float] | None:
-        """Seconds of each step of a mode, medians of its passes; None where it did not run so many."""
+        """Median seconds of each step of a mode over its passes; None if it ran fewer than `least` steps."""
         steps = list(self.runs.get(mode, {}).get("step_s") or ())
         return steps if len(steps) >= least else None
 
     @property
     def here(self) -> str:
-        """Whose figures these are."""
+        """The start of a sentence that names the run."""
         prompt = f", a prompt of {counted(self.prompt_tokens)}" if self.prompt_tokens else ""
         return f"In this run ({self.title}{prompt})"
 
     @property
     def caution(self) -> str:
-        """What to say where the passes of a step differ so much that its median may be an accident."""
+        """A warning if the passes differ so much that the medians may be accidental; else empty."""
         if not any(unsteady(run) for run in self.runs.values()):
             return ""
         return (
@@ -70,19 +69,19 @@ class AtHand:
 
 
 def unsteady(run: Mapping[str, Any]) -> bool:
-    """Whether, at the typical step, the quartiles of the passes are more than UNSTEADY of their median apart."""
+    """Whether the quartiles at the typical step are further apart than UNSTEADY times their median."""
     columns = [run.get(name) or () for name in ("step_s_q1", "step_s", "step_s_q3")]
     widths = [(high - low) / middle for low, middle, high in zip(*columns, strict=False) if middle > 0]
     return bool(widths) and statistics.median(widths) > UNSTEADY
 
 
 def counted(tokens: int) -> str:
-    """So many tokens."""
+    """Write a number of tokens in words."""
     return f"{tokens:,} token{'' if tokens == 1 else 's'}"
 
 
 def ms(seconds: float) -> str:
-    """Three digits that count, in milliseconds or in seconds."""
+    """Format seconds with three significant digits, in milliseconds or in seconds."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
@@ -93,7 +92,7 @@ def _ratio(first: float, last: float) -> str:
 
 
 def steps_apart(at: AtHand) -> str | None:
-    """First and last decode step of both modes, and how many tokens each read."""
+    """Compare the first and last decode steps of both modes, and the tokens that each read."""
     uncached, cached = at.steps("uncached"), at.steps("cached")
     if not uncached or not at.prompt_tokens:
         return None
@@ -116,7 +115,7 @@ def steps_apart(at: AtHand) -> str | None:
 
 
 def waits(at: AtHand) -> str | None:
-    """TTFT of each mode beside the pace after it."""
+    """State the TTFT and the ITL of each mode."""
     parts = []
     for mode, name in NAMES.items():
         run = at.runs.get(mode, {})
@@ -129,7 +128,7 @@ def waits(at: AtHand) -> str | None:
 
 
 def parting(at: AtHand) -> str | None:
-    """TTFT against the first and the last decode step."""
+    """Compare the TTFT with the first and the last decode step."""
     parts = []
     for mode, name in NAMES.items():
         steps = at.steps(mode)
@@ -141,7 +140,7 @@ def parting(at: AtHand) -> str | None:
 
 
 def summed(at: AtHand) -> str | None:
-    """Tokens read in all, and the time of the first and of the second half of the decode steps."""
+    """State the total tokens read, and the time of each half of the decode steps."""
     if not at.prompt_tokens:
         return None
     parts = []
@@ -159,12 +158,12 @@ def summed(at: AtHand) -> str | None:
 
 
 def read_in_all(prompt: int, new: int, *, caches: bool) -> int:
-    """Tokens that the forwards of a run read: P + (P+1) + … + (P+N-1), or P and then one a step."""
+    """Count the tokens that a run's forwards read: P + (P+1) + … + (P+N-1), or with a cache P + N - 1."""
     return prompt + new - 1 if caches else new * prompt + new * (new - 1) // 2
 
 
 def four_metrics(at: AtHand) -> str | None:
-    """Tokens/s, time per token, TTFT and peak memory of both modes: along a sweep's first axis, else of one run."""
+    """State tokens/s, ITL, TTFT and peak memory of both modes, along a sweep's first axis or else of one run."""
     return _along_an_axis(at) or _metrics_of_a_run(at)
 
 
@@ -201,7 +200,7 @@ def _along_an_axis(at: AtHand) -> str | None:
 
 
 def shared_step(at: AtHand) -> str | None:
-    """What a cached decode step takes for few sequences and for many."""
+    """Compare the time of a cached decode step for few sequences and for many."""
     trend = next((t for t in trends(at.rows, ("itl_s",)) if t.axis == "batch" and t.mode == "cached"), None)
     if trend is None:
         return None
@@ -214,7 +213,7 @@ def shared_step(at: AtHand) -> str | None:
 
 
 def weighed(at: AtHand) -> str | None:
-    """Weights at two dtypes, and the cache beside each."""
+    """State the bytes of the weights in each dtype and of the cache beside them."""
     case = at.weighed
     if case is None or len(case.weights) < 2:
         return None

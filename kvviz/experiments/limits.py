@@ -8,7 +8,7 @@ from kvviz.decoding.modes import check_modes
 from kvviz.decoding.work import Work
 from kvviz.models.sources import Source, find_source
 
-CHARACTERS = 16  # of a prompt's text for each token that is allowed; the worker counts the tokens themselves
+CHARACTERS = 16  # of prompt text per allowed token; the worker counts the actual tokens
 
 FIELDS = {
     "prompt_tokens": "prompt tokens",
@@ -25,7 +25,7 @@ class Decodes(Protocol):
 
 
 def check_sizes(work: Work, limits: Limits) -> None:
-    """Refuse what asks for more than this server allows, in a sentence with both figures."""
+    """Refuse work that exceeds this server's limits, in a sentence with both figures."""
     for name, words in FIELDS.items():
         _check_at_most(words, getattr(work, name), getattr(limits, name))
     _check_at_most("warm-up passes of each mode", work.warmup, limits.repeats)

@@ -1,6 +1,6 @@
-"""Stop and think: questions to answer before one looks, each with what the figures at hand show. Standard library only.
+"""Questions for the reader to answer first, each with an answer and the measured evidence. Standard library only.
 
-The text of an answer holds for any model and device and so has no measured figure in it; those come from `seen`.
+The text of an answer holds for any model and device, so it contains no measured figures; `evidence` adds those.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Shown = Callable[[AtHand], str | None]
 
 @dataclass(frozen=True)
 class Question:
-    """A question, where it stands, its answer, what figures show of it, and what to run where there are none."""
+    """A question, its pages, its answer, the evidence from figures, and what to run if there are no figures."""
 
     id: str
     pages: tuple[str, ...]
@@ -24,13 +24,13 @@ class Question:
     run: str = ""
 
     def answer(self, at_hand: AtHand) -> str:
-        """The answer as Markdown: what is true everywhere, then what was seen here, or how to see it."""
+        """Write the answer as Markdown: the general text, then the evidence measured here or how to get it."""
         found = self.shown(at_hand) if self.shown else None
         return "\n\n".join(part for part in (self.text, found or self.run) if part)
 
 
 def on_page(page: str) -> tuple[Question, ...]:
-    """The questions of a page, in order."""
+    """List the questions of a page in order."""
     return tuple(question for question in QUESTIONS if page in question.pages)
 
 

@@ -1,7 +1,8 @@
-"""One attention layer of a real decode as plain numbers: what every step read, kept, computed, and computed again.
+"""Records one attention layer of a real decode as plain numbers: what each step reads, caches, computes and recomputes.
 
-The decode runs twice on the transformer from scratch, on the model's own weights: with a cache for each layer, and
-without. Both are observed at every line; what the second computes again is held against what the first had kept.
+The decode runs twice on the transformer from scratch with the model's own weights: with a cache for each layer, and
+without one. Both runs are observed at every line, and the values recomputed in the second are compared with the cached
+values of the first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,8 @@ from kvviz.decoding.scratch.observe import observed
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.models.text import Codec
 
-MOST_NUMBERS = 150_000  # of a layer's q, k, v, scores, weights and outputs; beyond, one group of heads is kept
-LIKELIEST = 5  # next tokens that a step tells of
+MOST_NUMBERS = 150_000  # of a layer's q, k, v, scores, weights and outputs; above this, one group of heads is sent
+LIKELIEST = 5  # next tokens that a step reports
 
 Seen = dict[str, dict[str, torch.Tensor]]
 
@@ -25,10 +26,11 @@ Seen = dict[str, dict[str, torch.Tensor]]
 def dissect(
     model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, layer: int, head: int
 ) -> dict[str, Any]:
-    """Decode `new_tokens` tokens greedily after `prompt` (1, T), and tell all of one layer.
+    """Decode `new_tokens` tokens greedily after `prompt` (1, T), and return the numbers of one layer.
 
-    Raises KvvizError where the model has no such layer or head. Matrices are nested lists: `q`, `mixed` [head][row],
-    `k`, `v` [KV head][row], `scores`, `weights` [head][row] up to the row's own column; a row for each token read.
+    Matrices are nested lists with a row for each token read: `q`, `mixed` [head][row], `k`, `v` [KV head][row],
+    `scores`, `weights` [head][row] up to the row's own column. Raises KvvizError if the model has no such layer or head
+    or if its context is too short.
     """
     design = model.design
     if layer >= design.layers or head >= design.heads:
@@ -36,7 +38,7 @@ def dissect(
             f"there is no layer {layer}, head {head}: this model has {design.layers} layers of {design.heads} heads, "
             "counted from 0"
         )
-    total = prompt.shape[1] + new_tokens - 1  # the last token chosen is not read any more
+    total = prompt.shape[1] + new_tokens - 1  # no forward reads the last chosen token
     if total > design.context:
         raise KvvizError(f"{total:,} tokens are more than the {design.context:,} that this model reads")
     heads = _heads(design, head, total)
@@ -74,7 +76,7 @@ def dissect(
 
 
 def _heads(design: Design, head: int, total: int) -> list[int]:
-    """All query heads, or those alone that share a KV head with `head`, where all would be too much to send."""
+    """All query heads or, if those are too many to send, only the ones that share a KV head with `head`."""
     numbers = total * (2 * design.heads * (design.head_dim + total) + 2 * design.kv_heads * design.head_dim)
     if numbers <= MOST_NUMBERS:
         return list(range(design.heads))
@@ -84,7 +86,7 @@ def _heads(design: Design, head: int, total: int) -> list[int]:
 
 
 def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int) -> Iterator[dict[str, Any]]:
-    """The decode with a cache, a dict a step."""
+    """Decode with a cache and yield a dict for each step."""
     caches, new = model.new_caches(), prompt
     for _ in range(new_tokens):
         with observed(model, [layer]) as seen, MultiplyAdds() as counter:
@@ -103,7 +105,7 @@ def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int)
 
 
 def _again(model: Transformer, ids: torch.Tensor, layer: int, kept: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The same step without a cache: all tokens so far read again, and held against what was kept of them."""
+    """Repeat a step without a cache: read all tokens so far again and compare the results with the cached ones."""
     with observed(model, [layer]) as seen, MultiplyAdds() as counter:
         logits = model.head(model.read(ids)[:, -1])
     made, total = _made(seen[layer]), ids.shape[1]
@@ -118,10 +120,10 @@ def _again(model: Transformer, ids: torch.Tensor, layer: int, kept: Sequence[dic
 
 
 def _made(seen: Seen) -> dict[str, torch.Tensor]:
-    """The tensors that are drawn: those of the new tokens, as attention used them."""
+    """The new tokens' tensors to draw, as attention used them."""
     return {
         "q": seen["turn"]["q"].float(),  # (1, H, T, D)
-        "k": seen["turn"]["k"].float(),  # (1, Hkv, T, D), as it goes into the cache
+        "k": seen["turn"]["k"].float(),  # (1, Hkv, T, D), as the cache stores it
         "v": seen["split"]["v"].float(),  # (1, Hkv, T, D)
         "scores": seen["lean"]["scores"].float(),  # (1, H, T, T_total)
         "weights": seen["softmax"]["weights"].float(),  # (1, H, T, T_total)
@@ -130,12 +132,12 @@ def _made(seen: Seen) -> dict[str, torch.Tensor]:
 
 
 def _shapes(seen: Seen) -> dict[str, dict[str, list[int]]]:
-    """Stage, name, shape: of every tensor that a line has made."""
+    """The shape of every tensor made, by stage and name."""
     return {stage: {name: list(made.shape) for name, made in all_made.items()} for stage, all_made in seen.items()}
 
 
 def _lower(kept: Sequence[dict[str, Any]], name: str, heads: Sequence[int]) -> list[list[list[float]]]:
-    """[head][row][column] of the scores or weights, each row up to its own token: what lies beyond is masked."""
+    """The scores or weights as [head][row][column]; each row ends at its own token, since later columns are masked."""
     found: list[list[list[float]]] = [[] for _ in heads]
     for step in kept:
         made = step["made"][name][0]  # (H, T, T_total)
@@ -167,7 +169,7 @@ def _piece(codec: Codec, token: int) -> str:
 
 
 def _plain(tensor: torch.Tensor) -> Any:
-    """Nested lists of numbers with four digits, as many as a colour or a label can show."""
+    """Convert a tensor to nested lists, rounded to four digits, as many as a colour or a label can show."""
     if tensor.dim() == 1:
         return [float(f"{value:.4g}") for value in tensor.tolist()]
     return [_plain(row) for row in tensor]

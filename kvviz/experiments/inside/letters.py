@@ -1,4 +1,4 @@
-"""The whole idea with three letters and no numbers: A, B and C are read, then D is written. Standard library only."""
+"""Explains the KV cache with letters and no numbers: it reads A, B and C, then decodes D. Standard library only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Moment:
-    """Where the walk stands: the line that has just run, what it means, and what there is now."""
+    """One moment of the walk: the line that has just run, its meaning and the state after it."""
 
     line: str
     words: str
@@ -21,7 +21,7 @@ READ = "the new query reads all cached K/V"
 
 
 def walk(prompt: str = "ABC", new_token: str = "D") -> Iterator[Moment]:
-    """One Moment a line, the list really built up as the lines say."""
+    """Yield one Moment for each line; the cache is a real list, built as the lines say."""
     kv_cache: list[str] = []
     yield Moment("kv_cache = []", "nothing has been read yet", ())
     for prompt_token in prompt:

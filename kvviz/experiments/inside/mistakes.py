@@ -1,4 +1,4 @@
-"""A mistake really made, beside the right loop: where the tokens part, how far the logits are off, what crashes."""
+"""Runs a mistake beside the right loop: where the tokens diverge, how far the logits are off, what crashes."""
 
 import itertools
 from collections.abc import Iterator
@@ -21,10 +21,11 @@ from kvviz.models.text import Codec
 
 @dataclass
 class Lane:
-    """What one loop did. One entry a forward: `fed`, `shapes` (of the first layer's keys), `alive` (bytes that the
+    """The results of one loop.
 
-    run made and that still live after it), `multiply_adds`. One entry a chosen token: `ids`, `text`, `deltas` (largest
-    |difference| of its logits from the truth).
+    One entry per forward: `fed` (tokens), `shapes` (of the first layer's keys), `alive` (live tensor bytes of the run
+    after it), `multiply_adds`. One entry per chosen token: `ids`, `text`, `deltas` (largest |difference| of its logits
+    from the true ones).
     """
 
     ids: list[int] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Truth:
-    """The tokens (N,) that reading everything again chooses, and the logits (N, vocabulary) that it chose from."""
+    """The tokens (N,) that the uncached loop chooses, and the logits (N, vocabulary) that it chooses from."""
 
     ids: list[int]
     logits: torch.Tensor
@@ -48,10 +49,10 @@ class Truth:
 def make_mistake(
     model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
 ) -> dict[str, Any]:
-    """Run the mistake and what it should have been, after `prompt` (1, T), greedily, `new_tokens` tokens each.
+    """Run the wrong loop and the right one greedily after `prompt` (1, T), for `new_tokens` tokens each.
 
-    The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be held against the true ones
-    at every position; `alone` is fed what it chose itself, and shows what it would write.
+    The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be compared with the true ones
+    at every position; `alone` is fed its own tokens and shows what it would write.
     """
     truth = _truth(model, prompt, new_tokens)
     with torch.no_grad():
@@ -82,7 +83,7 @@ def _truth(model: Transformer, prompt: torch.Tensor, new_tokens: int) -> Truth:
 def _run(
     model: Transformer, codec: Codec, prompt: torch.Tensor, new_tokens: int, loop: Loop, truth: Truth, *, forced: bool
 ) -> Lane:
-    """One loop from its first forward to its last, or to the one that fails."""
+    """Run one loop until it ends or a forward fails."""
     lane = Lane()
     made = LiveTensors([*model.parameters(), *model.buffers()])
     passes = loop(model, prompt, _choose(truth if forced else None), new_tokens)
@@ -91,7 +92,7 @@ def _run(
             try:
                 with made:
                     one = next(passes, None)
-            except Exception as error:  # whatever a mistake raises is what is to be shown
+            except Exception as error:  # the page shows whatever a mistake raises
                 lane.crash = _crash(error, number, seen)
                 return lane
         if one is None:
@@ -124,7 +125,7 @@ def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: Truth) -> None:
 
 
 def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The error as Python says it, the forward in which it came, and the stage of attention, if it was in there."""
+    """Describe a crash: Python's error, the forward that raised it and, if inside attention, the stage."""
     done = list(seen.get(0, {}))
     following: Iterator[Any] = (stage for stage in listing().stages if stage.name not in done)
     stage = next(following, None) if done else None

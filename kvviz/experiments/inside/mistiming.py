@@ -1,6 +1,6 @@
-"""The two mistakes of the stopwatch, really made: no warm-up, and no waiting for the device.
+"""Makes the two timing mistakes: no warm-up, and no synchronisation with the device.
 
-A warm-up can only be left out once in a process, so that one runs in a process of its own:
+Only the first decode of a process runs without a warm-up, so that mistake runs in a process of its own:
 `python -m kvviz.experiments.inside.mistiming`.
 """
 
@@ -26,11 +26,11 @@ from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.spec import MistakeSpec
 
 LONGEST = 180  # seconds that a new process may take to load its model and decode twice
-PARTED = 1.25  # a wrong figure this far from the right one is worth a look
+PARTED = 1.25  # factor above which the verdict reports a difference
 
 
 def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
-    """Seconds of every forward by the wrong stopwatch and by the right one, and whether they differ here."""
+    """Time every forward in seconds by the wrong stopwatch and by the right one, and say whether they differ."""
     if spec.mistake == "no-warm-up":
         found = _in_a_new_process(spec)
     elif loaded.device.startswith("cpu"):
@@ -41,7 +41,7 @@ def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
 
 
 def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
-    """What the two say together, in a sentence."""
+    """Compare the two measurements in a sentence."""
     if not wrong:
         return (
             "There is nothing to see on a CPU: it has done its work when the call returns, so the clock can't stop "
@@ -56,7 +56,7 @@ def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
 
 
 def _both(spec: MistakeSpec, loaded: Loaded) -> dict[str, list[float]]:
-    """The right one first, so that it has warmed up what the wrong one uses."""
+    """Time both loops; the right one runs first, so that it warms up the model for the wrong one."""
     pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
     prompt, sync = encode_prompt(spec.work(), loaded).to(loaded.device), synchroniser(loaded.device)
     measured = {}
@@ -79,7 +79,7 @@ def _in_a_new_process(spec: MistakeSpec) -> dict[str, list[float]]:
 
 
 def main(threads: str) -> None:
-    """Decode as the very first work of this process, then once more; print the seconds of both."""
+    """Decode as the first work of this process, then decode again with a warm-up; print the seconds of both."""
     set_threads(int(threads))
     spec = MistakeSpec.from_dict(json.loads(sys.stdin.read()))
     loaded = LoadedModels().get(spec.work())

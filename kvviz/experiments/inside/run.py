@@ -1,4 +1,4 @@
-"""Carries out an inspection of one decode: dissects a layer, makes a mistake, runs the first steps."""
+"""Runs an inspection of one decode: it dissects a layer, makes a mistake or runs the first steps."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,7 +24,7 @@ TEMPERATURE = 1.0
 
 
 def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
-    """Yield the place and then all numbers of one layer. Raises KvvizError if the model has no such layer."""
+    """Yield the environment, then all numbers of one layer. Raises KvvizError if the model lacks the layer or head."""
     loaded = bench.load(spec.work())
     prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
     yield _started(spec, loaded)
@@ -33,7 +33,7 @@ def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
 
 
 def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
-    """Yield the place and then what a mistake did to a decode."""
+    """Yield the environment, then the effect of a mistake on a decode."""
     loaded = bench.load(spec.work())
     prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
     pitfall = pitfall_named(spec.mistake)
@@ -41,14 +41,14 @@ def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
     if pitfall.shows == "clock":
         yield mistime(spec, loaded)
     else:
-        with torch.inference_mode(False):  # one of the mistakes is to record gradients
+        with torch.inference_mode(False):  # one of the mistakes records gradients
             made = make_mistake(model, loaded.codec, prompt, new_tokens=spec.new_tokens, mistake=pitfall)
         yield made
     yield {"t": "done", "document": {}}
 
 
 def first_steps(spec: FirstStepsSpec, bench: Bench) -> Iterator[Record]:
-    """Yield the benchmark of the decoder of attention alone, and one text that it draws."""
+    """Yield the benchmark of the attention-only decoder and one text sampled from it."""
     device = pick_device()
     place = environment_for("", device, "float32")
     yield {"t": "look", "device": place.device_name, "threads": place.threads, "dtype": "float32"}
@@ -72,7 +72,7 @@ def first_steps(spec: FirstStepsSpec, bench: Bench) -> Iterator[Record]:
 
 
 def _prompt(spec: DecodeInspection, loaded: Loaded) -> torch.Tensor:
-    """The prompt's ids (1, P). Raises KvvizError if there are too many to read."""
+    """Encode the prompt as ids (1, P). Raises KvvizError if it has more than MOST_PROMPT tokens."""
     prompt = encode_prompt(spec.work(), loaded)
     if prompt.shape[1] > MOST_PROMPT:
         raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; an inspection takes at most {MOST_PROMPT}")

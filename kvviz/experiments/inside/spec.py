@@ -1,4 +1,4 @@
-"""What an inspection of one decode asks for: a layer, a mistake, the first steps. Standard library only."""
+"""Defines the inspections of one decode: a layer, a mistake, the first steps. Standard library only."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -9,9 +9,9 @@ from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.experiments.comparison.spec import WEIGHTS, ComparisonSpec
 from kvviz.experiments.kind import Spec
 
-MOST_NEW = 48  # new tokens; an inspection is for reading, not for measuring
+MOST_NEW = 48  # new tokens; a reader follows an inspection step by step
 MOST_PROMPT = 48  # tokens
-LAST_INDEX = 9_999  # of a layer or a head; the model itself is asked once it is loaded
+LAST_INDEX = 9_999  # of a layer or a head; the loaded model gives the real limit
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DecodeInspection(Spec):
 
 @dataclass(frozen=True)
 class AnatomySpec(DecodeInspection):
-    """All numbers of one attention layer; of the head's group alone if all heads are too many."""
+    """An inspection of all numbers of one attention layer; of one group of heads only if all heads are too many."""
 
     kind: ClassVar[str] = "anatomy"
 
@@ -56,7 +56,7 @@ class AnatomySpec(DecodeInspection):
 
 @dataclass(frozen=True)
 class MistakeSpec(DecodeInspection):
-    """A decode with a mistake in it, beside the right one."""
+    """An inspection of a decode with a mistake, beside the right decode."""
 
     kind: ClassVar[str] = "mistake"
 
@@ -69,7 +69,7 @@ class MistakeSpec(DecodeInspection):
 
 @dataclass(frozen=True)
 class FirstStepsSpec(Spec):
-    """The decoder of attention alone that comes before a whole transformer; it has no trained model and no prompt."""
+    """The attention-only decoder that precedes a whole transformer; it needs no trained model and no prompt."""
 
     kind: ClassVar[str] = "first-steps"
     called: ClassVar[str] = "the first steps"
