@@ -1,1 +1,1 @@
-"""A look inside one decode: an attention layer, a mistake made on purpose, the first steps."""
+"""Inspections of one decode: an attention layer, a mistake made on purpose, the first steps."""
