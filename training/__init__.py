@@ -1,1 +1,1 @@
-"""Trains the two small models that are shipped with kvviz, from a seeded grammar of short stories."""
+"""Train the two small models that ship with kvviz on stories from a seeded grammar."""

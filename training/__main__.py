@@ -24,7 +24,7 @@ CURVE_TOKENS = 16_385
 
 @dataclass(frozen=True)
 class Lesson:
-    """What all models share: grammar, tokenizer and training tokens."""
+    """Data that all models share: grammar, tokenizer and training tokens."""
 
     grammar: Grammar
     tokenizer: Tokenizer
@@ -33,7 +33,7 @@ class Lesson:
 
 
 def arguments() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--only", choices=sorted(SPECS), help="train this model only")
     parser.add_argument("--steps", type=int, help="training steps (default: as in the model's specification)")
@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
 
 
 def tokenizer_at(path: Path, grammar: Grammar, seed: int) -> Tokenizer:
-    """The tokenizer of the work folder; made on the first run."""
+    """Load the tokenizer from the work folder; train it on the first run."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         train_tokenizer(grammar, seed).save(str(path))
@@ -58,7 +58,7 @@ def tokenizer_at(path: Path, grammar: Grammar, seed: int) -> Tokenizer:
 
 
 def prepare(work: Path, seed: int, tokens: int) -> Lesson:
-    """Grammar, tokenizer and ``tokens`` training tokens."""
+    """Prepare the grammar, the tokenizer and ``tokens`` training tokens."""
     grammar = build_grammar()
     tokenizer = tokenizer_at(work / "tokenizer.json", grammar, seed)
     corpus = cached_stream(work / "train.npy", grammar, tokenizer, TRAIN, seed, tokens)
@@ -66,7 +66,7 @@ def prepare(work: Path, seed: int, tokens: int) -> Lesson:
 
 
 def teach(spec: Spec, settings: Settings, lesson: Lesson, work: Path) -> tuple[PreTrainedModel, State]:
-    """A trained model and its curve; resumes where an earlier run stopped."""
+    """Train a model and return it with its loss curve; resumes from a checkpoint if one exists."""
     model = build(spec, lesson.tokenizer.get_vocab_size(), settings.seed)
     held = stream(lesson.grammar, lesson.tokenizer, NEW_SEEDS, lesson.seed, CURVE_TOKENS)
     checkpoint = work / f"{spec.name}-{settings.steps}.pt"
@@ -74,7 +74,7 @@ def teach(spec: Spec, settings: Settings, lesson: Lesson, work: Path) -> tuple[P
 
 
 def main() -> None:
-    """Train, evaluate, write."""
+    """Train, evaluate and publish the chosen models."""
     options = arguments()
     logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def report(card: dict) -> None:
-    """The main figures of a card, on the terminal."""
+    """Print the main figures of a model card."""
     print(card["name"], card["weights"]["stored_as"], card["weights"]["bytes"], "bytes")
     for label, found in (card["perplexity"] | card["quality"]).items():
         print(f"  {label}:", ", ".join(f"{key} {value:.4g}" for key, value in found.items()))

@@ -1,4 +1,4 @@
-"""The two models: their sizes, and how long the sequences are that they learn from."""
+"""The architectures of the two models and the sequence lengths they are trained on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Conf
 
 @dataclass(frozen=True)
 class Spec:
-    """A model to train: ``context`` positions; ``stages`` are (share of the steps, sequence length)."""
+    """A model to train. ``context`` is in positions; ``stages`` holds pairs (share of the steps, sequence length)."""
 
     name: str
     title: str
@@ -20,7 +20,7 @@ class Spec:
     steps: int
 
 
-# Small models need larger first weights than the usual 0.02, or they are slow to learn to copy names.
+# Small models need a larger initial weight scale than the usual 0.02; with 0.02 they learn to copy names slowly.
 _SPREAD = 0.08
 _WAVES = 0.1
 _SHARP = 3.0
@@ -56,10 +56,11 @@ def _gpt2(vocabulary: int) -> GPT2LMHeadModel:
 
 
 def _look_back(model: GPT2LMHeadModel) -> None:
-    """The first head of the first layer starts with its eye on the token before: its queries are the fastest waves of
-    the position, turned back by one, its keys those waves as they are. No token starts with anything in their place.
+    """Initialise the first head of the first layer so that it attends to the previous token.
 
-    Copying a name needs such a head; left to itself a model with learned positions takes thousands of steps to grow it.
+    Its keys are the fastest sine and cosine waves of the position; its queries are the same waves shifted back by one
+    position. The token embeddings start at zero in those dimensions. Copying a name needs such a head, and a model with
+    learned positions otherwise takes thousands of steps to grow one.
     """
     heart = model.transformer
     weight, size, head = heart.h[0].attn.c_attn.weight, heart.embed_dim, heart.h[0].attn.head_dim
@@ -79,14 +80,19 @@ def _look_back(model: GPT2LMHeadModel) -> None:
 
 
 def turned(size: int) -> torch.Tensor:
-    """A random rotation. Values turned one way and outputs turned back start attention as a copy of what it looks at;
-    without that a small model takes many times as long to learn to copy a name."""
+    """Return a random rotation (size, size) for the value projection; the output projection starts as its transpose.
+
+    Attention then starts as a copy of the tokens it attends to. Without that a small model takes many times as long to
+    learn to copy a name.
+    """
     return torch.linalg.qr(torch.randn(size, size))[0]
 
 
 def waves(positions: int, size: int) -> torch.Tensor:
-    """Sine and cosine waves (positions, size) of falling frequency: neighbours look alike, so that a few steps of
-    training are enough to tell the token before from the others."""
+    """Return sine and cosine waves (positions, size) of falling frequency, the initial position embeddings.
+
+    Neighbouring positions get similar vectors, so a few training steps suffice to single out the previous token.
+    """
     angles = torch.arange(positions)[:, None] * _speeds(size)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -146,11 +152,11 @@ SPECS = {
 
 
 def build(spec: Spec, vocabulary: int, seed: int) -> PreTrainedModel:
-    """A fresh model; the same seed gives the same weights."""
+    """Build an untrained model; the same seed gives the same weights."""
     torch.manual_seed(seed)
     return spec.build(vocabulary)
 
 
 def parameters(model: PreTrainedModel) -> int:
-    """Number of weights, shared ones counted once."""
+    """Count the weights; shared weights count once."""
     return sum(weight.numel() for weight in model.parameters())

@@ -1,4 +1,4 @@
-"""The text of a model card, out of a dictionary of measured values."""
+"""Render a model card as Markdown from a dictionary of measured values."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ _QUALITY_HEAD = ("Run", "Continuations", "Sentences", "Parse", "Names stay", "Ch
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence]) -> str:
-    """A Markdown table; floats get three decimals."""
+    """Format a Markdown table; floats get three decimals."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     return "\n".join(lines)
@@ -21,17 +21,17 @@ def _cell(value) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage with one decimal."""
+    """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f} %"
 
 
 def quote(text: str) -> str:
-    """Text as an indented block, exactly as it is."""
+    """Indent the text as a Markdown code block without changing it."""
     return "\n".join("    " + line for line in text.split("\n"))
 
 
 def readme(card: dict) -> str:
-    """The model card as Markdown."""
+    """Render the model card as Markdown."""
     training, weights = card["training"], card["weights"]
     return _TEXT.read_text(encoding="utf-8").format(
         **{key: card[key] for key in ("name", "title", "held_tokens", "ngram_order", "continuation_tokens")},

@@ -1,4 +1,4 @@
-"""Everything that a model card says about a trained model, measured on the files that are shipped."""
+"""Measure everything a model card reports, on the model files that ship."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ OUTSIDE_PROMPTS = (
 
 @dataclass(frozen=True)
 class Exam:
-    """What models are measured on: held-out streams by split, distinct runs of words of the training text."""
+    """Test material: held-out token streams by split, n-gram losses, 8-word runs of the training text."""
 
     grammar: Grammar
     tokenizer: Tokenizer
@@ -47,7 +47,7 @@ class Exam:
 
 
 def prepare_exam(grammar: Grammar, tokenizer: Tokenizer, tokens: np.ndarray, seed: int) -> Exam:
-    """Held-out streams, the n-gram baseline on them and the runs of words in the training text."""
+    """Build the held-out streams, the n-gram baseline's losses on them and the 8-word runs of the training text."""
     held = {split.label: stream(grammar, tokenizer, split, seed, HELD_TOKENS) for split in HELD_SPLITS}
     baseline = KneserNey(tokens, tokenizer.get_vocab_size(), NGRAM_ORDER)
     losses = {label: baseline.loss(found) for label, found in held.items()}
@@ -55,14 +55,14 @@ def prepare_exam(grammar: Grammar, tokenizer: Tokenizer, tokens: np.ndarray, see
 
 
 def _texts(tokenizer: Tokenizer, tokens: np.ndarray) -> list[str]:
-    """The stories of a stream."""
+    """Decode a token stream into its stories."""
     cuts = np.flatnonzero(tokens == 0)[1:]
     return tokenizer.decode_batch([part.tolist() for part in np.split(tokens, cuts)])
 
 
 @torch.no_grad()
 def position_losses(model: PreTrainedModel, tokens: np.ndarray, length: int) -> np.ndarray:
-    """Mean cross-entropy (nats) per position of windows of ``length`` tokens."""
+    """Mean cross-entropy (nats) at each position, over windows of ``length`` tokens."""
     rows = (len(tokens) - 1) // length
     inputs = torch.from_numpy(tokens[: rows * length].astype(np.int64)).view(rows, length)
     targets = torch.from_numpy(tokens[1 : rows * length + 1].astype(np.int64)).view(rows, length)
@@ -74,7 +74,7 @@ def position_losses(model: PreTrainedModel, tokens: np.ndarray, length: int) -> 
 
 
 def rounding(model: PreTrainedModel, tokens: np.ndarray, length: int) -> dict[str, float]:
-    """Relative change of the held-out loss when the weights are rounded to bf16 and to fp16."""
+    """Relative change of the held-out loss after rounding the weights to bf16 and to fp16."""
     exact = {name: weight.clone() for name, weight in model.state_dict().items()}
     whole = float(position_losses(model, tokens, length).mean())
     changes = {}
@@ -86,7 +86,7 @@ def rounding(model: PreTrainedModel, tokens: np.ndarray, length: int) -> dict[st
 
 
 def perplexities(model: PreTrainedModel, exam: Exam, context: int) -> dict[str, dict[str, float]]:
-    """Perplexity per split, of the model and of the baseline."""
+    """Perplexity of the model and of the n-gram baseline on each split."""
     return {
         label: {
             "model": float(np.exp(position_losses(model, held, context).mean())),
@@ -97,7 +97,7 @@ def perplexities(model: PreTrainedModel, exam: Exam, context: int) -> dict[str, 
 
 
 def by_position(model: PreTrainedModel, exam: Exam, context: int) -> dict[str, float]:
-    """Perplexity on new stories in eight stretches of the context."""
+    """Perplexity on new stories in eight equal ranges of positions."""
     losses = position_losses(model, exam.held[NEW_SEEDS.label], context)
     stretch = context // 8
     return {
@@ -118,7 +118,7 @@ RUNS: tuple[tuple[str, Split, int, float], ...] = (
 
 
 def write_all(model: PreTrainedModel, exam: Exam) -> dict[str, list[tuple[str, str]]]:
-    """Prompts and continuations per run."""
+    """Generate continuations for every run; returns (prompt, continuation) pairs by run."""
     found = {}
     for label, split, number, temperature in RUNS:
         texts = prompts(exam.grammar, split, exam.seed, number)
@@ -128,7 +128,7 @@ def write_all(model: PreTrainedModel, exam: Exam) -> dict[str, list[tuple[str, s
 
 
 def qualities(written: dict[str, list[tuple[str, str]]], exam: Exam) -> dict[str, dict]:
-    """The measures per run."""
+    """Measure the quality of each run's continuations."""
     return {
         label: asdict(measure(exam.grammar, [p for p, _ in pairs], [c for _, c in pairs], exam.training_grams))
         for label, pairs in written.items()
@@ -136,23 +136,23 @@ def qualities(written: dict[str, list[tuple[str, str]]], exam: Exam) -> dict[str
 
 
 def fresh_text_recited(exam: Exam) -> float:
-    """Share of 8-word runs of new stories of the generator that stand in the training text."""
+    """Share of 8-word runs in newly generated stories that also occur in the training text."""
     texts = (write_story(exam.grammar, NEW_SEEDS, exam.seed, number) for number in range(200))
     return recited(grams(texts), exam.training_grams)
 
 
 def flaws(grammar: Grammar, pair: tuple[str, str]) -> list[str]:
-    """What is wrong with a continuation, in words."""
+    """Describe what is wrong with a continuation."""
     wrong = [] if all(parses(grammar, pair[1])) else ["a sentence does not parse"]
     return wrong + ([] if consistent(grammar, *pair) else ["a character changes"])
 
 
 def outside(model: PreTrainedModel, exam: Exam) -> tuple[list[tuple[str, str]], float]:
-    """40 tokens sampled after prompts unlike the training text, and their share of known words."""
+    """Sample 40 tokens after prompts unlike the training text; also return the share of known words."""
     made = continue_all(model, exam.tokenizer, list(OUTSIDE_PROMPTS), 40, 1.0, exam.seed)
     return list(zip(OUTSIDE_PROMPTS, made, strict=True)), known_words(exam.grammar, SEPARATOR.join(made))
 
 
 def load(folder: Path) -> PreTrainedModel:
-    """The shipped model, from its files alone."""
+    """Load the shipped model from its files only."""
     return AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True).eval()

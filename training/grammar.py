@@ -1,10 +1,9 @@
-"""A small template grammar that both writes sentences and recognises them.
+"""A small template grammar that writes sentences and parses them.
 
 A template is a line such as ``({link} |){A} walked to {P}.``: words, punctuation, ``(a|b)`` for a choice (an
 empty branch makes a part optional) and ``{slot}`` for a class of the lexicon. ``{A.he}`` is the attribute
-``he`` of the variable ``A``. Every option of a slot may carry features (``A.g = f``); within a sentence and,
-when writing, within a story, the features of a variable have to agree. That gives pronouns, names and things
-that stay the same.
+``he`` of the variable ``A``. Each option of a slot may carry features (``A.g = f``). A variable's features have to
+agree within a sentence and, when writing, within a story. This keeps pronouns, names and things consistent.
 """
 
 import random
@@ -39,7 +38,7 @@ Sequence = tuple[Item, ...]
 
 @dataclass(frozen=True)
 class Option:
-    """One way to fill a slot: what it says and the features it fixes (full keys, for example ``A.g``)."""
+    """One way to fill a slot: its word sequence and the features it fixes (full keys, for example ``A.g``)."""
 
     sequence: Sequence
     features: tuple[tuple[str, str], ...] = ()
@@ -47,14 +46,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Reading:
-    """A sentence cut into words, with the positions at which a word is written with a capital."""
+    """A sentence split into words, with the positions of the words that start with a capital."""
 
     words: tuple[str, ...]
     starts: frozenset[int]
 
 
 def parse_template(text: str) -> Sequence:
-    """The tree of a template; ValueError when its brackets do not match."""
+    """Parse a template into a tree; ValueError if its brackets do not match."""
     tokens = _TEMPLATE.findall(text)
     branches, used = _branches(tokens, 0)
     if used != len(tokens) or len(branches) != 1:
@@ -80,18 +79,18 @@ def _branches(tokens: list[str], at: int) -> tuple[tuple[Sequence, ...], int]:
 
 
 def capital(word: str) -> str:
-    """The word with its first letter in upper case."""
+    """Return the word with its first letter in upper case."""
     return word[:1].upper() + word[1:]
 
 
 def _starts(words: tuple[str, ...]) -> frozenset[int]:
-    """Where a capital stands: at the beginning and behind each opening quotation mark."""
+    """Positions of capitals: the first word and the word after each opening quotation mark."""
     quotes = [i for i, word in enumerate(words) if word == '"']
     return frozenset([0, *(i + 1 for i in quotes[::2])])
 
 
 def join(words: tuple[str, ...]) -> str:
-    """The text of a sentence: capitals and spaces set by rule."""
+    """Join words into a sentence with capitals and spaces."""
     starts, text, inside = _starts(words), "", False
     for i, word in enumerate(words):
         closing = word == '"' and inside
@@ -102,7 +101,7 @@ def join(words: tuple[str, ...]) -> str:
 
 
 def read(sentence: str) -> Reading | None:
-    """The words of a sentence, or None where the spacing is not as ``join`` would set it."""
+    """Split a sentence into words; None if its spacing or capitals differ from those ``join`` sets."""
     words = tuple(_WORD.findall(sentence))
     if not words or join(words) != sentence:
         return None
@@ -110,7 +109,7 @@ def read(sentence: str) -> Reading | None:
 
 
 class Grammar:
-    """Templates by group over a lexicon; ``write`` makes sentences, ``parse`` recognises them."""
+    """Templates by group over a lexicon: ``write`` generates sentences, ``parse`` recognises them."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class Grammar:
         kinds: Mapping[str, str],
         templates: Mapping[str, tuple[str, ...]],
     ):
-        """``kinds`` gives the class of each variable; a template that starts with ``!`` is a held-out one."""
+        """``kinds`` gives the class of each variable; a template that starts with ``!`` is held out."""
         self._lexicon, self._kinds = lexicon, kinds
         self._options: dict[str, tuple[Option, ...]] = {}
         self._index: dict[str, dict[str, tuple[Option, ...]]] = {}
@@ -129,7 +128,7 @@ class Grammar:
         self._all = tuple({t: None for part in (self.train, self.held) for g in part.values() for t in g})
 
     def options(self, slot: str) -> tuple[Option, ...]:
-        """All ways to fill a slot; KeyError when the lexicon has no such class."""
+        """All ways to fill a slot; KeyError if the lexicon has no such class."""
         if slot not in self._options:
             self._options[slot] = self._build(slot)
         return self._options[slot]
@@ -147,7 +146,7 @@ class Grammar:
         )
 
     def write(self, sequence: Sequence, bound: dict[str, str], rng: random.Random) -> tuple[str, ...]:
-        """Words of one random sentence; features that it fixes are added to ``bound``."""
+        """Generate the words of one random sentence and add the features it fixes to ``bound``."""
         words: list[str] = []
         for item in sequence:
             if isinstance(item, str):
@@ -164,7 +163,7 @@ class Grammar:
         return self.write(option.sequence, bound, rng)
 
     def _agreeing(self, slot: str, bound: Mapping[str, str]) -> tuple[Option, ...]:
-        """The options of a slot that agree with ``bound``; kept, since stories ask for the same ones over and over."""
+        """Options of a slot that agree with ``bound``; cached, because stories ask for the same ones again."""
         if slot not in self._keys:
             self._keys[slot] = tuple(sorted({key for option in self.options(slot) for key, _ in option.features}))
         asked = (slot, *(bound.get(key) for key in self._keys[slot]))
@@ -173,7 +172,7 @@ class Grammar:
         return self._fitting[asked]
 
     def parse(self, sentence: str) -> dict[str, str] | None:
-        """Features of the first reading of a sentence, or None when no template covers it."""
+        """Features of the first parse of a sentence, or None if no template matches."""
         reading = read(sentence)
         if reading is None:
             return None
@@ -207,7 +206,7 @@ class Grammar:
                     yield from self._match(option.sequence, 0, reading, i, {**bound, **dict(option.features)})
 
     def _candidates(self, slot: str, reading: Reading, i: int) -> Iterator[Option]:
-        """Options that may begin with the word at ``i``."""
+        """Yield the options that may start with the word at ``i``."""
         if slot not in self._index:
             self._index[slot] = _by_first_word(self.options(slot))
         index = self._index[slot]
@@ -219,7 +218,7 @@ class Grammar:
         yield from index.get("", ())
 
     def vocabulary(self) -> frozenset[str]:
-        """Every word that a template or a slot used by one can produce, as it stands in the lexicon."""
+        """All words that the templates can produce, spelled as in the lexicon."""
         words: set[str] = set()
         seen: set[str] = set()
         for template in self._all:
@@ -248,7 +247,7 @@ def _agrees(features: tuple[tuple[str, str], ...], bound: Mapping[str, str]) -> 
 
 
 def _by_first_word(options: tuple[Option, ...]) -> dict[str, tuple[Option, ...]]:
-    """Options by their first word; those that begin with a slot or a choice stand under the empty word."""
+    """Group options by first word; an option that starts with a slot or a choice goes under the empty word."""
     index: dict[str, list[Option]] = {}
     for option in options:
         first = option.sequence[0] if option.sequence else ""

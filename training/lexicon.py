@@ -1,4 +1,4 @@
-"""The words of the stories: names, kinds of characters, things, places and the small words around them."""
+"""The words of the stories: names, kinds of characters, things, places and function words."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Names are made of two parts. Every part occurs in training; one name in eight does not. There are so many of them
-# that guessing a name by its frequency is hopeless and copying it is the only way.
+# A name is a start plus an end. Training contains every start and every end, but one name in eight is held out.
+# There are so many names that a model cannot guess one by frequency; it has to copy.
 _STARTS = tuple(consonant + vowel for vowel in "aeiou" for consonant in "BDFGHJKLMNPRSTVWZ")
 _GIRL_ENDS = _list("lly nna tta mia via rla")
 _BOY_ENDS = _list("lo bbo ndo rro zzo ven")
@@ -61,7 +61,7 @@ _INGREDIENTS = _list("butter flour honey salt milk sugar cream water cinnamon")
 
 
 def article(word: str) -> str:
-    """``a`` or ``an``, by the first letter."""
+    """Return ``a`` or ``an``, depending on the first letter."""
     return "an" if word[0] in "aeiou" else "a"
 
 

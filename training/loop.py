@@ -1,4 +1,4 @@
-"""The training loop: Muon and AdamW, warm-up and cosine, gradient clipping, checkpoints and a held-out loss curve."""
+"""Training loop: Muon and AdamW, warm-up and cosine decay, gradient clipping, checkpoints, held-out loss curve."""
 
 import math
 import time
@@ -19,7 +19,7 @@ _EAGER_UP_TO = 512
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; lengths and sizes in tokens."""
+    """Hyperparameters of training; lengths and batch sizes are in tokens."""
 
     steps: int
     seed: int = 1
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass
 class State:
-    """Where a run stands: steps done, CPU seconds so far, rows of (step, training loss, held-out loss)."""
+    """Progress of a run: steps done, CPU seconds so far, rows of (step, training loss, held-out loss)."""
 
     step: int = 0
     cpu_seconds: float = 0.0
@@ -49,12 +49,15 @@ class State:
 
 
 def level_end(settings: Settings) -> int:
-    """The step at which the learning rate begins to fall."""
+    """Step at which the learning rate starts to fall."""
     return round(settings.level * settings.steps)
 
 
 def rate_at(step: int, settings: Settings) -> float:
-    """Learning rate: linear warm-up, level up to the share ``level`` of the steps, a half cosine down to ``floor``."""
+    """Learning rate of a step: linear warm-up, constant until the share ``level`` of the steps, then cosine decay.
+
+    The decay ends at ``floor`` times the peak rate.
+    """
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     start = max(settings.warmup, level_end(settings))
@@ -64,7 +67,7 @@ def rate_at(step: int, settings: Settings) -> float:
 
 
 def length_at(step: int, settings: Settings, spec: Spec) -> int:
-    """Sequence length of a step: short ones first, the whole context at last."""
+    """Sequence length of a step: short sequences first, the full context last."""
     done = 0.0
     for share, length in spec.stages:
         done += share
@@ -74,9 +77,9 @@ def length_at(step: int, settings: Settings, spec: Spec) -> int:
 
 
 def batch_at(tokens: np.ndarray, step: int, length: int, settings: Settings) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets of a step, each (rows, length): the stream in order, then from the start again.
+    """Inputs and targets of a step, each (rows, length); after the last token the stream starts over.
 
-    A sequence longer than ``batch_tokens`` reaches into the tokens of the next step.
+    A sequence longer than ``batch_tokens`` also covers tokens of the next step.
     """
     size = max(settings.batch_tokens, length)
     start = (step * settings.batch_tokens) % (len(tokens) - size)
@@ -85,10 +88,10 @@ def batch_at(tokens: np.ndarray, step: int, length: int, settings: Settings) -> 
 
 
 def noisy(inputs: torch.Tensor, step: int, settings: Settings) -> torch.Tensor:
-    """The inputs (rows, length) with a share ``noise`` of the tokens replaced by others of the batch, separators kept.
+    """Replace a share ``noise`` of the input tokens (rows, length) by other tokens of the batch; separators stay.
 
-    The targets stay, so the model learns to go on sensibly after something it has never seen instead of being sure of
-    what it knows by heart: the neural counterpart of the smoothing of an n-gram model.
+    The targets stay unchanged, so the model learns to continue sensibly after unseen text instead of trusting what it
+    has memorised. This is the neural counterpart of smoothing an n-gram model.
     """
     generator = torch.Generator().manual_seed(settings.seed * 2_000_003 + step)
     others = inputs.flatten()[torch.randint(0, inputs.numel(), inputs.shape, generator=generator)]
@@ -97,8 +100,11 @@ def noisy(inputs: torch.Tensor, step: int, settings: Settings) -> torch.Tensor:
 
 
 def positions_at(step: int, rows: int, length: int, settings: Settings, spec: Spec) -> torch.Tensor:
-    """Position ids (rows, length); from the second stage on, learned positions start anywhere in each row, so that
-    all are trained."""
+    """Position ids (rows, length) of a step.
+
+    From the second stage on, each row of a model with learned positions starts at a random position, so that all
+    positions are trained.
+    """
     base = torch.arange(length).expand(rows, length)
     first = step < round(spec.stages[0][0] * settings.steps)
     if not spec.learned_positions or first or length == spec.context:
@@ -108,7 +114,7 @@ def positions_at(step: int, rows: int, length: int, settings: Settings, spec: Sp
 
 
 def _attention(module, query, key, value, mask, scaling=None, dropout=0.0, **_):
-    """Causal attention; short sequences as plain bf16 products, on a CPU twice as fast as fused."""
+    """Causal attention; short sequences use plain bf16 products, twice as fast on a CPU as a fused kernel."""
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     if query.shape[2] > _EAGER_UP_TO or not torch.is_autocast_enabled("cpu"):
@@ -134,7 +140,7 @@ def loss_of(
 
 @torch.no_grad()
 def held_out_loss(model: PreTrainedModel, tokens: np.ndarray, length: int, bf16: bool) -> float:
-    """Mean cross-entropy over the windows of a held-out stream."""
+    """Mean cross-entropy (nats per token) over the windows of a held-out stream."""
     rows = (len(tokens) - 1) // length
     inputs = torch.from_numpy(tokens[: rows * length].astype(np.int64)).view(rows, length)
     targets = torch.from_numpy(tokens[1 : rows * length + 1].astype(np.int64)).view(rows, length)
@@ -144,8 +150,11 @@ def held_out_loss(model: PreTrainedModel, tokens: np.ndarray, length: int, bf16:
 
 
 def optimizers_for(model: PreTrainedModel, settings: Settings) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices between the layers, which need half as many steps with it; AdamW for the rest: embeddings,
-    positions, norms and biases. ``relative`` is a group's learning rate as a multiple of the schedule's."""
+    """Muon for the matrices inside the layers, AdamW for embeddings, positions, norms and biases.
+
+    Muon halves the number of steps the matrices need. ``relative`` is a group's learning rate as a multiple of the
+    schedule's.
+    """
     tables = {id(part.weight) for part in model.modules() if isinstance(part, torch.nn.Embedding)}
     matrices, rest = [], []
     for weight in model.parameters():
@@ -163,7 +172,7 @@ def optimizers_for(model: PreTrainedModel, settings: Settings) -> list[torch.opt
 
 
 def save(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer], state: State) -> None:
-    """Write a checkpoint of plain tensors and numbers; the old one stays until the new one is whole."""
+    """Write a checkpoint of plain tensors and numbers; the old one stays until the new one is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     torch.save(
@@ -180,7 +189,7 @@ def save(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimi
 
 
 def restore(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> State:
-    """Load a checkpoint where there is one; a fresh state otherwise."""
+    """Load the checkpoint if it exists; otherwise return a fresh state."""
     if not path.exists():
         return State()
     found = torch.load(path, weights_only=True)
@@ -198,7 +207,7 @@ def step_once(
     settings: Settings,
     spec: Spec,
 ) -> float:
-    """One update; returns the training loss in nats per token."""
+    """Run one optimiser step; returns the training loss in nats per token."""
     length = length_at(step, settings, spec)
     inputs, targets = batch_at(tokens, step, length, settings)
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
@@ -223,7 +232,7 @@ def train(
     checkpoint: Path,
     stop_at: int | None = None,
 ) -> State:
-    """Train to the end, or to step ``stop_at``, from the checkpoint on where there is one."""
+    """Train to the end, or to step ``stop_at``; resumes from the checkpoint if it exists."""
     optimizers = optimizers_for(model, settings)
     state = restore(checkpoint, model, optimizers)
     model.set_attn_implementation("training")
@@ -248,7 +257,7 @@ def _steps(start: int, stop: int, total: int, name: str) -> Iterator[int]:
 
 
 class _Clock:
-    """Adds CPU time to the state and tells when the next checkpoint is due."""
+    """Adds CPU time to the state and says when the next checkpoint is due."""
 
     def __init__(self, state: State, every: float):
         self._state, self._every = state, every

@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Level:
-    """Counts of one order: sorted n-gram codes, and per history its total and its number of continuations."""
+    """Counts of one order: sorted n-gram codes, and for each history its total and its number of continuations."""
 
     codes: np.ndarray
     counts: np.ndarray
@@ -18,7 +18,7 @@ class Level:
 
 
 def codes(tokens: np.ndarray, order: int, base: int) -> np.ndarray:
-    """One int64 per window of ``order`` tokens; ValueError when ``base ** order`` does not fit."""
+    """Encode each window of ``order`` tokens as one int64; ValueError if ``base ** order`` does not fit."""
     if base**order >= 2**63:
         raise ValueError("too many symbols for this order")
     windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), order)
@@ -26,7 +26,7 @@ def codes(tokens: np.ndarray, order: int, base: int) -> np.ndarray:
 
 
 def level(grams: np.ndarray, counts: np.ndarray, base: int) -> Level:
-    """Counts of one order out of its distinct n-grams."""
+    """Build the counts of one order from its distinct n-grams."""
     histories, first = np.unique(grams // base, return_index=True)
     ones, twos = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
     discount = ones / (ones + 2 * twos) if ones else 0.5
@@ -41,7 +41,7 @@ def level(grams: np.ndarray, counts: np.ndarray, base: int) -> Level:
 
 
 class KneserNey:
-    """p(token | up to ``order`` - 1 tokens before it), interpolated with all lower orders and uniform."""
+    """p(token | the ``order`` - 1 tokens before it), interpolated with all lower orders and uniform."""
 
     def __init__(self, tokens: np.ndarray, base: int, order: int = 5):
         self.base, self.order = base, order
@@ -53,7 +53,7 @@ class KneserNey:
         self._levels = levels[::-1]
 
     def loss(self, tokens: np.ndarray) -> float:
-        """Mean negative log-likelihood (nats) of all tokens that have a full history before them."""
+        """Mean negative log-likelihood (nats) of all tokens with a full history."""
         windows = codes(tokens, self.order, self.base)
         chance = np.full(len(windows), 1.0 / self.base)
         for n, found in enumerate(self._levels, start=1):

@@ -1,4 +1,4 @@
-"""The picture of a loss curve, as SVG."""
+"""Draw a loss curve as SVG."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ def _path(points: list[tuple[float, float]], color: str) -> str:
 
 
 def curve_svg(curve: Sequence[Sequence[float]], batch_tokens: int, ngram_loss: float) -> str:
-    """Held-out and training loss over tokens, with the n-gram baseline as a dashed line."""
+    """Draw held-out and training loss over tokens, with the n-gram baseline as a dashed line."""
     last = max(row[0] for row in curve)
     low = math.floor(min(min(row[1:]) for row in curve) * 4) / 4
     high = math.ceil(max(ngram_loss, *(max(row[1:]) for row in curve)) * 4) / 4
@@ -29,7 +29,7 @@ def curve_svg(curve: Sequence[Sequence[float]], batch_tokens: int, ngram_loss: f
 
 
 class _Frame:
-    """Maps steps and losses to the picture."""
+    """Maps steps and losses to picture coordinates."""
 
     def __init__(self, last: int, low: float, high: float):
         self.last, self.low, self.high = last, low, high
@@ -40,7 +40,7 @@ class _Frame:
         return x, y
 
     def axes(self, tokens: int) -> str:
-        """Grid lines at round losses, labels at the ends of the token axis."""
+        """Draw grid lines at evenly spaced losses and labels at the ends of the token axis."""
         lines = []
         for k in range(5):
             loss = self.low + (self.high - self.low) * k / 4
@@ -57,7 +57,7 @@ class _Frame:
         return "".join(lines)
 
     def dashed(self, loss: float) -> str:
-        """A horizontal line at a loss."""
+        """Draw a dashed horizontal line at a loss."""
         x, y = self.point(0, loss)
         return (
             f'<line x1="{x}" x2="{_SVG_WIDTH - _MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#c2571a" '

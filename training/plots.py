@@ -1,8 +1,8 @@
-"""Sentence templates by beat, and the plots that put the beats in order.
+"""Sentence templates by beat, and the plots that order the beats.
 
-A line that starts with ``!`` is held out: it never stands in the training text. The words ``named`` and
-``called`` occur only where a character is introduced, so that the text alone tells an introduction: the first
-character of a story is ``named``, the second one ``called``.
+A line that starts with ``!`` is held out and never occurs in the training text. The words ``named`` and ``called``
+occur only where a character is introduced, so that the text alone identifies an introduction: the first character
+of a story is ``named``, the second one ``called``.
 """
 
 from collections.abc import Mapping
@@ -453,7 +453,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = (
     | dict(_COOK)
 )
 
-# A plot lists its beats; ``/`` starts a paragraph, ``?`` marks a beat that is there in half of the stories.
+# A plot lists its beats; ``/`` starts a paragraph, ``?`` marks a beat that half of the stories include.
 PLOTS: tuple[str, ...] = (
     "intro like? own own? weather? / day lose search worry? search? walk? / meet greet tell kind? sound? "
     "seek seek? found / thanks joy? end end?",

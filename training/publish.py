@@ -1,4 +1,4 @@
-"""Writes a trained model the standard way, measures the files and adds the model card."""
+"""Save a trained model in the standard format, measure its files and write the model card."""
 
 import hashlib
 import json
@@ -28,13 +28,13 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def stored_as(changes: dict[str, float]) -> str:
-    """The 16-bit format that changes the loss least, or fp32 where both change it too much."""
+    """Choose the 16-bit format that changes the loss least, or fp32 if both change it too much."""
     best = min(changes, key=lambda label: abs(changes[label]))
     return best if abs(changes[best]) < ALLOWED_CHANGE else "fp32"
 
 
 def write_model(model: PreTrainedModel, exam: Exam, spec: Spec, folder: Path, label: str) -> None:
-    """Weights, configuration and tokenizer; the configuration says fp32, so that plain loading gives fp32."""
+    """Write weights, config and tokenizer; the config's dtype is fp32, so that loading without options gives fp32."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.generation_config.pad_token_id = 0
@@ -48,18 +48,18 @@ def write_model(model: PreTrainedModel, exam: Exam, spec: Spec, folder: Path, la
 
 
 def sha256(path: Path) -> str:
-    """Checksum of a file, in hex."""
+    """Return the SHA-256 of a file in hex."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def weights_of(folder: Path, label: str, changes: dict[str, float]) -> dict:
-    """What the card says about the file of the weights."""
+    """The card's entries about the weight file."""
     path = folder / "model.safetensors"
     return {"sha256": sha256(path), "bytes": path.stat().st_size, "stored_as": label, "loss_change": changes}
 
 
 def data_of(exam: Exam, tokens: np.ndarray) -> dict:
-    """What the card says about the text."""
+    """The card's entries about the training text."""
     held = sum(line.startswith("!") for lines in TEMPLATES.values() for line in lines)
     return {
         "generator_version": GENERATOR_VERSION,
@@ -77,7 +77,7 @@ def data_of(exam: Exam, tokens: np.ndarray) -> dict:
 
 
 def sizes_of(model: PreTrainedModel, spec: Spec) -> dict:
-    """What the card says about the shape."""
+    """The card's entries about the model's dimensions."""
     config = model.config
     heads = config.num_attention_heads
     return {
@@ -93,7 +93,7 @@ def sizes_of(model: PreTrainedModel, spec: Spec) -> dict:
 
 
 def settings_of(settings: Settings, spec: Spec) -> dict:
-    """What the card says about the training run."""
+    """The card's entries about the training run."""
     kept = {key: value for key, value in asdict(settings).items() if key != "save_seconds"}
     return kept | {
         "betas": list(settings.betas),
@@ -103,7 +103,7 @@ def settings_of(settings: Settings, spec: Spec) -> dict:
 
 
 def samples_of(exam: Exam, written: dict, outside: list) -> list[dict]:
-    """The first samples of the runs, then the first flawed ones, then prompts from outside."""
+    """Choose the first samples of each run, then the first flawed ones, then the prompts from outside."""
     chosen = [("sampled", pair) for pair in written["sampled"][:3]]
     chosen += [(label, pair) for label in ("greedy", "sampled, held-out names") for pair in written[label][:2]]
     bad = [
@@ -120,7 +120,7 @@ def samples_of(exam: Exam, written: dict, outside: list) -> list[dict]:
 
 
 def environment_of(state: State) -> dict:
-    """Where the model was trained, as far as it matters for the numbers."""
+    """Describe the training machine as far as it affects the numbers."""
     return {
         "kind": f"{platform.machine()}, torch {torch.__version__}, transformers {transformers.__version__}",
         "threads": torch.get_num_threads(),
@@ -131,7 +131,7 @@ def environment_of(state: State) -> dict:
 def build_card(
     folder: Path, spec: Spec, settings: Settings, state: State, exam: Exam, tokens: np.ndarray, weights: dict
 ) -> dict:
-    """All values of the card, measured on the files in ``folder``."""
+    """Measure all values of the card on the files in ``folder``."""
     model = evaluate.load(folder)
     written = evaluate.write_all(model, exam)
     outside, known = evaluate.outside(model, exam)

@@ -1,4 +1,4 @@
-"""Measures of what a model writes: sentences that parse, names that stay, and how much is recited."""
+"""Measure what a model writes: do sentences parse, do characters stay the same, how much is recited from training."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ GRAM = 8
 
 @dataclass(frozen=True)
 class Quality:
-    """Shares (0 to 1) over the continuations of one run; ``sentences`` is how many were complete."""
+    """Shares (0 to 1) over the continuations of one run; ``sentences`` counts the complete ones."""
 
     continuations: int
     sentences: int
@@ -29,35 +29,35 @@ class Quality:
 
 
 class Cast:
-    """Who has been introduced in a story, with kind and gender."""
+    """The characters introduced so far in a story, with kind and gender."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
 
     def knows(self, grammar: Grammar, sentence: str) -> bool:
-        """Whether the names of a sentence fit the story so far; introductions in it are taken in first."""
+        """Whether the names of a sentence fit the story so far; introductions in the sentence count."""
         return self._introduce(sentence) and self._names(grammar, sentence) and _two(grammar, sentence)
 
     def allows(self, grammar: Grammar, sentence: str) -> bool:
-        """Whether its pronouns and kinds fit as well."""
+        """Whether the names, pronouns and kinds of a sentence fit the story so far."""
         return self.knows(grammar, sentence) and self._features(grammar, sentence)
 
     def _introduce(self, sentence: str) -> bool:
-        """False when a name is given a second time."""
+        """Record the introductions of a sentence; False if a name is introduced twice."""
         found = [(kind, name) for kind, name in _INTRODUCTION.findall(sentence) if kind in KINDS]
         fresh = not any(name in self._kinds for _, name in found)
         self._kinds |= {name: kind for kind, name in found}
         return fresh
 
     def _names(self, grammar: Grammar, sentence: str) -> bool:
-        """Every proper name has been introduced; a capitalised word that is not in the grammar is one."""
+        """Whether every proper name has been introduced. A capitalised word outside the grammar counts as a name."""
         known = words_of(grammar)
         capitals = [word for word in _WORDS.findall(sentence) if word[0].isupper()]
         names = [word for word in capitals if word in GENDER or word[0].lower() + word[1:] not in known]
         return all(name in self._kinds for name in names if name != "I")
 
     def _features(self, grammar: Grammar, sentence: str) -> bool:
-        """Pronouns have the gender, and ``the ... fox`` the kind, of somebody in the story."""
+        """Whether each pronoun matches the gender, and each ``the ... fox`` the kind, of a character in the story."""
         found = grammar.parse(sentence) or {}
         genders = {GENDER.get(name) for name in self._kinds}
         kinds = set(self._kinds.values())
@@ -65,7 +65,7 @@ class Cast:
 
 
 def _two(grammar: Grammar, sentence: str) -> bool:
-    """False where both characters of a sentence have the same name."""
+    """False if both characters of a sentence have the same name."""
     found = grammar.parse(sentence) or {}
     return "A.name" not in found or found["A.name"] != found.get("B.name")
 
@@ -86,15 +86,15 @@ def words_of(grammar: Grammar) -> frozenset[str]:
 
 
 def consistent(grammar: Grammar, prompt: str, continuation: str) -> bool:
-    """Whether all complete sentences of a continuation keep to the characters that its story introduced.
+    """Whether all complete sentences of a continuation are consistent with the introduced characters.
 
-    A separator ends a story: behind it everybody has to be introduced anew.
+    A separator ends a story; after it, every character has to be introduced again.
     """
     return _holds(grammar, prompt, continuation, Cast.allows)
 
 
 def names_stay(grammar: Grammar, prompt: str, continuation: str) -> bool:
-    """As ``consistent``, for names alone."""
+    """Like ``consistent``, but checks only names."""
     return _holds(grammar, prompt, continuation, Cast.knows)
 
 
@@ -110,14 +110,14 @@ def _holds(grammar: Grammar, prompt: str, continuation: str, check: Callable[[Ca
 
 
 def parses(grammar: Grammar, continuation: str) -> list[bool]:
-    """Per complete sentence of a continuation, whether the grammar covers it."""
+    """For each complete sentence of a continuation, whether the grammar parses it."""
     return [
         grammar.parse(sentence) is not None for story in continuation.split(SEPARATOR) for sentence in sentences(story)
     ]
 
 
 def grams(texts: Iterable[str], size: int = GRAM) -> np.ndarray:
-    """Hashes (uint64) of all runs of ``size`` words within a story; case and punctuation do not count."""
+    """Hash (uint64) every run of ``size`` words within a story, ignoring case and punctuation."""
     parts = [_hashes(story, size) for text in texts for story in text.split(SEPARATOR)]
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
 
@@ -134,7 +134,7 @@ _HASHES: dict[str, int] = {}
 
 
 def hash_word(word: str) -> int:
-    """A stable 64-bit number for a word."""
+    """Hash a word to a stable 64-bit number (FNV-1a)."""
     if word not in _HASHES:
         value = 0xCBF29CE484222325
         for byte in word.encode():
@@ -144,12 +144,12 @@ def hash_word(word: str) -> int:
 
 
 def recited(found: np.ndarray, training: np.ndarray) -> float:
-    """Share of the runs of words that also stand in the training text."""
+    """Share of the word runs that also occur in the training text."""
     return float(np.isin(found, training).mean()) if len(found) else 0.0
 
 
 def measure(grammar: Grammar, prompts: list[str], continuations: list[str], training: np.ndarray) -> Quality:
-    """All measures over the continuations; ``training`` holds the distinct runs of the training text."""
+    """Compute all measures of the continuations; ``training`` holds the distinct word runs of the training text."""
     done = [ok for text in continuations for ok in parses(grammar, text)]
     pairs = list(zip(prompts, continuations, strict=True))
     named = [names_stay(grammar, *pair) for pair in pairs]
@@ -165,7 +165,7 @@ def measure(grammar: Grammar, prompts: list[str], continuations: list[str], trai
 
 
 def known_words(grammar: Grammar, text: str) -> float:
-    """Share of the words of a text that are words or names of the grammar."""
+    """Share of a text's words that are words or names of the grammar."""
     known = {word.lower() for word in words_of(grammar)} | {name.lower() for name in GENDER}
     found = [word.lower() for story in _stories(text) for word in _WORDS.findall(story)]
     return sum(word in known for word in found) / max(1, len(found))

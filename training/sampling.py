@@ -1,4 +1,4 @@
-"""Continuations of prompts, sampled or greedy, and the prompts to continue."""
+"""Choose prompts and continue them, sampled or greedy."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ _ROWS = 25
 
 
 def prompts(grammar: Grammar, split: Split, seed: int, number: int) -> list[str]:
-    """The first two sentences of each of ``number`` stories that nothing else is measured on."""
+    """First two sentences of ``number`` stories that no other measure uses."""
     stories = (write_story(grammar, split, seed, FIRST_PROMPT + i) for i in range(number))
     return [" ".join(sentences(story)[:2]) for story in stories]
 
@@ -22,7 +22,10 @@ def prompts(grammar: Grammar, split: Split, seed: int, number: int) -> list[str]
 def continue_all(
     model: PreTrainedModel, tokenizer: Tokenizer, texts: list[str], length: int, temperature: float, seed: int
 ) -> list[str]:
-    """``length`` tokens after each text, as text; temperature 0 is greedy, else the full distribution."""
+    """Generate ``length`` tokens after each text and decode them.
+
+    Temperature 0 is greedy; otherwise tokens are sampled from the full distribution.
+    """
     generator = torch.Generator().manual_seed(seed)
     found: list[str] = []
     for start in range(0, len(texts), _ROWS):
@@ -40,7 +43,7 @@ def _continue(
     temperature: float,
     generator: torch.Generator,
 ) -> np.ndarray:
-    """New tokens (rows, length); prompts are padded on the left and the padding is masked."""
+    """Generate tokens (rows, length); prompts are padded on the left and the padding is masked."""
     inputs, mask = _pad(prompts)
     cache, made = None, []
     for _ in range(length):

@@ -1,4 +1,4 @@
-"""Stories out of the grammar: a cast, a plot, a template per beat; and the way back, text to sentences."""
+"""Write stories from the grammar (a cast, a plot, one template per beat) and split text into sentences again."""
 
 import random
 import re
@@ -14,7 +14,7 @@ _KEEP_OPTIONAL = 0.5
 
 @dataclass(frozen=True)
 class Split:
-    """Where stories come from: a label that goes into the seed, and which names and templates they use."""
+    """A source of stories: a label, which is part of the seed, and whether held-out names or templates are used."""
 
     label: str
     held_names: bool = False
@@ -29,12 +29,12 @@ HELD_SPLITS = (NEW_SEEDS, HELD_TEMPLATES, HELD_NAMES_SPLIT)
 
 
 def build_grammar() -> Grammar:
-    """The grammar of the stories, templates and names that are held out included."""
+    """Build the grammar of the stories, including held-out templates and names."""
     return Grammar(LEXICON, VARIABLES, TEMPLATES)
 
 
 def cast(grammar: Grammar, split: Split, rng: random.Random) -> dict[str, str]:
-    """Features of two characters, of different genders, kinds and initials, and of two different places."""
+    """Choose two characters of different genders, kinds and initials, and two different places."""
     bound: dict[str, str] = {}
     names = [name for name in GENDER if (name in HELD_NAMES) == split.held_names]
     first = rng.choice(names)
@@ -52,7 +52,7 @@ def _pick(grammar: Grammar, slot: str, rng: random.Random) -> str:
 
 
 def _kind(grammar: Grammar, variable: str, bound: dict[str, str], rng: random.Random) -> str:
-    """A kind that goes with the gender and that the other character does not have."""
+    """Choose a kind that matches the gender and differs from the other character's."""
     options = [dict(o.features) for o in grammar.options(f"{variable}.kind")]
     taken, gender = bound.get("A.kind"), bound[f"{variable}.g"]
     kinds = [o[f"{variable}.kind"] for o in options if o.get(f"{variable}.g", gender) == gender]
@@ -60,7 +60,7 @@ def _kind(grammar: Grammar, variable: str, bound: dict[str, str], rng: random.Ra
 
 
 def write_story(grammar: Grammar, split: Split, seed: int, number: int) -> str:
-    """Story ``number`` of a split: paragraphs by line; the same arguments give the same text."""
+    """Write story ``number`` of a split, one paragraph per line; the same arguments give the same text."""
     rng = random.Random(f"{GENERATOR_VERSION}/{split.label}/{seed}/{number}")
     bound = cast(grammar, split, rng)
     paragraphs: list[list[str]] = [[]]
@@ -75,7 +75,7 @@ def write_story(grammar: Grammar, split: Split, seed: int, number: int) -> str:
 
 
 def _template(grammar: Grammar, beat: str, split: Split, used: set[Sequence], rng: random.Random) -> Sequence:
-    """A template of the beat, a fresh one where the story has not yet used them all."""
+    """Choose a template of the beat, preferring those the story has not used yet."""
     held = grammar.held[beat] if split.held_templates else ()
     fresh = [[template for template in pool if template not in used] for pool in (held, grammar.train[beat])]
     template = rng.choice(fresh[0] or fresh[1] or grammar.train[beat])
@@ -87,12 +87,12 @@ _END = re.compile(r"[.!?]")
 
 
 def sentences(text: str) -> list[str]:
-    """Complete sentences of a text, in order; what stands behind the last full stop is left out."""
+    """Complete sentences of a text, in order; an unfinished sentence at the end is dropped."""
     return [s for paragraph in text.split("\n") for s in _paragraph(paragraph.strip(" "))]
 
 
 def _paragraph(text: str) -> list[str]:
-    """A sentence ends with . ! or ? outside of quotation marks."""
+    """Split one paragraph: a sentence ends with . ! or ? outside of quotation marks."""
     found, start, inside = [], 0, False
     for i, letter in enumerate(text):
         inside = inside != (letter == '"')

@@ -1,4 +1,4 @@
-"""The tokenizer and the token streams made with it."""
+"""The tokenizer and the token streams it produces."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -20,7 +20,7 @@ _BLOCK = 500
 def train_tokenizer(
     grammar: Grammar, seed: int, stories: int = TOKENIZER_STORIES, vocabulary: int = VOCABULARY
 ) -> Tokenizer:
-    """A byte-level BPE learned from the first stories of the training split."""
+    """Train a byte-level BPE on the first stories of the training split."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -36,7 +36,7 @@ def train_tokenizer(
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
-    """Files that ``AutoTokenizer.from_pretrained(folder)`` reads."""
+    """Save the tokenizer in the format that ``AutoTokenizer.from_pretrained(folder)`` reads."""
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=SEPARATOR,
@@ -49,7 +49,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
 
 
 def stream(grammar: Grammar, tokenizer: Tokenizer, split: Split, seed: int, length: int, first: int = 0) -> np.ndarray:
-    """``length`` token ids (uint16): stories of a split from number ``first`` on, a separator before each."""
+    """``length`` token ids (uint16): the stories of a split from number ``first`` on, each after a separator."""
     parts: list[list[int]] = []
     have = 0
     for ids in _stories(grammar, tokenizer, split, seed, first):
@@ -69,7 +69,7 @@ def _stories(grammar: Grammar, tokenizer: Tokenizer, split: Split, seed: int, fi
 def cached_stream(
     path: Path, grammar: Grammar, tokenizer: Tokenizer, split: Split, seed: int, length: int
 ) -> np.ndarray:
-    """As ``stream``, kept in a file; a file that is too short is made anew."""
+    """Like ``stream``, cached in a file; a file that is too short is rebuilt."""
     if path.exists():
         found = np.load(path)
         if len(found) >= length:

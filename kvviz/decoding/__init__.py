@@ -1,1 +1,1 @@
-"""A loaded model that decodes: modes, the loop that yields steps, and reading the cache between them."""
+"""Decoding with a loaded model: the modes, the loop that yields steps, and how to read the cache between steps."""

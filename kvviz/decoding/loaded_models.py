@@ -21,12 +21,12 @@ class LoadedModels:
     def __init__(self, free: Callable[[str], int] = lambda device: device_memory(device)[0]) -> None:
         self._loaded: dict[tuple[str | int, ...], Loaded] = {}
         self._free = free
-        self.share = 1.0  # of the free memory that one model and its work may take
+        self.share = 1.0  # share of the free memory that one model and its work may use
 
     def get(self, work: Work, progress: Progress = lambda record: None) -> Loaded:
-        """Return a work's model, loaded. Raises KvvizError if it can't be loaded or the work does not fit.
+        """Return the loaded model of a work. Raises KvvizError if it can't be loaded or the work does not fit.
 
-        `progress` is told the bytes of a download, so far and in all.
+        `progress` receives the bytes of a download, so far and in total.
         """
         device = pick_device(work.device)
         source = find_source(work.model, work.weights)
@@ -60,13 +60,13 @@ class LoadedModels:
         wanted.check(self._free(device), device, self.share)
 
     def forget(self) -> None:
-        """Evict all models: after a failed allocation the next work may need their memory."""
+        """Evict all models, because after a failed allocation the next work may need their memory."""
         self._loaded.clear()
         tidy(pick_device())
 
 
 def tidy(device: str) -> None:
-    """Free what nobody holds any more, the allocator's own reserve included."""
+    """Free all unreferenced memory, including what the allocator holds in reserve."""
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.empty_cache()

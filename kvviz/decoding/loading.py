@@ -1,6 +1,7 @@
-"""A Source in, a model ready to decode out. No other module loads weights.
+"""Load the model of a Source so that it is ready to decode. No other module loads weights.
 
-It reads safetensors alone and never runs remote code; a model that can't be loaded raises KvvizError with one sentence.
+This module reads only safetensors and never runs remote code. It raises KvvizError with one sentence for a model that
+can't be loaded.
 """
 
 import io
@@ -63,7 +64,7 @@ Progress = Callable[[dict[str, object]], None]
 def load(
     source: Source, *, dtype: str, device: str, attn: str, seed: int = 0, progress: Progress = lambda record: None
 ) -> Loaded:
-    """Load a source's weights, or draw random ones. Raises KvvizError with one sentence."""
+    """Load a source's weights, or initialise random ones. Raises KvvizError with one sentence."""
     if source.weights == "hub":
         source = replace(source, folder=_downloaded(source, progress))
     if source.weights == "local" and source.folder is not None and (source.folder / MANIFEST).is_file():
@@ -83,7 +84,7 @@ def load(
 
 
 def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
-    """Take a loaded transformers model as it is: its device, its precision, its weights."""
+    """Use a loaded transformers model unchanged: its device, its dtype, its weights."""
     config = model.config.get_text_config().to_dict()
     first = next(model.parameters())
     try:
@@ -106,7 +107,7 @@ def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" 
 
 
 def fetched(source: Source) -> Source:
-    """Add the config, from the Hub or the local cache, and the parameter count to a hub source."""
+    """Complete a hub source with its config, from the Hub or the local cache, and its parameter count."""
     from transformers import AutoConfig
 
     try:
@@ -119,7 +120,7 @@ def fetched(source: Source) -> Source:
 
 @cache
 def _offline() -> bool:
-    """Whether the Hub's name does not resolve, so that only the local cache can be loaded."""
+    """Whether the Hub's host name does not resolve, so that only the local cache is available."""
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     try:
         socket.getaddrinfo(host.hostname, host.port or 443)
@@ -128,12 +129,12 @@ def _offline() -> bool:
     return False
 
 
-# What a download fetches: weights in safetensors, configs, tokenizer; never code, never pickles.
+# A download fetches weights in safetensors, configs and the tokenizer, never code and never pickles.
 _WANTED = ["*.safetensors", "*.json", "tokenizer.model", "*.txt"]
 
 
 def _downloaded(source: Source, progress: Progress) -> Path:
-    """Return the folder of a hub model, and download what the local cache does not have."""
+    """Return the folder of a hub model; download what the local cache lacks."""
     from huggingface_hub import snapshot_download
 
     if source.hub is None:
@@ -149,7 +150,7 @@ def _downloaded(source: Source, progress: Progress) -> Path:
 
 
 def _reporter(progress: Progress) -> type:
-    """Make a tqdm class that draws nothing and tells `progress` the bytes instead, at most twice a second."""
+    """Make a tqdm class that draws nothing and reports the bytes to `progress`, at most twice a second."""
     from tqdm import tqdm
 
     class Reporter(tqdm):
@@ -165,7 +166,7 @@ def _reporter(progress: Progress) -> type:
 
 
 def hf_config(config: Mapping[str, object]) -> "PreTrainedConfig":
-    """Make transformers' own config from a dict, without the fields that would load code or other weights."""
+    """Make a transformers config from a dict, without the fields that would load code or other weights."""
     from transformers import AutoConfig
 
     fields = _inert_fields(config)
@@ -208,7 +209,7 @@ def _inert(value: object) -> object:
 
 
 def _check_layers(config: object) -> None:
-    """Refuse a config with more layers than kvviz reads, before any of them is built."""
+    """Refuse a config with more layers than kvviz reads, before any layer is built."""
     parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
     for name, value in config.items() if isinstance(config, dict) else ():
         counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
@@ -221,8 +222,8 @@ def _check_layers(config: object) -> None:
 def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
     """Build the real architecture with seeded random weights.
 
-    They are drawn a little wider than for training (standard deviation 1.6 / sqrt(hidden)): with the usual 0.02 a model
-    repeats one token for ever, and then identical tokens would prove nothing.
+    Their standard deviation is 1.6 / sqrt(hidden), a little wider than for training: with the usual 0.02 a model
+    repeats one token for ever, and then identical tokens would say nothing about equivalence.
     """
     config = hf_config(source.config or {})
     config.initializer_range = 1.6 / math.sqrt(config.get_text_config().hidden_size)
@@ -232,10 +233,10 @@ def _drawn(source: Source, dtype: str, device: str, attn: str, seed: int) -> "Pr
 
 
 def built(config: "PreTrainedConfig", **options: object) -> "PreTrainedModel":
-    """Build a config's decoder, and its encoder if it has one, on the context's device (on meta without weights)."""
+    """Build a config's decoder, and its encoder if it has one, on the default device (meta: no weights)."""
     try:
         return _auto_class(config).from_config(config, trust_remote_code=False, **options)
-    except Exception as error:  # whatever a model's constructor raises for an inconsistent config
+    except Exception as error:  # a model's constructor can raise anything for an inconsistent config
         if is_out_of_memory(error):
             raise
         raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
@@ -280,7 +281,7 @@ def _why_not(source: Source, error: Exception) -> str:
         return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
     cause = damage(source.folder) if source.folder is not None else None
     why = cause or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
-    return why.replace(str(source.folder), source.model)  # where a server keeps its models is its affair
+    return why.replace(str(source.folder), source.model)  # clients must not learn where a server keeps its models
 
 
 def _first_line(error: Exception) -> str:
@@ -289,14 +290,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _codec(source: Source, spec: ModelSpec) -> Codec:
-    """Take the tokenizer that comes with the weights, or bytes if none does."""
+    """Return the tokenizer that comes with the weights, or the byte codec if there is none."""
     if source.folder is None or source.weights == "random":
         return ByteCodec(spec.vocab_size)
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # whatever a broken or missing tokenizer raises: bytes always work, and the page says so
+    except Exception as error:  # a broken or missing tokenizer can raise anything; bytes always work
         there = any((source.folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
         why = f"The tokenizer that comes with this model can't be read ({type(error).__name__}). " if there else ""
         return ByteCodec(spec.vocab_size, why)

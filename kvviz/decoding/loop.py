@@ -1,4 +1,4 @@
-"""The decode loop: a generator of steps. It holds no clock, draws nothing and leaves nothing on the model."""
+"""The decode loop: a generator of steps. It times nothing, draws nothing and leaves nothing on the model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Choose = Callable[[torch.Tensor, int], torch.Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """What a decode loop yields: the `token_ids` (B,) chosen at this step, and the `logits` (B, vocabulary).
+    """One step of the decode loop: the chosen `token_ids` (B,) and the `logits` (B, vocabulary).
 
     `index` 0 is the prefill. `cache` is the object that the run keeps for its next step; None if it keeps nothing.
     """
@@ -31,14 +31,15 @@ class Step:
 
 
 def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
-    """The most likely token of each row: (B, vocabulary) -> (B,)."""
+    """Choose the most likely token of each row: (B, vocabulary) -> (B,)."""
     return logits.argmax(dim=-1)
 
 
 def chooser(sampling: Sampling) -> Choose:
-    """The function that picks tokens from logits.
+    """Return the function that chooses tokens from logits.
 
-    The draw of step n depends on the seed and n alone: given the same logits, every mode picks the same token.
+    The random number of step n depends only on the seed and n, so every mode chooses the same token from the same
+    logits.
     """
     if sampling.temperature == 0:
         return greedy
@@ -53,7 +54,7 @@ def chooser(sampling: Sampling) -> Choose:
 
 
 def _filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Probabilities (float64) after temperature, top-k and top-p; not normalised again."""
+    """Probabilities (float64) after temperature, top-k and top-p, not renormalised."""
     logits = logits.double() / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -78,9 +79,9 @@ def decode(
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
 
-    `capacity`: tokens of each sequence that a mode reserves memory for; by default those of this decode. A caller that
-    wants to end earlier, at an end token say, stops asking: a look at each token here would make the device wait. The
-    mode is opened at once and not at the first step, so that the prefill's time is the prefill's alone.
+    `capacity` is the number of tokens per sequence that a mode reserves memory for, by default those of this decode. To
+    stop early, for example at an end token, the caller stops iterating; testing each token here would make the device
+    wait. The mode is opened before the first step, so that the prefill's time contains only the prefill.
     """
     forward = mode_named(mode).open(model, capacity or prompt_ids.shape[1] + new_tokens)
     if hasattr(forward, "prepare"):
@@ -104,7 +105,7 @@ def _steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: in
 
 
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:
-    """Refuse work that does not fit the model's positions, with a KvvizError that gives the figures."""
+    """Raise KvvizError with the figures if the prompt and the new tokens exceed the model's positions."""
     if context is not None and prompt_tokens + new_tokens > context:
         raise KvvizError(
             f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones are {prompt_tokens + new_tokens:,}; "

@@ -1,7 +1,7 @@
-"""Measure the paces that `kvviz.cost.predict` predicts from, in about a second, with tensors of its own.
+"""Measure the paces that `kvviz.cost.predict` predicts from, in about a second, on synthetic tensors.
 
-No step of the model is timed. The caller must have the device alone (`kvviz.device.lock`). Each pace is the median of a
-few calls, as the figures of a model's steps will be.
+No step of the model is timed. The caller must hold the device lock (`kvviz.device.lock`). Each pace is the median of a
+few calls, because the figures of a model's steps are medians too.
 """
 
 import copy
@@ -34,19 +34,19 @@ NARROW = {
     **{"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, "vocab_size": 32},
     **{"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
 }
-INNER, COLUMNS = 1024, 3072  # of the matrix whose products are timed
+INNER, COLUMNS = 1024, 3072  # size of the matrix whose products are timed
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-FEW = 64  # from so many rows on a product computes longer than it reads, so that two matrices are enough
-LONGEST = 0.5  # seconds of one product; more rows are not tried
-STREAMED = 2**27  # bytes of the weights that are read at least, so that they come from memory
+FEW = 64  # from this many rows on, computing takes longer than reading, so two matrices are enough
+LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
+STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
 ATTENDED = (12, 256, 64)  # heads, tokens, head dim
 HEADS, LONG, DIM = 8, 256, 64  # heads, tokens, head dim of a cached layer that grows by one token
 
 
 def paces_of(loaded: Loaded) -> tuple[Paces, int]:
-    """Return the paces for a model's precision, attention and activation, and the number of operations of its step.
+    """Return the paces for a model's dtype, attention and activation, and the number of operations of its decode step.
 
-    Both are measured once, before the first work that needs them; of the model itself only its config is read.
+    Both are measured once, before the first work that needs them. Of the model itself, only the config is read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -61,7 +61,7 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     return replace(paces, start=start), operations
 
 
-# Launch overhead (s) and operations of a step, by config and device: one entry for each model loaded so far.
+# Launch overhead (s) and operations of a step, by config and device; one entry for each model loaded so far.
 _starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
 
 
@@ -74,7 +74,8 @@ def _paces(device: str, dtype: str, attn: str, activation: str | None, threads: 
 def measure_paces(device: str, dtype: str, attn: str, activation: str | None) -> Paces:
     """Measure all paces but `start`, which depends on a model's own code (0 here).
 
-    `attn`: "eager" computes attention's scores and softmax separately, any other in one kernel.
+    With `attn` "eager", attention's scores and softmax are separate operations; with any other value they are one
+    kernel.
     """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
@@ -102,7 +103,7 @@ def measure_paces(device: str, dtype: str, attn: str, activation: str | None) ->
 
 
 class Counter(TorchDispatchMode):
-    """Inside `with`, counts the operations that PyTorch is asked for."""
+    """Counts the operations that PyTorch receives inside `with`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +118,7 @@ class Counter(TorchDispatchMode):
 
 @torch.inference_mode()
 def count_operations(model: "PreTrainedModel") -> int:
-    """Count the operations that a decode step of one token asks PyTorch for."""
+    """Count the operations of a decode step of one token."""
     forward = mode_named("cached").open(model, 2)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     forward(ids[:, :1], ids[:, :1])
@@ -129,8 +130,8 @@ def count_operations(model: "PreTrainedModel") -> int:
 def _start(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[float, int]:
     """Measure the launch overhead of an operation (s), and count the operations of a step.
 
-    They are those of a decoder like the model, layer for layer, whose rows are too narrow to cost anything. So Python,
-    the modules and the loop around an operation count as its launch overhead.
+    The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
+    the modules and the loop around an operation therefore counts as its launch overhead.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
@@ -140,7 +141,7 @@ def _start(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[float, 
 
 
 def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
-    """Build a model of this config with next to no width; for a family that refuses such sizes, a narrow Llama."""
+    """Build a model of this config with a minimal width; if its family refuses such sizes, a narrow Llama."""
     attn = config._attn_implementation
     narrow = copy.deepcopy(config)
     inner = narrow.get_text_config()
@@ -150,14 +151,14 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":
             setattr(inner, name, value)
     try:
         return AutoModelForCausalLM.from_config(narrow, attn_implementation=attn)
-    except Exception as error:  # whatever a family's own code says to such sizes
+    except Exception as error:  # a family's own code can raise anything for such sizes
         log.info("no narrow %s (%s): starts are those of a narrow Llama", config.model_type, type(error).__name__)
         layers = {"num_hidden_layers": inner.num_hidden_layers, "num_key_value_heads": 2}
         return AutoModelForCausalLM.from_config(LlamaConfig(**NARROW, **layers), attn_implementation=attn)
 
 
 def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float]:
-    """Measure the seconds for each element of weights, by rows: (rows, inner) x (inner, columns), over all matrices."""
+    """Measure seconds per element of weights by number of rows: (rows, inner) x (inner, columns), over all matrices."""
     found: list[float] = []
     for rows in ROWS[:most]:
         weights = pool if rows < FEW else pool[:2]
@@ -175,7 +176,7 @@ def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float
 
 
 def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync) -> float:
-    """Measure the seconds for each FLOP of causal attention over a prompt, counted as the whole square."""
+    """Measure seconds per FLOP of causal attention over a prompt; the FLOPs are those of the whole square."""
     heads, tokens, dim = ATTENDED
     one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
     mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
@@ -190,7 +191,7 @@ def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync) -> float:
 
 
 def _joined(device: str, kind: torch.dtype, sync: Sync) -> float:
-    """Measure the seconds for each byte read or written as a cache grows by one token, layer after layer."""
+    """Measure seconds per byte read or written when each layer's cache grows by one token by concatenation."""
     layers = [torch.ones(1, HEADS, LONG, DIM, device=device, dtype=kind) for _ in range(16)]
     new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
 

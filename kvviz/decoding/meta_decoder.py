@@ -1,4 +1,4 @@
-"""A model on the meta device and its cache, fed token after token the way transformers' `generate` does."""
+"""A model on the meta device with its cache, fed token by token as transformers' `generate` does."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Decoder:
-    """A model and its cache. `shortened`: a long prefill was appended to the layers instead of being run."""
+    """A model and its cache. `shortened`: part of a long prefill was appended to the cache without running."""
 
     def __init__(
         self, model: "PreTrainedModel", tokens: int, batch: int, source_tokens: int | None, **options: object
@@ -38,24 +38,24 @@ class Decoder:
 
         takes_one = getattr(self.model, "_supports_default_dynamic_cache", lambda: True)()
         own = self.model.config.is_encoder_decoder or not takes_one
-        self.cache: Any = None if own else DynamicCache(config=self.config)  # of whatever class the model has
+        self.cache: Any = None if own else DynamicCache(config=self.config)  # its class depends on the model
         self._seen = 0
 
     def states(self) -> tuple[LayerState, ...]:
-        """Read the cache's layers as they are now; a layer that reads another's keys and values is `shared`."""
+        """Read the cache's layers in their current state; a layer that reads another's keys and values is `shared`."""
         modes = getattr(self.config, "kv_sharing_modes", None) or ()
         shared = {index for index, mode in enumerate(modes) if mode == "reuse"}
         rows = layer_states(by_layer(self.cache, self.config), seen=self._seen)
         return tuple(replace(row, kind="shared") if row.kind == "none" and row.index in shared else row for row in rows)
 
     def window(self, state: LayerState) -> int | None:
-        """The window of a layer's cache in tokens; None for a layer without one."""
+        """Window of a layer's cache in tokens; None for a layer without a window."""
         own = getattr(self.cache, "self_attention_cache", self.cache)
         layers = getattr(own, "layers", ()) if state.kind != "cross" else ()
         return getattr(layers[state.index], "sliding_window", None) if state.index < len(layers) else None
 
     def prefill(self, count: int) -> None:
-        """Feed `count` tokens at once, if any; most of those that a loop would feed are appended to the layers."""
+        """Feed `count` tokens at once; a model that would loop over them gets a few and appends the rest."""
         short = min(count, _SHORT) if self._loops() else count
         if short:
             self._feed(short)
@@ -66,7 +66,7 @@ class Decoder:
             self._seen += count - short
 
     def step(self) -> None:
-        """Feed one more token; a model that can't be stepped gets all of them again."""
+        """Feed one more token; a model that can't be stepped gets all tokens again."""
         if self.config.model_type not in _UNSTEPPED:
             return self._feed(1)
         seen = self._seen
@@ -74,7 +74,7 @@ class Decoder:
         return self._feed(seen + 1)
 
     def _feed(self, count: int) -> None:
-        """Run one forward over `count` new tokens; keep the cache that it returns, or else the one that it got."""
+        """Run one forward over `count` new tokens; keep the cache it returns, or else the one it was given."""
         self._seen += count
         offered = {"use_cache": True, **self._options, **({} if self.cache is None else {self._name: self.cache})}
         asked = {"use_cache", self._name} if "kwargs" in self._takes else set()
@@ -83,40 +83,40 @@ class Decoder:
         self.cache = self.cache if out.get(self._name) is None else out[self._name]
 
     def _ids(self, count: int) -> dict[str, torch.Tensor]:
-        """Make token ids (B, count); decoders of several codebooks take other shapes."""
+        """Make token ids (B, count); decoders with several codebooks take other shapes."""
         count = self._seen if self.config.model_type in _WHOLE else count
         shape = _CODEBOOKS.get(self.config.model_type, lambda config, batch, count: (batch, count))
         name = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
         return {name: torch.zeros(shape(self.config, self._batch, count), dtype=torch.int64)}
 
     def _encoded(self) -> dict[str, object]:
-        """Make an encoder's output, (B, source tokens, its hidden size), without running it."""
+        """Make an encoder's output (B, source tokens, hidden size of the encoder) without running it."""
         from transformers.modeling_outputs import BaseModelOutput
 
         encoder = self.model.get_encoder()
         check_length("source_tokens", self.source_tokens, self.model, encoder.modules())
         hidden = getattr(encoder, "config", self.model.config).get_text_config().hidden_size
         output = BaseModelOutput(torch.empty(self._batch, self.source_tokens, hidden, dtype=self.model.dtype))
-        output.attention_mask = output.router_logits = None  # what some encoders hand over too
+        output.attention_mask = output.router_logits = None  # some encoders return these too
         return {"encoder_outputs": output}
 
     def _loops(self) -> bool:
-        """Whether layers keep a recurrent state, so that a long prefill would be a long loop."""
+        """Whether layers keep a recurrent state, so that a long prefill would be a long Python loop."""
         layers = getattr(self.cache, "layers", ())
         return self.config.model_type in _LOOPING or any(hasattr(layer, "update_conv_state") for layer in layers)
 
 
-# The names under which models take and return their cache; transformers' own list of them is ALL_CACHE_NAMES.
+# Names of the argument and output that hold a model's cache; transformers' own list is ALL_CACHE_NAMES.
 _CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
-# The tokens of a long prompt that decoders with a recurrent state are fed: many loop over them in Python.
+# Tokens of a long prompt that a decoder with a recurrent state is fed, because many loop over tokens in Python.
 _SHORT = 64
-# Those of them that make their cache themselves, so that it can't be inspected before the first forward.
+# Recurrent decoders that make their cache themselves, so that it can't be inspected before the first forward.
 _LOOPING = ("minimax", "rwkv", "xlstm")
-# Decoders whose step compares hashes of tokens: values, which a meta tensor does not have.
+# Decoders whose step compares hash values of tokens; a meta tensor has no values.
 _UNSTEPPED = ("reformer",)
-# Decoders whose forward cuts off the cached tokens itself: they get the whole sequence at every step.
+# Decoders whose forward drops the cached tokens itself, so that they need the whole sequence at every step.
 _WHOLE = ("cpmant",)
-# Decoders that take ids for each codebook, and the shape of those ids.
+# Decoders that take ids for each codebook, with the shape of those ids.
 _CODEBOOKS: dict[str, Callable[["PreTrainedConfig", int, int], tuple[int, ...]]] = {
     "musicgen_decoder": lambda config, batch, count: (batch * config.num_codebooks, count),
     "musicgen_melody_decoder": lambda config, batch, count: (batch * config.num_codebooks, count),
@@ -125,7 +125,7 @@ _CODEBOOKS: dict[str, Callable[["PreTrainedConfig", int, int], tuple[int, ...]]]
 
 
 def _append(layer: Any, count: int) -> None:
-    """Append `count` tokens to a layer by its own methods; a recurrent state stays as it is."""
+    """Append `count` tokens to a layer by its own methods; a recurrent state does not change."""
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
     if keys is not None and values is not None and keys.dim() == 4:
         layer.update(*(t[:, :, -1:].expand(-1, -1, count, -1) for t in (keys, values)))
@@ -137,9 +137,9 @@ def _append(layer: Any, count: int) -> None:
 
 
 def by_layer(cache: Any, config: "PreTrainedConfig") -> object:
-    """Rearrange a cache that is a bare list of tensors into one item a layer; return any other as it is."""
-    if config.model_type == "rwkv" and cache is not None:  # five of (B, hidden, layers)
+    """Rearrange a cache that is a bare list of tensors into one item per layer; return any other cache unchanged."""
+    if config.model_type == "rwkv" and cache is not None:  # five tensors of (B, hidden, layers)
         return [[tensor[:, :, index] for tensor in cache] for index in range(config.num_hidden_layers)]
-    if config.model_type == "xlnet" and cache is not None:  # hidden states (T, B, d_model), not yet keys and values
+    if config.model_type == "xlnet" and cache is not None:  # hidden states (T, B, d_model) instead of keys and values
         return [{"keys": states.transpose(0, 1)[:, None]} for states in cache]
     return cache

@@ -1,4 +1,4 @@
-"""Forwards on the meta device: tensors without memory, and answers to what a forward asks of their values."""
+"""Run forwards on the meta device: tensors have no memory, and reads of their values get made-up answers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ Answer = Callable[..., object]  # takes the operation and its arguments
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Inside `with`, tensors are made without memory, and a forward that asks for values gets an answer."""
+    """Create tensors without memory inside `with`, and answer a forward that reads values."""
     before = fx_config.meta_nonzero_assume_all_nonzero
     fx_config.meta_nonzero_assume_all_nonzero = True
     try:
@@ -25,9 +25,9 @@ def on_meta() -> Iterator[None]:
 
 
 class _MetaAnswers(TorchDispatchMode):
-    """Answers a forward that asks for values, which a meta tensor does not have.
+    """Answers a forward that reads values, which a meta tensor does not have.
 
-    A truth value is true, a count is 1, no index is found. That is enough, since only shapes are read.
+    A truth value is true, a count is 1, no index is found. That suffices, because only shapes are read afterwards.
     """
 
     def __torch_dispatch__(
@@ -44,21 +44,21 @@ def _scalar(func: OpOverload, tensor: torch.Tensor) -> bool | int:
 
 
 def _copy(func: OpOverload, tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-    """Make a copy to the CPU, such as `tolist` asks for, all zeros."""
+    """Return zeros for a copy to the CPU, such as `tolist` makes."""
     if kwargs.get("device") != torch.device("cpu"):
         return func(tensor, **kwargs)
     return torch.zeros(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype, device="cpu")
 
 
 def _split(func: OpOverload, tensor: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> object:
-    """Give everything to the first part if all sizes came from values, and so are zero."""
+    """Give everything to the first part if all sizes came from values and are therefore zero."""
     return func(tensor, sizes if any(sizes) else [tensor.shape[dim], *sizes[1:]], dim)
 
 
 def _grouped(
     func: OpOverload, left: torch.Tensor, right: torch.Tensor, *args: object, **kwargs: object
 ) -> torch.Tensor:
-    """Multiply (rows, in) x (experts, in, out) in any precision; the kernel for meta takes bfloat16 alone."""
+    """Return an empty product of (rows, in) x (experts, in, out) in any dtype; torch's kernel takes only bfloat16."""
     return left.new_empty(*left.shape[:-1], right.shape[-1])
 
 

@@ -1,7 +1,7 @@
-"""The model itself asked for its cache: built on the meta device, prefilled, stepped, and its cache read.
+"""Read the size of a cache from the model itself: build it on the meta device, prefill, step, read the cache.
 
-It needs no weights and no memory, and is exact for whatever the installed transformers does; remote code never runs.
-What a model keeps on its own modules and not in its cache (RecurrentGemma's recurrent states) is not seen.
+This needs no weights and no memory, and is exact for the installed transformers. Remote code never runs. State that a
+model keeps on its own modules instead of its cache (RecurrentGemma's recurrent states) is not counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ def probe(
     name: str = "",
     source_tokens: int | None = None,
 ) -> Memory:
-    """Find the cache after `tokens` tokens, a prefill of all but one and one step, as transformers keeps it.
+    """Find the cache after `tokens` tokens (a prefill of all but one, then one step), as transformers keeps it.
 
-    `dtype` is that of weights and cache. An encoder-decoder attends to `source_tokens` positions of its encoder, by
-    default `max_source_positions`, or else `tokens`. Raises ConfigError for what can't be built or run.
+    `dtype` is that of weights and cache. An encoder-decoder attends to `source_tokens` positions of its encoder; the
+    default is `max_source_positions`, or else `tokens`. Raises ConfigError for a model that can't be built or run.
     """
     _check_numbers(tokens, batch, source_tokens)
     dtype = precision(dtype).name
@@ -57,11 +57,11 @@ def probe(
 def forward_flops(
     config: Mapping[str, object], *, tokens: int, batch: int = 1, source_tokens: int | None = None
 ) -> tuple[int | None, int]:
-    """Count the FLOPs of a prefill of `tokens` - 1 and of the step after it, with torch's counter.
+    """Count the FLOPs of a prefill of `tokens` - 1 tokens and of the step after it, with torch's counter.
 
-    A model that can computes the head for the last position only; experts run as one product per token and chosen
-    expert. An encoder is left out. The prefill is None for a long one of a recurrent model, which would be a long loop.
-    Raises ConfigError as `probe` does, and for fewer than 2 tokens.
+    The head runs for the last position only, if the model supports that. Experts run as one product per token and
+    chosen expert. An encoder does not count. The prefill is None if it is a long one of a recurrent model, which would
+    be a long Python loop. Raises ConfigError as `probe` does, and for fewer than 2 tokens.
     """
     _check_numbers(tokens - 1, batch, source_tokens)
     with on_meta(), _one_sentence(config, tokens):
@@ -83,14 +83,14 @@ def _counted(act: Callable[[], None]) -> int:
 
 
 def position_limit(config: Mapping[str, object]) -> int | None:
-    """The rows of a decoder's table of positions; None for a decoder without one, such as one with rotary positions."""
+    """Number of rows in a decoder's position table; None without such a table, as with rotary positions."""
     with on_meta(), _one_sentence(config, 1):
         return min(table_rows(own_modules(weightless(config, "bfloat16"))), default=None)
 
 
 @contextmanager
 def _one_sentence(config: Mapping[str, object], tokens: int) -> Iterator[None]:
-    """Turn whatever a model's own code raises into a ConfigError of one sentence."""
+    """Turn any error of a model's own code into a ConfigError of one sentence."""
     try:
         yield
     except ConfigError:
@@ -104,7 +104,7 @@ def _one_sentence(config: Mapping[str, object], tokens: int) -> Iterator[None]:
         raise ConfigError(f"{asked}{beyond} ({type(error).__name__}: {said})") from error
 
 
-# Models' names for the field with the longest context.
+# Models' names for the field with the maximum context.
 _LIMITS = ("max_seq_len", "max_position_embeddings", "n_positions", "seq_length")
 
 
@@ -117,7 +117,7 @@ def _check_numbers(tokens: int, batch: int, source_tokens: int | None) -> None:
 def _measured(decoder: Decoder, tokens: int) -> tuple[tuple[LayerState, ...], int]:
     """Read the cache's layers after `tokens` tokens, and the bytes that one more token adds.
 
-    A model whose context ends with them can take no more: then it is the bytes that the last token added.
+    If the context is full and the model can take no more tokens, the bytes are those that the last token added.
     """
     decoder.prefill(tokens - 1)
     before = decoder.states()
@@ -125,7 +125,7 @@ def _measured(decoder: Decoder, tokens: int) -> tuple[tuple[LayerState, ...], in
     states = decoder.states()
     try:
         decoder.step()
-    except Exception:  # whatever the model raises beyond its context
+    except Exception:  # a model can raise anything beyond its context
         return states, _nbytes(states) - _nbytes(before)
     return states, _nbytes(decoder.states()) - _nbytes(states)
 

@@ -1,4 +1,4 @@
-"""The probe in a process of its own, with a time limit: the server that shows its answer never imports torch."""
+"""Run the probe in a child process with a time limit, so that the server never imports torch."""
 
 import json
 import os
@@ -11,10 +11,11 @@ from typing import Any
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
 
-LIMIT = 90.0  # seconds; the slowest published model takes a third of it
+LIMIT = 90.0  # seconds; the slowest published model needs a third of it
 
-MEMORY = 8 * 2**30  # bytes; DeepSeek-V3 takes less than a GiB
-# Sets the limit, then becomes the command: a config may describe a model of any number of parts.
+MEMORY = 8 * 2**30  # bytes; DeepSeek-V3 needs less than 1 GiB
+# Limits the memory first and then replaces itself with the command: a config may describe a model with any number
+# of modules.
 _BOUNDED = f"""import os, sys
 try:
     import resource
@@ -36,9 +37,10 @@ def probe_apart(
     source_tokens: int | None = None,
     limit: float = LIMIT,
 ) -> dict[str, Any]:
-    """The document of `kvviz probe` for a config. Raises KvvizError with its sentence, or when `limit` seconds passed.
+    """Return the JSON document of `kvviz probe` for a config.
 
-    One probe runs at a time; another waits its turn for as long as its own limit.
+    Only one probe runs at a time; others wait for at most their own `limit`. Raises KvvizError with the probe's last
+    message if it fails, and when it takes longer than `limit` seconds.
     """
     command = [sys.executable, "-m", "kvviz", "probe", "-", "--json", "--dtype", dtype]
     command += ["--tokens", str(tokens), "--batch", str(batch)]
@@ -54,7 +56,7 @@ def probe_apart(
             timeout=limit,
             cwd=CHECKOUT,
             check=False,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},  # a config that asks for more than itself gets nothing
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},  # a config cannot make the probe download anything
         )
     except subprocess.TimeoutExpired as error:
         raise KvvizError(f"the probe took longer than {limit:.0f} s and was stopped; fewer tokens may do") from error
@@ -66,6 +68,6 @@ def probe_apart(
 
 
 def _sentence(text: str) -> str:
-    """What the command said last, without its name."""
+    """Return the last line of the command's error output without the program name."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].removeprefix("kvviz: ") if lines else "the probe ended without a word"

@@ -1,6 +1,6 @@
-"""How a decode is done: one row per mode, each opening a forward for the loop.
+"""The decoding modes: one row per mode, each of which opens a forward for the decode loop.
 
-Every mode computes the head for the last position only, as any decoder would.
+Every mode computes the head for the last position only, as a production decoder does.
 """
 
 import inspect
@@ -23,33 +23,33 @@ Config = Mapping[str, object]
 
 
 class Forward(Protocol):
-    """One forward of a run. It may have a `prepare(batch)`, which the loop calls before the clock starts."""
+    """The forward of one run. If it has a method `prepare(batch)`, the loop calls it before the clock starts."""
 
     def __call__(self, ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
-        """Return the logits (B, vocabulary) of the last position, and the cache that the run keeps (or None).
+        """Return the logits (B, vocabulary) of the last position and the cache that the run keeps (or None).
 
-        `ids` (B, T) is the whole sequence so far; `new` (B, t) the tokens in it that no forward has been given yet.
+        `ids` (B, T) is the whole sequence so far; `new` (B, t) are its tokens that no forward has processed yet.
         """
 
 
 class Opener(Protocol):
-    """Opens a mode on a model: a fresh forward, for sequences of up to `capacity` tokens."""
+    """Opens a mode on a model: returns a fresh forward for sequences of up to `capacity` tokens."""
 
     def __call__(self, model: "PreTrainedModel", capacity: int) -> Forward: ...
 
 
 def _any_model(config: Config) -> None:
-    """Accept every model: the check of a mode that decodes whatever transformers can load."""
+    """Accept every model; the check of modes that decode whatever transformers can load."""
 
 
 @dataclass(frozen=True)
 class Mode:
     """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
 
-    A mode that `caches` keeps keys and values from step to step; one that `fills` a cache has it at least within one.
+    `caches`: the mode keeps keys and values from step to step. `fills`: it fills a cache, at least within one step.
     `check` raises KvvizError for the config of a model that the mode can't decode. `work` names the step that the cost
-    model predicts for it (`kvviz.cost.predict`), "" for a mode without a prediction. An `accelerator` mode needs a
-    device with memory of its own.
+    model predicts for it (`kvviz.cost.predict`); it is "" for a mode without a prediction. An `accelerator` mode needs
+    a device with its own memory.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Mode:
 
 
 def _last_position_only(model: "PreTrainedModel") -> dict[str, int]:
-    """The argument that spares the head all positions but the last, if the model takes it."""
+    """Return the argument that limits the head to the last position, if the model accepts it."""
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
 
@@ -84,7 +84,7 @@ def _unpassed(model: "PreTrainedModel", capacity: int) -> Forward:
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
         logits = model(input_ids=ids, use_cache=True, **options).logits[:, -1]
-        return logits, None  # the cache that the model filled is dropped here, with the rest of its output
+        return logits, None  # the cache that the model filled is dropped here with the rest of its output
 
     return forward
 
@@ -92,7 +92,7 @@ def _unpassed(model: "PreTrainedModel", capacity: int) -> Forward:
 def _reading_new_tokens(
     model: "PreTrainedModel", cache: "Cache", note: "Callable[[torch.Tensor], None] | None" = None
 ) -> Forward:
-    """A forward that reads the new tokens alone, with a cache; `note` is told their ids first."""
+    """Return a forward that processes only the new tokens, with a cache; `note` receives their ids first."""
     options = _last_position_only(model)
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
@@ -119,7 +119,7 @@ def _static(model: "PreTrainedModel", capacity: int) -> Forward:
 def _quantized(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import QuantizedCache
 
-    backend = "fp8"  # the one backend that needs no further package
+    backend = "fp8"  # the only backend that needs no further package
     return _reading_new_tokens(model, QuantizedCache(backend, model.config))
 
 
@@ -143,7 +143,7 @@ def _check_accelerator(mode: str, device: str) -> None:
 def _scratch(model: "PreTrainedModel", capacity: int) -> Forward:
     from kvviz.decoding.scratch.load import from_transformers
 
-    twin = from_transformers(model)  # another computation, on the same weights
+    twin = from_transformers(model)  # another implementation with the same weights
     caches = twin.new_caches()
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
@@ -249,16 +249,16 @@ MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
 
 def mode_named(name: str) -> Mode:
-    """The row of a mode. Raises KvvizError, which lists the modes, for an unknown name."""
+    """Return the row of a mode. Raises KvvizError, which lists the modes, for an unknown name."""
     if name not in MODES:
         raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
     return MODES[name]
 
 
 def check_modes(names: Iterable[str], config: Config | None, device: str | None = None) -> None:
-    """Raise KvvizError, before anything is loaded, for a mode that can't decode a config's model on this device.
+    """Raise KvvizError for a mode that can't decode a config's model on this device, before anything is loaded.
 
-    A config or a device that is not known yet is None.
+    Pass None for a config or a device that is not known yet.
     """
     for name in names:
         mode = mode_named(name)

@@ -1,6 +1,6 @@
-"""Read caches, kvviz's own and others': a cache object in, one LayerState per layer out.
+"""Read caches of kvviz and of transformers: returns one LayerState per layer of a cache object.
 
-This is called after the clock has stopped. Nothing here copies a tensor or keeps one alive.
+This runs after the clock has stopped. Nothing here copies a tensor or keeps one alive.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from kvviz.caches.base import KVCache
 def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
     """Read one row per layer of a model's cache; an empty tuple for None. Rows of cross-attention come last.
 
-    `kinds` names the layers if the model's spec knows more than the cache's classes do (a latent layer is stored in a
+    `kinds` names the layers if the model's spec knows more than the cache's classes (a latent layer is stored in a
     plain one). `seen` is the number of tokens so far, for layers that do not count them. `allocated` counts each
     storage once, at the first layer that uses it.
     """
@@ -32,7 +32,7 @@ def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> t
 
 
 def cache_class(cache: object) -> str | None:
-    """Name the class of a run's cache, or of its layers if it is a list with an object for each; None for None."""
+    """Name the class of a run's cache, or of its layers if it is a list of layer objects; None for None."""
     own = [layer.own for layer in getattr(cache, "layers", ()) if isinstance(getattr(layer, "own", None), KVCache)]
     if own:
         return type(own[0]).__name__
@@ -42,23 +42,23 @@ def cache_class(cache: object) -> str | None:
 
 
 def _groups(cache: object) -> tuple[Sequence[object], Sequence[object]]:
-    """Split a cache into what it keeps for each layer's self-attention and for its cross-attention, if any."""
+    """Split a cache into the layers of self-attention and those of cross-attention, if any."""
     if not hasattr(cache, "cross_attention_cache"):
         return _layers(cache), []
     cross = _layers(cache.cross_attention_cache)
     return _layers(getattr(cache, "self_attention_cache", None)), cross if any(map(_tensors, cross)) else []
 
 
-# Attributes with one item a layer: a list, or a dict by the layer's number. MiniMax's cache has two of them.
+# Attributes with one item per layer: a list, or a dict by layer number. MiniMax's cache has two of them.
 _PER_LAYER = ("layers", "linear_cache", "rnn_state")
 
 
 def _layers(cache: object) -> Sequence[object]:
-    """List one object, or list of objects, for each layer. A cache that is a list already has one item a layer."""
+    """List one object, or one list of objects, per layer. A cache that is a list already has one item per layer."""
     if cache is None or isinstance(cache, list | tuple):
         return list(cache or ())
     if hasattr(cache, "states_cache") and hasattr(cache, "buckets_cache"):
-        # Reformer's: hidden states (B, T, hidden), and the buckets that they hash to
+        # Reformer's cache holds hidden states (B, T, hidden) and the buckets that they hash to
         pairs = zip(cache.states_cache, cache.buckets_cache, strict=False)
         return [{"keys": states[:, None], "buckets": buckets} for states, buckets in pairs]
     kept = [getattr(cache, name) for name in _PER_LAYER if hasattr(cache, name)]
@@ -72,7 +72,7 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
         return _own_state(index, own, kind, counted)
     tensors = _tensors(layer)
     state = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] not in _KEY_VALUE}
-    keys, values = tensors.get("keys"), tensors.get("values")  # one tensor for both counts as the keys
+    keys, values = tensors.get("keys"), tensors.get("values")  # if one tensor serves as both, it counts as the keys
     kept = keys.shape[-2] if keys is not None else 0
     seen = _counted(layer) or seen or kept
     return LayerState(
@@ -82,7 +82,7 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
         value_shape=tuple(values.shape) if values is not None else (),
         dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
         seen=seen,
-        held=seen if "_quantized_keys" in tensors else kept,  # quantised tensors have a layout of the backend's
+        held=seen if "_quantized_keys" in tensors else kept,  # the backend chooses the layout of quantised tensors
         nbytes=_bytes(tensors.values()),
         allocated=_allocated(tensors.values(), counted),
         state_bytes=_bytes(state.values()),
@@ -90,7 +90,7 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
 
 
 def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) -> LayerState:
-    """Read a design of kvviz, which itself knows what it keeps; shapes are those of the tokens held."""
+    """Read a cache of kvviz's own, which knows what it keeps; shapes are those of the tokens held."""
     shape = own.shape
     storages = {storage._cdata: storage.nbytes() for storage in own.storages()}
     allocated = sum(size for key, size in storages.items() if key not in counted)
@@ -109,11 +109,11 @@ def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) ->
     )
 
 
-# Parts of the names under which layers keep an index for choosing tokens, or a digest of evicted ones.
+# Parts of the names under which layers keep an index for selecting tokens, or a digest of evicted ones.
 _INDEXES = ("index", "idx", "bucket", "compress", "buffer")
-# Attributes of a layer that hold keys and values; whatever else it holds is its state.
+# Attributes of a layer that hold keys and values; anything else it holds is its state.
 _KEY_VALUE = ("keys", "values", "_quantized_keys", "_quantized_values")
-_SHORT = {"k": "keys", "v": "values"}  # as kvviz.decoding.scratch.cache has them
+_SHORT = {"k": "keys", "v": "values"}  # the names in kvviz.decoding.scratch.cache
 
 
 def _tensors(layer: object) -> dict[str, torch.Tensor]:
@@ -126,9 +126,9 @@ def _tensors(layer: object) -> dict[str, torch.Tensor]:
 
 
 def _walk(thing: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of at least two dimensions below an object; counters have fewer."""
+    """Yield every tensor with at least two dimensions below an object; counters have fewer."""
     if isinstance(thing, torch.Tensor):
-        if hasattr(thing, "__tensor_flatten__"):  # quantised tensors are made of plain ones
+        if hasattr(thing, "__tensor_flatten__"):  # quantised tensors consist of plain ones
             thing = [getattr(thing, part) for part in thing.__tensor_flatten__()[0]]
         elif thing.dim() > 1 and thing.numel():
             yield name, thing
@@ -144,7 +144,7 @@ def _walk(thing: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _filled(layer: object, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Select the part of a tensor that tokens have been written to: a static layer has slots for more."""
+    """Select the part of a tensor that holds tokens; a static layer has capacity for more."""
     slots = getattr(layer, "max_cache_len", None)
     return tensor if slots is None or name not in _KEY_VALUE else tensor[..., : min(slots, _counted(layer)), :]
 
@@ -161,7 +161,7 @@ def _allocated(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
 
 
 def _counted(layer: object) -> int:
-    """The tokens that a layer has counted; 0 for a layer that does not count."""
+    """Number of tokens that a layer has counted; 0 for a layer that does not count."""
     for part in layer if isinstance(layer, list) else [layer]:
         if hasattr(part, "get_seq_length"):
             return int(part.get_seq_length())
@@ -169,7 +169,7 @@ def _counted(layer: object) -> int:
 
 
 def _kind(layer: object, tensors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> str:
-    """Tell a layer's kind by what it keeps; one that keeps nothing at all is `none`."""
+    """Derive a layer's kind from what it keeps; a layer that keeps nothing is `none`."""
     if not tensors:
         return "none"
     if len(state) == len(tensors):
@@ -180,11 +180,11 @@ def _kind(layer: object, tensors: Mapping[str, torch.Tensor], state: Mapping[str
 
 
 class LiveTensors(TorchDispatchMode):
-    """Inside `with`, notes every tensor that an operation makes; `live_bytes` counts those that are still alive.
+    """Records every tensor that an operation makes inside `with`; `live_bytes` counts those that are still alive.
 
-    This checks a run that claims to hold nothing: it notes all tensors of the run, whatever made them, and asks the
-    storages' own reference counts. It takes microseconds an operation, so it is used untimed. The `known` tensors, a
-    model's weights, do not count.
+    This checks a run that claims to keep nothing: it records all tensors of the run, whatever made them, and relies on
+    the storages' own reference counts. It costs microseconds per operation, so it never runs under the clock. The
+    `known` tensors, such as a model's weights, do not count.
     """
 
     def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
@@ -205,15 +205,15 @@ class LiveTensors(TorchDispatchMode):
         return out
 
     def _note(self, tensor: torch.Tensor) -> None:
-        if tensor.dtype is torch.int64:  # token ids are not K/V
+        if tensor.dtype is torch.int64:  # token ids are not keys or values
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._known and key not in self._made:  # a noted one keeps its address until it is dropped
+        if key not in self._known and key not in self._made:  # a weak reference keeps the address from being reused
             self._made[key] = (StorageWeakRef(storage), storage.nbytes())
 
     def live_bytes(self, *apart: torch.Tensor) -> int:
-        """Count the bytes of the noted storages that are still alive, without the tensors `apart` (logits)."""
+        """Count the live tensor bytes: recorded storages still alive, except those of the tensors `apart` (logits)."""
         others = {tensor.untyped_storage()._cdata for tensor in apart}
         self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
         return sum(size for key, (_, size) in self._made.items() if key not in others)

@@ -1,4 +1,4 @@
-"""The bytes and seconds that a piece of work needs, before anything is loaded. Standard library only."""
+"""Compute the bytes and seconds that a work needs before anything is loaded. Imports only the standard library."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Needs:
 
     @property
     def total(self) -> int:
-        """The sum of the three."""
+        """Sum of weights, caches and logits."""
         return self.weights + self.caches + self.logits
 
     def check(self, free: int, device: str, share: float = 1.0) -> None:
-        """Raise KvvizError, with the figures, for work that takes more than this share of the free bytes."""
+        """Raise KvvizError, with the figures, for work that needs more than this share of the free bytes."""
         if self.total > share * free:
             part = f"; one piece of work may take {human(share * free)} of them" if share < 1 else ""
             raise KvvizError(
@@ -40,12 +40,12 @@ class Needs:
 
 
 def prompt_length(work: Work) -> int:
-    """The tokens of the prompt, at most: a text has no more tokens than bytes."""
+    """Upper limit of the prompt's tokens; a text has no more tokens than bytes."""
     return work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or ""))
 
 
 def size_of(source: Source) -> tuple[ModelSpec, int]:
-    """The layers and the parameters of a model. Raises KvvizError for one whose config has not been fetched yet."""
+    """Return the spec and the parameter count of a model. Raises KvvizError if its config has not been fetched yet."""
     spec = source.spec
     if spec is None or source.params is None:
         raise KvvizError(f"the size of {source.model} is not known before its config is fetched")
@@ -65,7 +65,7 @@ def needs(source: Source, work: Work) -> Needs:
 
 
 def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
-    """Estimate one pass of each mode (seconds), at the device's measured rates."""
+    """Estimate one pass of each mode (seconds) at the device's measured rates."""
     spec, params = size_of(source)
     size = (
         params,
@@ -83,5 +83,5 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
 
 
 def seconds(source: Source, work: Work, device: Mapping[str, Any]) -> float:
-    """Estimate the whole comparison: every mode's pass, as often as it is made."""
+    """Estimate the seconds of the whole comparison: every mode's pass times its warm-ups and repeats."""
     return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)

@@ -1,4 +1,4 @@
-"""What decoding needs to know of whatever is asked for. Standard library only."""
+"""Interface of the experiments that decoding can run. Imports only the standard library."""
 
 from typing import Protocol
 
@@ -6,9 +6,10 @@ from kvviz.base.records import Sampling
 
 
 class Work(Protocol):
-    """A piece of work: which model, how long, how many sequences, in which modes. Its fields are read, never set.
+    """Settings of one decoding run: model, prompt, lengths, batch size, modes. The fields are read-only.
 
-    `kvviz.experiments.comparison.spec.ComparisonSpec` is one, and every other experiment has a method that makes one.
+    `kvviz.experiments.comparison.spec.ComparisonSpec` implements this protocol. Every other experiment has a method
+    that returns an object that does.
     """
 
     @property

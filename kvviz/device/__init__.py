@@ -1,1 +1,1 @@
-"""The device and its clock: which one, its memory, who holds it, what it reaches, where time goes."""
+"""The device and its clock: which device it is, its memory, its lock, its ceilings, and where the time goes."""

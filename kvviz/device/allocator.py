@@ -1,4 +1,4 @@
-"""What the device's own allocator reports of some work: an account that knows no cache and no tensor by name."""
+"""Read from the device's allocator how many bytes some work keeps, without looking at any cache or tensor."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import torch
 
 @dataclass
 class Account:
-    """Bytes above the start: `kept` at the end, `peak` at most; `kind` says who counted.
+    """Bytes above the start: `kept` is what is left at the end, `peak` the maximum; `kind` names the counter.
 
     `reserved` is what a caching allocator (CUDA) holds from the driver, before and after.
     """
@@ -22,10 +22,10 @@ class Account:
 
 @contextlib.contextmanager
 def account(device: str) -> Iterator[Account | None]:
-    """Keep the allocator's account of what happens inside `with`; None for a device without one.
+    """Count inside `with` the bytes that the allocator hands out; yields None on a device without such a count.
 
-    CUDA: torch.cuda.memory_allocated. CPU: the allocation events of torch.profiler, which are slow
-    and so never taken under the clock.
+    CUDA uses torch.cuda.memory_allocated. The CPU uses the allocation events of torch.profiler, which are so slow that
+    no timed step runs under them.
     """
     if device.startswith("cuda"):
         yield from _cuda(device)
@@ -60,12 +60,12 @@ def _cpu() -> Iterator[Account]:
 
 
 def can_account(device: str) -> bool:
-    """Whether this device's allocator gives an account."""
+    """Whether this device's allocator can count bytes."""
     return device == "cpu" or device.startswith("cuda")
 
 
 def kept_by(make: Callable[[], object], device: str) -> Account | None:
-    """Take the account of a call whose result is alive at the end: the bytes that it keeps, and the peak."""
+    """Count the bytes that the result of a call keeps alive, and the peak during the call."""
     with account(device) as result:
         kept = make()
     del kept

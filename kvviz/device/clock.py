@@ -1,4 +1,4 @@
-"""The clock, outside the loop: it times what a generator yields and knows nothing of what is yielded."""
+"""Time the steps that a generator yields, without knowing what they do."""
 
 import contextlib
 import gc
@@ -14,16 +14,16 @@ Sync = Callable[[], None]
 
 @dataclass(frozen=True)
 class Timed(Generic[T]):
-    """A step and the seconds it took, the device synchronised on both sides."""
+    """A step and the seconds it took; the device was synchronised before and after."""
 
     step: T
     seconds: float
 
 
 def timed(steps: Iterable[T], sync: Sync, clock: Callable[[], float] = time.perf_counter) -> Iterator[Timed[T]]:
-    """Time each `next()` of `steps`, the device synchronised on both sides.
+    """Time each `next()` of `steps`; the device is synchronised before and after.
 
-    Whatever the consumer does with a step happens while no clock runs.
+    The clock does not run while the consumer handles a step.
     """
     steps = iter(steps)
     while True:
@@ -38,7 +38,7 @@ def timed(steps: Iterable[T], sync: Sync, clock: Callable[[], float] = time.perf
 
 
 def synchroniser(device: str) -> Sync:
-    """The function that waits for a device's queued work; a CPU queues nothing."""
+    """Return the function that waits for a device's queued work; a CPU has no queue."""
     import torch
 
     if device.startswith("cuda"):
@@ -62,13 +62,13 @@ def no_collection() -> Iterator[None]:
 
 
 def interleaved(modes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]:
-    """The order of the passes, (repeat, mode): A B, B A, A B, ... so that drift hits all modes alike."""
+    """Yield the order of the passes as (repeat, mode): A B, B A, A B, ..., so that drift affects all modes equally."""
     for repeat in range(repeats):
         yield from ((repeat, mode) for mode in (modes if repeat % 2 == 0 else reversed(modes)))
 
 
 def fastest_calls(calls: Mapping[str, Callable[[], object]], sync: Sync, seconds: float) -> dict[str, float]:
-    """Seconds of the fastest call of each, taking turns until the time is up; a first round warms up."""
+    """Seconds of each function's fastest call; the functions take turns until the time is up, after a warm-up round."""
     best = dict.fromkeys(calls, float("inf"))
     end, number = time.perf_counter() + seconds, 0
     while number < 2 or time.perf_counter() < end:
@@ -80,12 +80,12 @@ def fastest_calls(calls: Mapping[str, Callable[[], object]], sync: Sync, seconds
 
 
 def fastest_call(call: Callable[[], object], sync: Sync, seconds: float) -> float:
-    """Seconds of the fastest call that fits into the time, after one to warm up."""
+    """Seconds of the fastest call within the time, after one call to warm up."""
     return fastest_calls({"": call}, sync, seconds)[""]
 
 
 def median_call(call: Callable[[], object], sync: Sync, calls: int = 5) -> float:
-    """Seconds of the median call, after one to warm up."""
+    """Seconds of the median call, after one call to warm up."""
     return statistics.median([_seconds(call, sync) for _ in range(calls + 1)][1:])
 
 

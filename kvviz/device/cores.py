@@ -1,11 +1,11 @@
-"""The processor's cores: which ones this process may use, and who gets which. Standard library only."""
+"""Which CPU cores this process may use, and how they are shared. Imports only the standard library."""
 
 import os
 from collections.abc import Sequence
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""What a measurement depends on, read from the running process, and the settings that kvviz computes with."""
+"""Read the environment of a measurement from the running process, and set the number of threads."""
 
 import platform
 from typing import TYPE_CHECKING
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def set_threads(count: int) -> None:
-    """Compute with `count` threads, and in true float32: TF32 would blur the equivalence check."""
+    """Compute with `count` threads in true float32; TF32 would blur the equivalence check."""
     torch.set_num_threads(max(1, count))
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
 
 
 def environment(model: "PreTrainedModel", device: str, dtype: str) -> Environment:
-    """What a measurement of this model depends on."""
+    """Describe the environment that a measurement of this model depends on."""
     return environment_for(str(model.config._attn_implementation), device, dtype)
 
 
 def environment_for(attn: str, device: str, dtype: str) -> Environment:
-    """What a measurement with this attention implementation depends on."""
+    """Describe the environment that a measurement with this attention implementation depends on."""
     import transformers
 
     return Environment(

@@ -1,6 +1,7 @@
-"""One measurement at a time, whoever makes it: a lock under KVVIZ_HOME, for as long as something is measured.
+"""Lock the device so that only one measurement runs at a time, in this process or any other.
 
-The kernel lets it go when its holder dies, however that happens. Standard library only.
+The lock file lies under KVVIZ_HOME. The kernel releases the lock when its holder exits or crashes.
+Imports only the standard library.
 """
 
 import json
@@ -17,11 +18,11 @@ from kvviz.base.paths import home
 
 log = logging.getLogger("kvviz.device.lock")
 
-LOOK = 0.1  # seconds between two looks at a lock that another process has
+LOOK = 0.1  # seconds between two attempts to take a lock that another process holds
 
 
 def lock_file() -> Path:
-    """Where the holder stands, as JSON: its pid, what it is, since when."""
+    """Path of the lock file, which describes the holder as JSON: pid, what it measures, start time."""
     return home() / "device.lock"
 
 
@@ -33,10 +34,11 @@ def measuring(
     tell: Callable[[str], None] = lambda words: None,
     between: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """Have the device for oneself inside `with`. Where another has it: wait, and `tell` once who that is.
+    """Hold the device lock inside `with`. While another process holds it, wait and `tell` once who the holder is.
 
-    `between` is called between two looks and may raise to give up. Raises KvvizError, with who has the device, where
-    `patient` is False. Where no lock can be kept (no such folder, no such system call) there is a warning, and none.
+    `between` is called between two attempts and may raise to stop waiting. With `patient=False`, raises KvvizError that
+    names the holder instead of waiting. If the system or the folder does not support locks, logs a warning and runs
+    without one.
     """
     files = _opened()
     if files is None:
@@ -44,7 +46,7 @@ def measuring(
         return
     turn, device = files
     with device:
-        with turn:  # who waits longest for the device has the turn: nobody who lets go and takes again overtakes
+        with turn:  # the next in line holds the turn, so that a process cannot release and retake the device
             for file in (turn, device):
                 _lock(file, device, patient, tell, between)
         _write(device, {"pid": os.getpid(), "what": what, "since": time.strftime("%H:%M:%S")})
@@ -56,7 +58,7 @@ def measuring(
 
 def _opened() -> tuple[IO[str], IO[str]] | None:
     try:
-        import fcntl  # noqa: F401  (a system without it has no lock)
+        import fcntl  # noqa: F401  (a system without fcntl has no file locks)
 
         paths = (lock_file().with_name("device.turn"), lock_file())
         turn, device = (os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") for path in paths)
@@ -78,7 +80,7 @@ def _lock(
             return
         except BlockingIOError:
             pass
-        except OSError as error:  # a file system that knows no locks
+        except OSError as error:  # the file system does not support locks
             log.warning("no lock on the device: another measurement may run at the same time (%s)", error)
             return
         words = _holder(device)
@@ -92,16 +94,16 @@ def _lock(
 
 
 def _holder(device: IO[str]) -> str:
-    """Who has it, in words."""
+    """Describe the holder in a sentence."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         device.seek(0)
         found = json.loads(device.read())
         return f"{found['what']} (process {found['pid']}) has had the device since {found['since']}"
-    return "another process has the device"  # it has just taken it, or just let it go
+    return "another process has the device"  # the holder has only just taken or released the lock
 
 
 def _write(device: IO[str], holder: dict[str, object]) -> None:
-    with suppress(OSError):  # a full disk: the lock holds all the same
+    with suppress(OSError):  # on a full disk the lock still holds; only its description is missing
         device.seek(0)
         device.truncate()
         device.write(json.dumps(holder) if holder else "")

@@ -1,7 +1,7 @@
 """Measure the ceilings of this device in a few seconds.
 
-The caller must have the device alone (`kvviz.device.lock`). Each figure is the fastest of many calls: another process
-can make single calls slower, never faster.
+The caller must hold the device lock (`kvviz.device.lock`). Each figure comes from the fastest of many calls, because
+another process can make single calls slower but never faster.
 """
 
 import platform
@@ -19,9 +19,9 @@ from kvviz.device.cores import usable_cores
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.pick import device_name
 
-WIDE = 8192  # columns of the buffer, seen as a matrix
-LEAST = 2**26  # bytes of the buffer below which no processor's cache is left behind
-LONGEST = 0.4  # seconds that one product may take; a larger one is left out
+WIDE = 8192  # columns of the buffer when it is used as a matrix
+LEAST = 2**26  # bytes of the buffer; a smaller one would fit into a processor's cache
+LONGEST = 0.4  # seconds that one product may take; larger products are skipped
 DTYPES = ("float32", "bfloat16", "float16")
 READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
@@ -32,7 +32,7 @@ READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def machine(device: str) -> Machine:
-    """What ceilings depend on, read from the running process."""
+    """Describe what the ceilings depend on, read from the running process."""
     return Machine(
         device=device,
         device_name=device_name(device),
@@ -45,10 +45,10 @@ def machine(device: str) -> Machine:
 
 
 def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: bool = False) -> Ceilings:
-    """Return the kept ceilings of this environment; without any, or to `refresh` them, measure and keep new ones.
+    """Return the stored ceilings of this environment; measure and store them if there are none, or to `refresh` them.
 
-    They are measured within `turn`, which gives the caller the device alone. Raises KvvizError if they can't be read,
-    measured or kept.
+    The measurement runs within `turn`, which holds the device lock. Raises KvvizError if the ceilings can't be read,
+    measured or stored.
     """
     found = None if refresh else kept_for(machine(device))
     if found is None:
@@ -59,10 +59,10 @@ def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: 
 
 
 def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | None = None) -> Ceilings:
-    """Measure all ceilings in about so many seconds. Raises KvvizError if too little memory is free."""
+    """Measure all ceilings in about `seconds` seconds. Raises KvvizError if too little memory is free."""
     sync, size = synchroniser(device), buffer_bytes or reading_bytes(device)
     with torch.inference_mode():
-        buffer = torch.ones(size // 4, device=device)  # as bfloat16 and float16, its bits are plain numbers too
+        buffer = torch.ones(size // 4, device=device)  # its bits are ordinary numbers in bfloat16 and float16 too
         reads = read_rates(buffer, sync, 0.3 * seconds)
         rows = _row_products(buffer, sync, 0.25 * seconds)
         del buffer
@@ -84,7 +84,7 @@ def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | N
 
 
 def reading_bytes(device: str) -> int:
-    """Bytes of the buffer that is read: many times the last-level cache, at most a quarter of the free memory."""
+    """Bytes of the buffer to read: many times the last-level cache, at most a quarter of the free memory."""
     wanted = 2**31 if device.startswith("cuda") else max(2**28, 8 * last_level_cache())
     size = min(wanted, device_memory(device)[0] // 4) // (4 * WIDE) * 4 * WIDE
     if size < LEAST:
@@ -93,13 +93,13 @@ def reading_bytes(device: str) -> int:
 
 
 def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
-    """B/s of each of the kernels that read a float32 buffer once and write next to nothing."""
+    """B/s of each kernel that reads a float32 buffer once and writes almost nothing."""
     calls = {name: partial(kernel, buffer) for name, kernel in READS.items()}
     return {name: buffer.nbytes / took for name, took in fastest_calls(calls, sync, seconds).items()}
 
 
 def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
-    """B/s by dtype of one row times the buffer, seen as a matrix of that dtype."""
+    """B/s of a one-row product by dtype; the buffer serves as the matrix."""
     calls: dict[str, Callable[[], object]] = {}
     for dtype in DTYPES:
         try:
@@ -107,7 +107,7 @@ def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str,
             row, weight = torch.ones(1, WIDE, device=buffer.device, dtype=kind), buffer.view(kind).view(-1, WIDE)
             calls[dtype] = partial(torch.nn.functional.linear, row, weight)
             calls[dtype]()
-        except (RuntimeError, TypeError):  # a dtype that this device does not know
+        except (RuntimeError, TypeError):  # this device does not support the dtype
             calls.pop(dtype, None)
     return {dtype: buffer.nbytes / took for dtype, took in fastest_calls(calls, sync, seconds).items()}
 
@@ -124,7 +124,7 @@ def _matrix_rates(device: str, sync: Sync, seconds: float) -> Iterator[MatrixRat
                 continue
             try:
                 took = _product(device, dtype, shape, sync, seconds / len(DTYPES) / len(shapes))
-            except (RuntimeError, TypeError):  # a dtype that this device does not know, or no room for these matrices
+            except (RuntimeError, TypeError):  # the dtype is unsupported, or the matrices do not fit
                 break
             rate = work / took
             yield MatrixRate(dtype, *shape, rate)

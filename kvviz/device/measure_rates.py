@@ -1,4 +1,4 @@
-"""The three rates that estimates stand on: from the kept ceilings of this environment, else measured at once."""
+"""The three rates that estimates use: from the stored ceilings of this environment, or else measured on the spot."""
 
 import logging
 from functools import cache
@@ -13,11 +13,11 @@ from kvviz.device.measure_ceilings import machine
 
 log = logging.getLogger("kvviz.device.measure_rates")
 
-SECONDS = 0.12  # for each of the three
+SECONDS = 0.12  # for each of the three rates
 
 
 def known_rates(device: str) -> Rates:
-    """The rates of the kept ceilings of this environment; without those, the rates measured once by this process."""
+    """Return the rates of this environment's stored ceilings; without those, measure them once per process."""
     try:
         found = kept_for(machine(device))
     except KvvizError as error:

@@ -1,4 +1,4 @@
-"""How much memory a device has: free, in all, and in the processor's largest cache."""
+"""Sizes of a device's memory: free, total, and the processor's largest cache."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 
 def device_memory(device: str) -> tuple[int, int]:
-    """The (free, total) bytes of the device's memory; for a CPU, of the host memory that this process may use."""
+    """Return (free, total) bytes of the device's memory; for a CPU, of the host memory that this process may use."""
     if device.startswith("cuda"):
         return torch.cuda.mem_get_info(device)
     if device.startswith("mps"):
@@ -22,17 +22,17 @@ def _host_memory() -> tuple[int, int]:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        free = total  # this system does not say what is available
+        free = total  # the system does not report the available memory
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         used = int(Path("/sys/fs/cgroup/memory.current").read_text()) - _page_cache()
         return min(free, limit - used), min(total, limit)
-    except (OSError, ValueError):  # no limit on this process
+    except (OSError, ValueError):  # this process has no memory limit
         return free, total
 
 
 def _page_cache() -> int:
-    """Bytes that count as used by this control group but are files that the system drops when it needs to."""
+    """Bytes counted as used by this control group although the system can drop them: inactive pages of files."""
     lines = Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file")), 0)
 

@@ -1,4 +1,4 @@
-"""Count multiply-adds at every matrix product that runs, by torch's own formulas."""
+"""Count the multiply-adds of every matrix product that runs, by torch's own formulas."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ from torch.utils.flop_counter import flop_registry
 
 
 class MultiplyAdds(TorchDispatchMode):
-    """Inside `with`, counts the multiply-adds of matrix products in `done`: half of torch's FLOPs.
+    """Counts in `done` the multiply-adds of the matrix products inside `with`, which are half of torch's FLOPs.
 
-    The formulas are those of torch.utils.flop_counter. Its own counter also attributes the work to modules, and takes
-    fifty times as long for it.
+    The formulas are those of torch.utils.flop_counter. Torch's own counter also attributes the work to modules and
+    takes fifty times as long.
     """
 
     def __init__(self) -> None:

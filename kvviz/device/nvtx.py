@@ -1,6 +1,6 @@
-"""NVTX ranges around prefills and decode steps, for nsys and ncu: only on CUDA, and only if KVVIZ_NVTX=1 is set.
+"""NVTX ranges around prefills and decode steps, for nsys and ncu; only on CUDA and only if KVVIZ_NVTX=1 is set.
 
-docs/profiling.md says how to read them. torch is imported when a function is called.
+docs/profiling.md explains how to read them. This module imports torch only when a function is called.
 """
 
 import os
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def asked() -> bool:
-    """Whether the environment asks for ranges and this machine has a device that can show them."""
+    """Whether the environment asks for ranges and this machine has a CUDA device."""
     if os.environ.get("KVVIZ_NVTX", "").strip().lower() in ("", "0", "false", "no"):
         return False
     import torch
@@ -23,7 +23,7 @@ def asked() -> bool:
 
 
 def ranged(steps: Iterator[T], mode: str) -> Iterator[T]:
-    """Put each step in a range `prefill.MODE` or `decode.MODE`; return the iterator itself if none are asked for."""
+    """Put each step in a range `prefill.MODE` or `decode.MODE`; return the iterator unchanged if ranges are off."""
     if not asked():
         return steps
     import torch

@@ -1,4 +1,4 @@
-"""Which device does the work, and the name it gives itself."""
+"""Choose the device and name it."""
 
 import platform
 from pathlib import Path
@@ -20,7 +20,7 @@ def pick_device(name: str = "auto") -> str:
 
 
 def device_name(device: str) -> str:
-    """The name that the device gives itself."""
+    """Return the hardware name of a device."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     try:

@@ -1,8 +1,8 @@
-"""Where the time of a forward goes, by kind of work, as torch.profiler sees it.
+"""Divide the time of a forward by kind of work, with torch.profiler.
 
-An operation's kind follows from its name and the scopes around it: attention modules, rotary embeddings and the
-cache's update are marked while a profile is taken, and nothing is left behind. The profiler slows down what it
-observes: its seconds show shares, not speeds.
+An operation's kind follows from its name and its scopes. While a profile is taken, the module marks attention modules,
+rotary embeddings and the cache's update; it removes the marks afterwards. The profiler slows down what it observes, so
+its seconds show shares, not speeds.
 """
 
 import re
@@ -28,13 +28,13 @@ CLASSES = ("weights", "attention", "cache", "other", "call", "gaps")
 STEP, ATTENTION, ROTARY, CACHE, CALL = (f"kvviz::{n}" for n in ("step", "attention", "rotary", "cache", "call"))
 _MODULES = {ATTENTION: re.compile(r"(Attention|Attn|Mixer|DeltaNet|SSM)\d*D?$"), ROTARY: re.compile("Rotary")}
 _WEIGHTS = {"aten::linear", "aten::addmm", "aten::mm", "aten::conv1d", "aten::_grouped_mm", "aten::mv"}
-_PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's own, unless it is fused
+_PRODUCTS = {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"}  # attention's, if it is not fused
 _ATTENTION = {"aten::scaled_dot_product_attention", "aten::softmax"}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation that Python started: its name, the scopes around it from the innermost, its seconds."""
+    """One operation that Python started: its name, its scopes from the innermost out, its seconds."""
 
     name: str
     scopes: tuple[str, ...]
@@ -43,9 +43,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Profile:
-    """A profiled forward: seconds from its beginning to its end, and how they divide; `classes` sums to them.
+    """A profiled forward: `wall` is its seconds from start to end, and `classes` divides them by kind of work.
 
-    `gaps` is the time in which no operation ran: Python and the framework between them. On CUDA: no kernel.
+    `gaps` is the time without a running operation (on CUDA: without a running kernel), spent in Python and the
+    framework.
     """
 
     wall: float
@@ -54,7 +55,7 @@ class Profile:
 
 
 def class_of(name: str, scopes: Sequence[str]) -> str:
-    """The kind of work that an operation is."""
+    """Return the kind of work of an operation."""
     if name == CALL:
         return "call"
     if CACHE in scopes:
@@ -67,18 +68,18 @@ def class_of(name: str, scopes: Sequence[str]) -> str:
 
 
 def divided(operations: Sequence[Operation], wall: float) -> dict[str, float]:
-    """Sum seconds by class; the gaps are the rest of the wall time."""
+    """Sum the seconds by class; the gaps are the rest of the wall time."""
     found = dict.fromkeys(CLASSES, 0.0)
     for one in operations:
         found[class_of(one.name, one.scopes)] += one.seconds
     busy = sum(found.values())
-    if busy > wall:  # the profiler rounds to a nanosecond or so
+    if busy > wall:  # rounding in the profiler can make the sum a little too large
         found = {name: seconds * wall / busy for name, seconds in found.items()}
     return {**found, "gaps": max(0.0, wall - busy)}
 
 
 def profile(model: nn.Module, calls: Sequence[Callable[[], object]], device: str, sync: Sync) -> Profile:
-    """Profile some calls, each one forward, and keep the one with the median wall time."""
+    """Profile several calls of one forward each and return the one with the median wall time."""
     on_cuda = device.startswith("cuda")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with scopes(model), torch.profiler.profile(activities=activities) as watching:
@@ -95,14 +96,14 @@ def profile(model: nn.Module, calls: Sequence[Callable[[], object]], device: str
 
 
 def _operations(event: "FunctionEvent", around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
-    """Yield the outermost operations below an event; a scope is none, but one call with a whole step is."""
+    """Yield the outermost operations below an event, skipping scopes; a step in one call is one operation."""
     for child in event.cpu_children:
         if child.name == CALL:
             yield Operation(child.name, around, child.time_range.elapsed_us() / 1e6)
         elif child.name.startswith("kvviz::"):
             yield from _operations(child, (child.name, *around), on_cuda)
         elif child.name.startswith("cuda"):
-            continue  # the driver's own calls, such as waiting for the device, are not its work
+            continue  # the driver's own calls, such as waiting for the device, are no work of the forward
         else:
             micros = child.device_time_total if on_cuda else child.time_range.elapsed_us()
             yield Operation(child.name, around, micros / 1e6)
@@ -110,7 +111,7 @@ def _operations(event: "FunctionEvent", around: tuple[str, ...], on_cuda: bool) 
 
 @contextmanager
 def scopes(model: nn.Module) -> Iterator[None]:
-    """Mark attention modules, rotary embeddings and the cache's update while the block runs."""
+    """Mark attention modules, rotary embeddings and the cache's update inside `with`."""
     from transformers.cache_utils import Cache
 
     with ExitStack() as stack:
