@@ -1,7 +1,7 @@
-"""Stored runs held against one another: their figures, ratios to a baseline, and what was not the same work.
+"""Compares stored runs: their figures, their ratios to a baseline, and the differences in their work.
 
-Standard library only. Seconds and bytes as measured; a ratio is the baseline's figure over the run's where less is
-better, so that 2 always means twice as good.
+Seconds and bytes are as measured; a ratio is the baseline's seconds over the run's, so 2 means twice as fast.
+Standard library only.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,11 @@ from kvviz.store.db.stored import Run, Stored
 
 @dataclass(frozen=True)
 class Row:
-    """One run's headline figures beside the baseline's; `beyond` is None where there are too few repeats to tell."""
+    """One run's headline figures and its ratios to the baseline.
+
+    `beyond` says whether the difference exceeds the spread of the repeats; None for the baseline and for too few
+    repeats.
+    """
 
     name: str
     ttft_s: float | None
@@ -27,7 +31,7 @@ class Row:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """What to call each run: as short as tells them apart."""
+    """Return a label for each run, as short as possible but distinct."""
     parts: tuple[Callable[[Run], str], ...] = (
         lambda run: run.mode,
         lambda run: run.comparison.title or run.comparison.model,
@@ -50,7 +54,7 @@ def names(runs: Sequence[Run]) -> list[str]:
 
 
 def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]:
-    """One row a run, against the run with number `baseline`."""
+    """Return one row per run, compared with the run at index `baseline`."""
     return [_row(run, label, runs[baseline]) for run, label in zip(runs, labels, strict=True)]
 
 
@@ -75,12 +79,12 @@ def _ratio(base: float | None, own: float | None) -> float | None:
 
 
 def totals(run: Run) -> list[float]:
-    """Seconds of each timed pass, from its prefill to its last step."""
+    """Return the seconds of each timed pass, from its prefill to its last step."""
     return [sum(repeat) for repeat in run.repeats]
 
 
 def beyond_spread(one: Sequence[float], other: Sequence[float]) -> bool | None:
-    """Whether the slowest pass of the one is faster than the fastest of the other; None with fewer than two of each."""
+    """Whether every pass of one run is faster than every pass of the other; None if either has fewer than two."""
     if len(one) < 2 or len(other) < 2:
         return None
     return max(one) < min(other) or max(other) < min(one)
@@ -99,7 +103,7 @@ _WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """In words, what the runs do not share: their figures are not of the same work."""
+    """Name in words each property of the work in which the runs differ."""
     found = []
     for what, read in _WORK:
         values = list(dict.fromkeys(str(read(run.comparison)) for run in runs))

@@ -1,4 +1,4 @@
-"""Records as blobs, and a document split into a row a run and put together again.
+"""Packs records into blobs, and splits a document into one row per run and rebuilds it.
 
 Records are joined by the character RS, which no JSON text can hold unescaped (RFC 7464).
 """
@@ -14,7 +14,7 @@ from kvviz.store.db.packed_columns import pack, take_columns, unpack
 from kvviz.store.db.stored import Run, Stored, runs_of
 
 SEPARATOR = "\x1e"
-QUICK = 1  # zlib's level for a chunk while a measurement runs
+QUICK = 1  # zlib level for a chunk written while a measurement runs
 TIGHT = 6
 
 
@@ -39,7 +39,7 @@ def expand(blob: bytes) -> Any:
 
 
 def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the parsed records of one type; skip texts that are no record."""
+    """Yield the parsed records of one type; skip texts that are not records."""
     for text in texts:
         if f'"{kind}"' in text:
             try:
@@ -53,9 +53,9 @@ def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
 def take_apart(
     work_id: str, document: Mapping[str, object], texts: Sequence[str]
 ) -> tuple[bytes, list[dict[str, object]]]:
-    """The document without its runs, as a blob, and a row of the table for each of them.
+    """Split a document into a blob without its runs and one table row per run.
 
-    Document and runs get the ids under which the store knows them, wherever they came from.
+    The document and its runs get this store's ids, even if they were imported under others.
     """
     found = runs_of(document)
     seconds = repeats_of(texts)
@@ -70,7 +70,7 @@ def put_together(rest: bytes, rows: Sequence[RowMapping]) -> dict[str, Any]:
 
 
 def run_of(row: RowMapping, comparison: Stored) -> Run:
-    """Read one mode of a comparison with all its steps."""
+    """Read one mode's run of a comparison with all its steps."""
     entry = entry_of(row)
     repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
     return Run(
@@ -87,12 +87,12 @@ def run_of(row: RowMapping, comparison: Stored) -> Run:
 
 
 def entry_of(row: RowMapping) -> dict[str, Any]:
-    """A run's entry in the document."""
+    """Rebuild a run's entry in the document."""
     return {**expand(row["figures"]), **unpack(row["columns"])}
 
 
 def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
-    """The seconds of every step by mode and timed pass, in the order of the passes and without warm-ups."""
+    """Return the seconds of every step by mode and timed pass, in the order of the passes, without warm-ups."""
     passes: dict[tuple[str, int], list[float]] = {}
     for record in records_of("times", texts):
         mode, repeat, start, seconds = (record.get(name) for name in ("mode", "repeat", "from", "s"))
@@ -124,7 +124,7 @@ def _row(
 
 
 def _whole_passes(passes: Sequence[Sequence[float]], steps: object) -> bytes | None:
-    """Pack the passes that have as many steps as the document; None if no pass has."""
+    """Pack the passes that have as many steps as the document; return None if there are none."""
     wanted = len(steps) if isinstance(steps, list) else -1
     whole = [seconds for seconds in passes if len(seconds) == wanted]
     try:

@@ -1,8 +1,9 @@
-"""The file: how it is opened, how it is written, and what its failures are called.
+"""Opens, reads and writes the SQLite file, and turns its failures into sentences.
 
-WAL with synchronous=NORMAL: a commit lies in the operating system's hands when it returns, which no kill -9 of ours
-takes back. It is forced to the disk at a checkpoint only, every thousand pages or so; a loss of power may cost the
-commits since then, never the file's order. Enough for what can be measured again, and few writes wait for an fsync.
+The file uses WAL with synchronous=NORMAL: when a commit returns, the operating system has the data, so a kill -9 of
+this process loses nothing. Only a checkpoint, about every thousand pages, forces the data to the disk. A power loss may
+therefore lose the commits since the last checkpoint, but it never corrupts the file. Measurements can be repeated, so
+this is safe enough, and few writes wait for an fsync.
 """
 
 import sqlite3
@@ -34,7 +35,7 @@ SENTENCES = {
 
 
 class Database:
-    """One SQLite file for many threads: a connection each from a pool, in short transactions."""
+    """One SQLite file that many threads share; each transaction is short and takes a connection from a pool."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,23 +50,26 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent look. Raises KvvizError for every failure of the file."""
+        """Open a read transaction, which sees one consistent state. Raises KvvizError if the file fails."""
         with self._speaking(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction, wholly or not at all. It takes the lock at once: a reader that turns writer can fail."""
+        """Open an atomic write transaction. Raises KvvizError if the file fails.
+
+        It takes the write lock at once, since upgrading a read transaction to a write can fail.
+        """
         writer = self.engine.execution_options(begin="BEGIN IMMEDIATE")
         with self._speaking(), writer.begin() as connection:
             yield connection
 
     def close(self) -> None:
-        """Let every connection go."""
+        """Close every connection."""
         self.engine.dispose()
 
     def _prepare(self) -> None:
-        """Refuse a newer file untouched; else WAL, and the tables of today."""
+        """Refuse a file of a newer version without changing it; else turn WAL on and bring the tables up to date."""
         with self.engine.connect() as connection:
             version = version_of(connection)
         self._use_wal()
@@ -74,7 +78,7 @@ class Database:
                 climb(connection)
 
     def _use_wal(self) -> None:
-        """The file remembers it. The switch does not wait for others by itself, so it is tried again."""
+        """Switch the file to WAL permanently; retry while it is busy, since this switch ignores SQLite's timeout."""
         end = time.monotonic() + BUSY_S
         while True:
             try:
@@ -105,14 +109,14 @@ def _engine(path: Path) -> Engine:
 
 
 def _set_up(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # we say BEGIN ourselves
+    connection.isolation_level = None  # _begin sends BEGIN instead of the driver
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.create_function("holds", 2, holds, deterministic=True)
 
 
 def holds(text: str, words: str) -> bool:
-    """Whether every word occurs, in whatever case; SQLite's own LIKE has wildcards and folds ASCII alone."""
+    """Whether every word occurs, ignoring case. SQLite's LIKE would expand wildcards and fold only ASCII."""
     folded = text.casefold()
     return all(word in folded for word in words.casefold().split())
 
@@ -122,7 +126,7 @@ def _begin(connection: Connection) -> None:
 
 
 def sentence(path: Path, error: Exception) -> str:
-    """A failure of the store in words."""
+    """Describe a failure of the store in one sentence."""
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, UnicodeEncodeError):
         return "this name holds characters that are no text"
@@ -137,5 +141,5 @@ def sentence(path: Path, error: Exception) -> str:
 
 
 def _short_name(error: BaseException) -> str:
-    """FULL for SQLITE_FULL, IOERR for SQLITE_IOERR_WRITE."""
+    """Return FULL for SQLITE_FULL, IOERR for SQLITE_IOERR_WRITE."""
     return (getattr(error, "sqlite_errorname", None) or "__").split("_")[1]

@@ -1,14 +1,14 @@
-"""Names the store that writes a run, to tell a run cut off by a crash from one that still goes on elsewhere."""
+"""Names the store that writes a run, so that a run cut off by a crash differs from one still running elsewhere."""
 
 import os
 import secrets
 from pathlib import Path
 
-_open: set[str] = set()  # the owners of this process
+_open: set[str] = set()  # the owners in this process whose stores are open
 
 
 def new_owner() -> str:
-    """A name for one open store: its process, when that began, and a token."""
+    """Return a name for one open store: its process id, the process's start time, and a random token."""
     owner = f"{process_mark(os.getpid())}/{secrets.token_hex(4)}"
     _open.add(owner)
     return owner
@@ -20,7 +20,7 @@ def give_up(owner: str) -> None:
 
 
 def is_there(owner: str) -> bool:
-    """Whether the store that began the work is still open, in this process or another of this machine."""
+    """Whether the store that began the work is still open, in this process or another one on this machine."""
     process = owner.partition("/")[0]
     pid = process.partition(":")[0]
     if not pid.isdecimal():
@@ -29,14 +29,14 @@ def is_there(owner: str) -> bool:
 
 
 def process_mark(pid: int) -> str:
-    """`PID:START`, START in clock ticks since the system's start where /proc tells it; "" for one that is gone.
+    """Return `PID:START`, or "" for a process that has ended. START distinguishes processes that reuse a PID.
 
-    A number is given to another process some day; with its start it is not mistaken for the old one.
+    START is in clock ticks since the system booted; it is empty on systems without /proc.
     """
     try:
         os.kill(pid, 0)
     except PermissionError:
-        pass  # it lives, and is someone else's
+        pass  # the process exists and belongs to another user
     except (OSError, OverflowError):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Numbers of a run as columns: little-endian float64 or int64 with their shape, compressed together.
+"""Packs the numbers of a run as compressed columns of little-endian float64 or int64, each with its shape.
 
 A packed blob is zlib over one line of JSON, `{name: [type, shape]}`, and the raw numbers of each name in that order.
 """
@@ -15,7 +15,7 @@ TYPES = {int: "q", float: "d"}  # int64, float64
 
 
 def take_columns(fields: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split an object into what stays JSON and its columns; a column's name stays behind, holding None."""
+    """Split an object into the part that stays JSON and its columns; in the JSON part each column is None."""
     columns = {name: value for name, value in fields.items() if _as_array(value) is not None}
     return {name: None if name in columns else value for name, value in fields.items()}, columns
 
@@ -44,7 +44,7 @@ def unpack(blob: bytes) -> dict[str, list[Any]]:
 
 
 def _as_array(values: Any) -> tuple[array, list[int]] | None:
-    """Flatten a column of numbers and return its shape; None for any other value."""
+    """Flatten a column of numbers and return it with its shape; return None for any other value."""
     if not isinstance(values, list | tuple) or not values:
         return None
     shape, flat = [len(values)], values

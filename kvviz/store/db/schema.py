@@ -1,7 +1,8 @@
-"""The four tables, and the ladder by which an older file climbs to them.
+"""Defines the four tables, and the migrations that bring an older file up to date.
 
-`works`: a row a comparison or sweep, all that a list shows. `parts`: its records (a chunk an append, one blob once it
-has ended) and its document. `runs`: a row a mode, its steps as columns. `pins`: expected texts.
+`works` has one row per comparison or sweep, with all that a list shows. `parts` holds its records (one chunk per
+append, merged into one blob at its end) and its document. `runs` has one row per mode, with its steps as packed
+columns. `pins` holds the expected texts.
 """
 
 from collections.abc import Callable
@@ -44,9 +45,9 @@ works = Table(
     _text("state", "interrupted"),
     _text("message"),
     Column("created", Float, nullable=False, server_default="0"),  # seconds since 1970, UTC
-    Column("deleted", Float),  # when; NULL: not deleted
-    _text("owner"),  # the store that writes it, kvviz.store.db.owner; "" once it has ended
-    _text("made_by"),  # the browser's mark, kvviz.server.ownership; "" for nobody's
+    Column("deleted", Float),  # seconds since 1970, UTC; NULL if it is not deleted
+    _text("owner"),  # the store that writes it (kvviz.store.db.owner); "" once it has ended
+    _text("made_by"),  # the mark of the browser that owns it (kvviz.server.ownership); "" if nobody does
     _text("model"),
     _text("weights"),
     _text("config_hash"),
@@ -57,19 +58,19 @@ works = Table(
     Column("prompt_tokens", Integer),
     Column("new_tokens", Integer),
     Column("batch", Integer),
-    _text("tags"),  # each between two line feeds
+    _text("tags"),  # each tag stands between two line feeds
     _text("headline", "[]"),  # JSON
     _text("prompt"),
     _text("spec", "{}"),  # JSON
-    Index("works_in_order", "kind", "deleted"),  # and within them by rowid: the order in which they were begun
+    Index("works_in_order", "kind", "deleted"),  # equal entries follow in rowid order, the order of `begin`
 )
 
 parts = Table(
     "parts",
     metadata,
-    Column("id", Integer, primary_key=True),  # ascending: the order of the chunks
+    Column("id", Integer, primary_key=True),  # ascending in the order of the chunks
     _of_work(),
-    _text("name"),  # records, document
+    _text("name"),  # "records" or "document"
     Column("data", LargeBinary, nullable=False),
     Index("parts_of_work", "work_id", "name"),
 )
@@ -80,10 +81,10 @@ runs = Table(
     Column("id", Text, primary_key=True),  # <work>-<mode>
     _of_work(),
     _text("mode"),
-    Column("position", Integer, nullable=False, server_default="0"),  # in the document
-    Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document but for the columns
+    Column("position", Integer, nullable=False, server_default="0"),  # index in the document's runs
+    Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document without the columns
     Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.packed_columns
-    Column("repeats", LargeBinary),  # the same: seconds (repeats, steps); NULL where no timed pass was kept
+    Column("repeats", LargeBinary),  # packed likewise: seconds (repeats, steps); NULL without timed passes
     Index("runs_of_work", "work_id"),
 )
 
@@ -98,7 +99,7 @@ pins = Table(
 
 
 def add_what_is_missing(connection: Connection) -> None:
-    """Make the tables, columns and indexes that a file lacks; old rows get the columns' defaults."""
+    """Create the tables, columns and indexes that a file lacks; old rows get the columns' defaults."""
     metadata.create_all(connection)
     for table in metadata.tables.values():
         there = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -111,18 +112,19 @@ def add_what_is_missing(connection: Connection) -> None:
 
 
 def know_owners(connection: Connection) -> None:
-    """Version 2: whose a run is; and an order that no clock has a part in."""
+    """Migrate to version 2: add the owner columns, and order works by rowid instead of the clock."""
     add_what_is_missing(connection)
     connection.exec_driver_sql("DROP INDEX IF EXISTS works_by_date")
 
 
-# Rung n lifts a file from version n to n + 1. Version 0 is an empty file, or one from before versions were counted.
-# A version that only adds takes `add_what_is_missing` again; one that changes what is there brings a rung of its own.
+# LADDER[n] migrates a file from version n to n + 1. Version 0 is an empty file, or one from before versions were
+# counted. A version that only adds tables, columns or indexes reuses `add_what_is_missing`; any other needs its own
+# migration.
 LADDER: tuple[Callable[[Connection], None], ...] = (add_what_is_missing, know_owners)
 
 
 def version_of(connection: Connection) -> int:
-    """The file's schema version. Raises KvvizError where it is newer than this code."""
+    """Return the file's schema version. Raises KvvizError if it is newer than this code."""
     version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
     if version > len(LADDER):
         raise KvvizError(
@@ -133,7 +135,7 @@ def version_of(connection: Connection) -> int:
 
 
 def climb(connection: Connection) -> None:
-    """Lift the file to this code's version, inside the caller's transaction: wholly or not at all."""
+    """Migrate the file to this code's version, inside the caller's transaction."""
     version = version_of(connection)
     for number, rung in enumerate(LADDER[version:], version + 1):
         rung(connection)

@@ -1,7 +1,7 @@
-"""The store's one class: begin, append, finish while something is measured; find, get and the rest afterwards.
+"""The store of comparisons and sweeps: `begin`, `append` and `finish` write them, `find`, `get` and others read them.
 
-Each call is one short transaction, so any number of threads and processes may call. Each raises KvvizError, with a
-sentence, where the file fails; a measurement goes on without its record then.
+Each call uses short transactions, so any number of threads and processes may call. Each raises KvvizError with a
+sentence if the file fails; a running measurement then continues without being recorded.
 """
 
 import json
@@ -31,12 +31,12 @@ _HEADER = [
     *(works.c[name] for name in Stored.__dataclass_fields__ if name != "prompt"),
     func.substr(works.c.prompt, 1, SHOWN_PROMPT).label("prompt"),
 ]
-_BEGUN: ColumnElement[int] = literal_column("works.rowid")  # each row's is larger than those before it
+_BEGUN: ColumnElement[int] = literal_column("works.rowid")  # it grows with every new row
 _SEARCHED = works.c.title + "\n" + works.c.model + "\n" + works.c.tags + works.c.prompt
 
 
 class Store:
-    """Comparisons and sweeps in one SQLite file, opened or made, an older one brought up to date."""
+    """Comparisons and sweeps in one SQLite file, which is created if missing and migrated if older."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = Path(path) if path is not None else home() / "kvviz.sqlite"
@@ -44,11 +44,11 @@ class Store:
         self._owner = new_owner()
 
     def close(self) -> None:
-        """Let the file go. What was begun here and not finished counts as cut off."""
+        """Close the file. Works that were begun here and not finished then count as unfinished."""
         give_up(self._owner)
         self._database.close()
 
-    # --- while it is measured ----------------------------------------------------------------------------------
+    # --- writing during a measurement --------------------------------------------------------------------------
 
     def begin(
         self,
@@ -60,7 +60,7 @@ class Store:
         title: str = "",
         made_by: str = "",
     ) -> None:
-        """A new comparison or sweep, running. `spec` is kept whole; `spec(work_id)` gives it back."""
+        """Add a running comparison or sweep. The whole `spec` is kept; `spec(work_id)` returns it."""
         row = {
             "id": work_id,
             "kind": kind,
@@ -79,7 +79,7 @@ class Store:
             connection.execute(insert(works), row)
 
     def append(self, work_id: str, records: Sequence[str]) -> None:
-        """Keep further records, each the JSON text that the worker sent. When this returns, kill -9 loses none."""
+        """Keep further records, each the JSON text that the worker sent. After this returns, kill -9 loses none."""
         if not records:
             return
         told = [found for found in map(of_started, content.records_of("started", records)) if found]
@@ -91,13 +91,16 @@ class Store:
                 _set(connection, work_id, **values)
 
     def finish(self, work_id: str, state: str, document: Mapping[str, object] | None = None, message: str = "") -> None:
-        """The end: done, stopped or failed. Records become one blob, the document a row of columns a mode."""
+        """End a work as done, stopped, failed or interrupted.
+
+        Its records become one blob, and its document is split into one row of packed columns per mode.
+        """
         values = {"state": state, "message": clean(message, 2000), "owner": ""}
         chunks = self._chunks(work_id)
         texts = [text for _, chunk in chunks for text in chunk]
         whole = content.join(texts)
         taken = None if document is None else content.take_apart(work_id, document, texts)
-        with self._database.writing() as connection:  # all that takes long is done by now
+        with self._database.writing() as connection:  # the slow packing is done before the lock is taken
             _known(connection, work_id)
             _set(connection, work_id, **of_document(document or {}), **values)
             _compact(connection, work_id, [number for number, _ in chunks], whole)
@@ -105,13 +108,13 @@ class Store:
                 _keep_document(connection, work_id, *taken)
 
     def mark_interrupted(self, work_id: str) -> None:
-        """What `unfinished` found: its state becomes `interrupted`, what was recorded stays."""
+        """Set the state of a running work to `interrupted`; its records stay."""
         found = self.get(work_id)
         if found is not None and found.state == RUNNING:
             self.finish(work_id, "interrupted")
 
     def unfinished(self) -> list[Stored]:
-        """Begun and never ended, and whoever did it is gone: crashed, killed, or closed its store."""
+        """Return the works whose state is running although their store crashed, was killed, or was closed."""
         with self._database.reading() as connection:
             rows = connection.execute(select(*_HEADER, works.c.owner).where(works.c.state == RUNNING)).mappings()
             return [Stored.of_row(row) for row in rows if not is_there(row["owner"])]
@@ -121,22 +124,22 @@ class Store:
         with self._database.reading() as connection:
             return [(number, content.split(data)) for number, data in connection.execute(query.order_by(parts.c.id))]
 
-    # --- one of them -------------------------------------------------------------------------------------------
+    # --- reading one work --------------------------------------------------------------------------------------
 
     def get(self, work_id: str) -> Stored | None:
-        """Its header, also of a deleted one; None where it is unknown."""
+        """Return a work's header, even if it is deleted; None if the store does not know it."""
         with self._database.reading() as connection:
             row = _header(connection, work_id)
             return None if row is None else Stored.of_row(row)
 
     def spec(self, work_id: str) -> dict[str, Any] | None:
-        """What `begin` was given."""
+        """Return the spec that `begin` was given."""
         with self._database.reading() as connection:
             text = connection.execute(select(works.c.spec).where(works.c.id == work_id)).scalar()
             return None if text is None else json.loads(text)
 
     def document(self, work_id: str) -> dict[str, Any] | None:
-        """The document that `finish` was given (docs/json.md), with this store's ids; None where there is none."""
+        """Return the document that `finish` was given (docs/json.md), with this store's ids; None without one."""
         with self._database.reading() as connection:
             part = select(parts.c.data).where(parts.c.work_id == work_id, parts.c.name == "document")
             rest = connection.execute(part).scalar()
@@ -145,17 +148,17 @@ class Store:
             return None if rest is None else content.put_together(rest, rows)
 
     def records(self, work_id: str) -> list[str]:
-        """All records in their order, each as it was sent; those of a work that was cut off too."""
+        """Return all records in order, each as it was sent, even those of an interrupted work."""
         return [text for _, texts in self._chunks(work_id) for text in texts]
 
     def run(self, run_id: str) -> Run | None:
-        """One mode of a finished comparison, by `<comparison>-<mode>`."""
+        """Return one mode's run of a finished comparison by its id, `<comparison>-<mode>`; None if it is unknown."""
         with self._database.reading() as connection:
             row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
             header = None if row is None else _header(connection, row["work_id"])
             return None if row is None or header is None else content.run_of(row, Stored.of_row(header))
 
-    # --- many of them ------------------------------------------------------------------------------------------
+    # --- searching and managing --------------------------------------------------------------------------------
 
     def find(
         self,
@@ -167,10 +170,10 @@ class Store:
         limit: int = 100,
         offset: int = 0,
     ) -> list[Stored]:
-        """Those that are not deleted, the last begun first, whatever the clock said; `kind` None takes all kinds.
+        """Return the works that match and are not deleted, the last begun first; `kind` None matches all kinds.
 
-        Every word of `text` occurs in title, model, tags or the prompt's first 4,000 characters: literally, in
-        whatever case, also within a word.
+        Every word of `text` has to occur in the title, model, tags or the prompt's first 4,000 characters. It may be a
+        part of a longer word; case is ignored and there are no wildcards.
         """
         query = select(*_HEADER).where(*_matching(text, kind, model, tag))
         query = query.order_by(_BEGUN.desc()).limit(limit).offset(offset)
@@ -180,21 +183,21 @@ class Store:
     def count(
         self, text: str = "", *, kind: str | None = "comparison", model: str | None = None, tag: str | None = None
     ) -> int:
-        """How many `find` would give without its limit."""
+        """Count the works that `find` would return without a limit."""
         query = select(func.count()).select_from(works).where(*_matching(text, kind, model, tag))
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one()
 
     def rename(self, work_id: str, title: str) -> None:
-        """Give it a title, "" for none."""
+        """Set a work's title; "" removes it. Raises KvvizError if it is too long."""
         self._change(work_id, title=_title(title))
 
     def tag(self, work_id: str, tags: Sequence[str]) -> None:
-        """Give it these tags instead of those that it has; spaces are tidied, each is kept once."""
+        """Replace a work's tags. Runs of spaces become one space, and duplicates are dropped."""
         self._change(work_id, tags=_tags(tags))
 
     def delete(self, work_id: str) -> None:
-        """Mark it as deleted: lists leave it out, `restore` brings it back, `purge` removes it."""
+        """Mark a work as deleted: lists leave it out, `restore` brings it back, and `purge` removes it."""
         self._change(work_id, deleted=time.time())
 
     def restore(self, work_id: str) -> None:
@@ -202,7 +205,7 @@ class Store:
         self._change(work_id, deleted=None)
 
     def purge(self, older_than_s: float = 0) -> int:
-        """Remove what was deleted at least so many seconds ago, with all it holds; returns how many.
+        """Remove the works deleted at least `older_than_s` seconds ago, with their data; return how many.
 
         The file keeps its size; later runs fill the freed space.
         """
@@ -218,20 +221,20 @@ class Store:
     # --- expected texts ----------------------------------------------------------------------------------------
 
     def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
-        """Keep `value` as what is expected of `key` (model, config hash, prompt …), instead of what was."""
+        """Pin `value` for `key` (model, config hash, prompt …), replacing an earlier pin."""
         row = {"key": canonical(key), "value": canonical(value), "created": time.time()}
         statement = upsert(pins).values(key_hash=digest(key), **row).on_conflict_do_update(["key_hash"], set_=row)
         with self._database.writing() as connection:
             connection.execute(statement)
 
     def pinned(self, key: Mapping[str, object]) -> dict[str, Any] | None:
-        """What is expected of `key`, None where nothing is."""
+        """Return what is pinned for `key`, or None."""
         with self._database.reading() as connection:
             text = connection.execute(select(pins.c.value).where(pins.c.key_hash == digest(key))).scalar()
             return None if text is None else json.loads(text)
 
 
-# --- statements, inside their caller's transaction ---------------------------------------------------------------
+# --- statements that run inside the caller's transaction ---------------------------------------------------------
 
 
 def _header(connection: Connection, work_id: str) -> RowMapping | None:
@@ -248,7 +251,7 @@ def _set(connection: Connection, work_id: str, **values: object) -> None:
 
 
 def _compact(connection: Connection, work_id: str, chunks: Sequence[int], whole: bytes) -> None:
-    """Put the blob in the first chunk's place and remove the others; what came meanwhile keeps its place behind."""
+    """Replace the given chunks by one blob in the first one's place; chunks appended meanwhile stay behind it."""
     if chunks:
         connection.execute(update(parts).where(parts.c.id == chunks[0]).values(data=whole))
         rest = parts.c.id.between(chunks[0] + 1, chunks[-1])
@@ -264,7 +267,7 @@ def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequ
 
 
 def _matching(text: str, kind: str | None, model: str | None, tag: str | None) -> list[ColumnElement[bool]]:
-    """The conditions of `find` and `count`; `instr`, unlike LIKE, knows no wildcards."""
+    """Build the conditions of `find` and `count`. They use `instr`, since LIKE would expand wildcards."""
     conditions: list[ColumnElement[bool]] = [works.c.deleted.is_(None)]
     conditions += [works.c.kind == kind] if kind is not None else []
     conditions += [works.c.model == model] if model is not None else []

@@ -1,4 +1,4 @@
-"""What the store gives back, and what it reads off a spec, a `started` record and a document for its lists."""
+"""Types that the store returns, and the columns that it reads from a spec, a `started` record and a document."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from kvviz.experiments.comparison.figures import HEADLINE
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
-SHOWN_PROMPT = 200  # characters in a list
+SHOWN_PROMPT = 200  # characters of the prompt that a list shows
 LONGEST = {
     "model": 500,
     "weights": 40,
@@ -20,7 +20,7 @@ LONGEST = {
     "device": 100,
     "device_name": 200,
     "dtype": 40,
-    "prompt": 4000,  # characters of it that can be searched
+    "prompt": 4000,  # only these characters can be searched
 }
 COUNTS = ("prompt_tokens", "new_tokens", "batch")
 
@@ -29,9 +29,9 @@ COUNTS = ("prompt_tokens", "new_tokens", "batch")
 class Stored:
     """A comparison or sweep as lists show it. `state` is running, done, stopped, failed or interrupted.
 
-    `prompt` is the text's first 200 characters, "" for random tokens; `headline` has an object a run
-    (HEADLINE in kvviz.experiments.comparison.figures), none before the end; a count is None and a text "" where it
-    isn't known.
+    `prompt` is the text's first 200 characters, or "" for random tokens. `headline` has one object per run
+    (HEADLINE in kvviz.experiments.comparison.figures) and is empty before the end. An unknown count is None, an unknown
+    text "".
     """
 
     id: str
@@ -59,7 +59,7 @@ class Stored:
 
     @classmethod
     def of_row(cls, row: "RowMapping") -> "Stored":
-        """From a row of the table, field by field."""
+        """Build the header from a table row."""
         values: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__}
         return cls(**{**values, **{name: read(values[name]) for name, read in _READ.items()}})
 
@@ -75,10 +75,11 @@ _READ: dict[str, Callable[[Any], object]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One mode of a stored comparison.
+    """One mode's run of a stored comparison.
 
-    `repeats` holds the seconds of every step of every timed pass; `token_ids` a number a step, or a tuple of them a
-    sequence of the batch; `layers` the cache after the last step; `figures` the run's whole entry in the document.
+    `repeats` holds the seconds of every step of every timed pass. `token_ids` has one id per step, or for a batch one
+    tuple of ids per sequence. `layers` is the cache after the last step. `figures` is the run's whole entry in the
+    document.
     """
 
     id: str
@@ -93,17 +94,17 @@ class Run:
 
 
 def clean(text: str, longest: int) -> str:
-    """As SQLite can keep and search it: no null bytes, no halves of a character, not too long."""
+    """Make a text fit for SQLite: cut it to `longest`, and replace null characters and lone surrogates."""
     return text[:longest].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def of_spec(spec: Mapping[str, object]) -> dict[str, object]:
-    """The columns that a ComparisonSpec's dict tells; of a sweep's, those that it has."""
+    """Read columns from the dict of a ComparisonSpec or of a sweep's spec, as far as it has them."""
     return _fitting(spec)
 
 
 def of_started(record: Mapping[str, object]) -> dict[str, object]:
-    """The columns that a `started` record tells."""
+    """Read columns from a `started` record."""
     spec, model, prompt = (_object(record.get(name)) for name in ("spec", "model", "prompt"))
     values = {
         "prompt": prompt.get("text"),
@@ -119,7 +120,7 @@ def of_started(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def of_document(document: Mapping[str, object]) -> dict[str, object]:
-    """The columns that a comparison's document tells, its headline figures among them."""
+    """Read columns from a comparison's document, including its headline figures."""
     found = runs_of(document)
     values = _fitting({**document, **_object(document.get("environment"))})
     if found:
@@ -129,7 +130,7 @@ def of_document(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def runs_of(document: Mapping[str, object]) -> list[dict[str, Any]]:
-    """The document's runs; none where it is not a comparison's."""
+    """Return the document's runs; return [] if it is not a comparison's document."""
     found = _objects(document.get("runs"))
     return found if all(isinstance(run.get("mode"), str) for run in found) else []
 
@@ -143,7 +144,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _fitting(values: Mapping[str, object]) -> dict[str, object]:
-    """Those values that a column can take."""
+    """Keep only the values that fit their columns."""
     texts = {name: clean(text, most) for name, most in LONGEST.items() if isinstance(text := values.get(name), str)}
     counts = {name: n for name in COUNTS if is_whole(n := values.get(name), 0, 2**63 - 1)}
     modes = values.get("modes")

@@ -1,4 +1,4 @@
-"""Records and document of one comparison: whether they agree, and a document rebuilt from records alone."""
+"""Checks that the records and the document of a comparison agree, and rebuilds a document from records alone."""
 
 import math
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from kvviz.experiments.comparison.records import (
 from kvviz.store.files import schema
 from kvviz.store.files.recording import started_of
 
-MEASURED = ("proof", "memory", "pass", "times", "figures", "done")  # a prediction has to come before all of these
+MEASURED = ("proof", "memory", "pass", "times", "figures", "done")  # a prediction has to come before any of these
 
 
 @dataclass
 class _ModeRecords:
-    """The content of one mode's records."""
+    """What the records hold about one mode."""
 
     steps: list[CheckedStep] = field(default_factory=list)
     repeats: dict[int, list[float]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _ModeRecords:
 
 
 def _by_mode(records: Sequence[Record]) -> dict[str, _ModeRecords]:
-    """The records sorted by mode. Raises Unfit where a step is missing or comes twice."""
+    """Group the records by mode. Raises Unfit if a step is missing or comes twice."""
     result = {mode["name"]: _ModeRecords() for mode in started_of(records)["modes"]}
     for record in records:
         if record["t"] == "proof":
@@ -66,7 +66,7 @@ def _check_order(expected: int, given: int, kind: str) -> None:
 
 
 def _prediction(records: Sequence[Record]) -> Predicted | None:
-    """The prediction among the records. Raises Unfit for one that may have seen a step, and for a second one."""
+    """Return the prediction among the records. Raises Unfit if it comes after a measurement, or if there are two."""
     places = [place for place, record in enumerate(records) if record["t"] == "predicted"]
     first = next((place for place, record in enumerate(records) if record["t"] in MEASURED), len(records))
     if len(places) > 1 or any(place > first for place in places):
@@ -74,11 +74,11 @@ def _prediction(records: Sequence[Record]) -> Predicted | None:
     return next((record for record in records if record["t"] == "predicted"), None)
 
 
-# --- records beside a document ------------------------------------------------------------------------------------
+# --- records compared with a document -----------------------------------------------------------------------------
 
 
 def check_agreement(document: Document, records: Sequence[Record]) -> None:
-    """Raise Unfit where the records tell of another run than the document."""
+    """Raise Unfit if the records contradict the document."""
     modes, predicted = _by_mode(records), _prediction(records)
     _hold(set(modes) == {run["mode"] for run in document["runs"]}, "modes")
     _hold(document["paces"] == (predicted["paces"] if predicted else None), "paces")
@@ -103,7 +103,7 @@ def _check_run(run: Run, mode: _ModeRecords, repeats: int) -> None:
 
 
 def _same_figures(runs: Sequence[Headline], headlines: Sequence[Headline]) -> bool:
-    """Whether every figure that the records give is the document's."""
+    """Whether every figure in the records equals the document's."""
     same = (run.items() <= whole.items() for run, whole in zip(runs, headlines, strict=False))
     return len(runs) == len(headlines) and all(same)
 
@@ -117,9 +117,9 @@ def _hold(holds: bool, what: str) -> None:
 
 
 def document_of(records: Sequence[Record]) -> Document | None:
-    """The document of a recording that came without one; None where its records do not say enough.
+    """Rebuild the document of a recording; return None if its records do not hold enough.
 
-    Those of a watched run don't, since nothing was compared; nor those of a batch, which hold only its first text.
+    The records of a watched run lack the comparison, and those of a batch hold only the text of its first sequence.
     """
     started, spec = started_of(records), started_of(records)["spec"]
     try:
@@ -151,7 +151,7 @@ def document_of(records: Sequence[Record]) -> Document | None:
 
 
 def _run(mode: ModeFields, found: _ModeRecords, predicted: Predicted | None) -> Run:
-    """One mode's run for a batch of 1; its speed-up needs the others and is filled in later."""
+    """Rebuild one mode's run for a batch of 1. Its speed-up needs the other runs and is filled in later."""
     _check_complete(found)
     last = found.steps[-1]
     allocator = found.memory["allocator"] if found.memory else None
@@ -184,7 +184,7 @@ def _run(mode: ModeFields, found: _ModeRecords, predicted: Predicted | None) -> 
 
 
 def _check_complete(found: _ModeRecords) -> None:
-    """Raise Unfit unless every step of one sequence is there, was compared, and was timed in every repeat."""
+    """Raise Unfit unless there is one sequence whose every step was compared and timed in every repeat."""
     steps = len(found.steps)
     timed = bool(found.repeats) and all(len(s) == steps and sum(s) > 0 for s in found.repeats.values())
     alone = all(len(step["ids"]) == 1 for step in found.steps)
@@ -195,7 +195,7 @@ def _check_complete(found: _ModeRecords) -> None:
 
 
 def _layers(group: LayerGroup) -> list[Layer]:
-    """The layers of a group in the same state; records do not hold their format beyond the shapes."""
+    """Expand a group into its layers. Records hold no more of a layer's format than its shapes."""
     return [
         {
             "index": index,

@@ -1,4 +1,4 @@
-"""Between files and the store of runs (kvviz.store.db.Store, or whatever has its methods)."""
+"""Moves comparisons between files and the store of runs (kvviz.store.db.Store, or any object with its methods)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from kvviz.store.files.webpage import to_html
 
 
 class Keeps(Protocol):
-    """What a store has to be able to do here."""
+    """The methods that a store needs for import and export."""
 
     def begin(
         self, work_id: str, spec: Mapping[str, object], *, kind: str, origin: str, title: str, made_by: str
@@ -33,7 +33,7 @@ FORMATS = ("json", "csv", "parquet", "html")
 
 
 def written(comparison: Imported, form: str) -> bytes:
-    """A comparison as a file's bytes. Raises KvvizError for an unknown form, and for one that has no document."""
+    """Return a comparison as a file's bytes. Raises KvvizError for an unknown format or a missing document."""
     if form not in FORMATS:
         raise KvvizError(f"a comparison is written as one of {', '.join(FORMATS)}")
     if comparison.document is None:
@@ -46,7 +46,7 @@ def written(comparison: Imported, form: str) -> bytes:
 
 
 def kept(store: Keeps, comparison_id: str) -> Imported:
-    """What the store holds of a comparison. Raises KvvizError where it does not know it."""
+    """Return a stored comparison. Raises KvvizError if the store does not know it."""
     records, document = store.records(comparison_id), store.document(comparison_id)
     if document is None and not records:
         raise KvvizError(f"there is no comparison {comparison_id[:80]!r} in the store")
@@ -54,13 +54,13 @@ def kept(store: Keeps, comparison_id: str) -> Imported:
 
 
 def take_in(store: Keeps, data: str | bytes, *, title: str = "", made_by: str = "") -> str:
-    """Check a file and keep what it holds under a new id, which is returned. Raises KvvizError with one sentence."""
+    """Check a file, store its comparison under a new id and return the id. Raises KvvizError with one sentence."""
     found = read(data)
     return keep(store, found.renamed(new_id()), origin="import", title=title, made_by=made_by)
 
 
 def keep(store: Keeps, comparison: Imported, *, origin: str, title: str = "", made_by: str = "") -> str:
-    """Keep a finished comparison under its own id; `made_by` is the mark of the browser whose it is."""
+    """Store a finished comparison under its own id; `made_by` is the mark of the browser that owns it."""
     document, records = comparison.document, comparison.records
     work_id = document["id"] if document is not None else started_of(records).get("id", new_id())
     store.begin(work_id, comparison.spec, kind="comparison", origin=origin, title=title, made_by=made_by)

@@ -1,4 +1,4 @@
-"""A comparison as one JSON file and back, every field checked on the way in. Standard library only.
+"""Writes a comparison as one JSON file, and reads it back with every field checked. Standard library only.
 
 `{"kvviz": "comparison", "version": 1, "document": {...}, "records": [...]}`; docs/json.md describes both halves.
 """
@@ -14,19 +14,19 @@ from kvviz.store.files import recording, schema
 from kvviz.store.files.agreement import check_agreement, document_of
 
 VERSION = 1
-LARGEST = 100_000_000  # bytes of a file that is read at all
+LARGEST = 100_000_000  # bytes; a larger file is refused
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The content of a file: a comparison's document (None for a watched run) and its records (empty without any)."""
+    """The content of a file: a comparison's document (None for a watched run) and its records (may be empty)."""
 
     document: Document | None
     records: Sequence[Record]
 
     @property
     def spec(self) -> dict[str, object]:
-        """The work, named as in `ComparisonSpec.to_dict`, as far as the file says."""
+        """The work with the field names of `ComparisonSpec.to_dict`, as far as the file holds it."""
         started = recording.started_of(self.records) if self.records else None
         known: Mapping[str, object] = started["spec"] if started else {}
         if self.document is not None:
@@ -37,7 +37,7 @@ class Imported:
         return {"model": started["model"]["id"], "weights": started["model"]["weights"], "modes": modes, **known}
 
     def renamed(self, comparison_id: str) -> "Imported":
-        """The same under another id."""
+        """Return a copy under another id."""
         document = self.document
         if document is not None:
             document = {**document, "id": comparison_id}
@@ -67,13 +67,13 @@ def _work_of(document: Document) -> dict[str, object]:
 
 
 def to_json(records: Sequence[Mapping[str, object]], document: Document) -> str:
-    """The whole comparison as JSON text: its document, and the records that a recording holds."""
+    """Return the whole comparison as JSON text: its document, and the records that a recording holds."""
     whole = {"kvviz": "comparison", "version": VERSION, "document": document, "records": recording.shown(records)}
     return json.dumps(whole, allow_nan=False)
 
 
 def read(data: str | bytes) -> Imported:
-    """Read `to_json`'s file, the JSON of `kvviz run`, or a recording. Raises KvvizError with one sentence."""
+    """Read a file of `to_json`, the JSON of `kvviz run`, or a recording. Raises KvvizError with one sentence."""
     file = parse(data, LARGEST, "comparison")
     if not isinstance(file, dict):
         raise KvvizError("this file is no comparison of kvviz: it holds no JSON object")

@@ -1,7 +1,7 @@
-"""A comparison or a watched run as one JSON file, and the strict way back. Standard library only.
+"""Writes the records of a comparison or a watched run as one JSON file, and reads it strictly. Standard library only.
 
 A recording is `{"kvviz": "recording", "version": 1, "records": [...]}`. Its records are those of the live feed, so the
-live page shows it like a run of its own. Reading refuses what does not fit with one sentence; nothing in a file is ever
+live page shows it like a live run. Reading refuses an invalid file with one sentence. Nothing in a file is ever
 executed, and its texts are only ever shown as text.
 """
 
@@ -16,7 +16,7 @@ from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.records import Record, Started
 
 VERSION = 1
-LARGEST = 20_000_000  # bytes of a file that is read at all
+LARGEST = 20_000_000  # bytes; a larger file is refused
 
 _CHECKS = {
     "started": check_of(form.Started),
@@ -31,19 +31,19 @@ _CHECKS = {
 
 
 def write(records: Sequence[Record], path: str | Path) -> Path:
-    """Write a recording; returns the path."""
+    """Write a recording and return its path."""
     path = Path(path)
     path.write_text(dumps(records), encoding="utf-8")
     return path
 
 
 def dumps(records: Sequence[Record]) -> str:
-    """A recording as JSON text."""
+    """Return a recording as JSON text."""
     return json.dumps({"kvviz": "recording", "version": VERSION, "records": list(records)}, allow_nan=False)
 
 
 def loads(data: str | bytes) -> list[Record]:
-    """The records of a recording. Raises KvvizError with one sentence for any other file."""
+    """Read the records of a recording. Raises KvvizError with one sentence for any other file."""
     file = parse(data, LARGEST, "recording")
     if not isinstance(file, dict) or file.get("kvviz") != "recording" or not isinstance(file.get("records"), list):
         raise KvvizError('this file is no recording of kvviz: it lacks {"kvviz": "recording", "records": […]}')
@@ -53,7 +53,7 @@ def loads(data: str | bytes) -> list[Record]:
 
 
 def checked(records: Sequence[object]) -> list[Record]:
-    """The records with known fields only, each field checked. Raises KvvizError with one sentence."""
+    """Check every field of the records and drop unknown fields. Raises KvvizError with one sentence."""
     if not records or _kind(records[0]) != "started":
         raise KvvizError("this recording does not begin with a record of type 'started'")
     if len(records) > LONGEST_LIST:
@@ -69,14 +69,14 @@ def checked(records: Sequence[object]) -> list[Record]:
 
 
 def started_of(records: Sequence[Record]) -> Started:
-    """The first record, which `checked` has seen to be of type 'started'."""
+    """Return the first record; `checked` guarantees that its type is 'started'."""
     first = records[0]
     assert first["t"] == "started"
     return first
 
 
 def shown(records: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The records that a recording keeps of all that a feed has sent; how the model was loaded is left out."""
+    """Select from the feed's records those that a recording keeps; drop the records of loading and the document."""
     kept = (record for record in records if record["t"] in _CHECKS)
     return [{name: value for name, value in record.items() if name != "document"} for record in kept]
 
@@ -93,7 +93,7 @@ def _checked(record: object) -> Record:
 
 
 def _check_modes(records: Sequence[Record]) -> None:
-    """Refuse a record of a mode that the first record does not name."""
+    """Raise KvvizError for a record of a mode that the first record does not name."""
     known = {mode["name"] for mode in started_of(records)["modes"]}
     for place, record in enumerate(records):
         if not _modes_of(record) <= known:

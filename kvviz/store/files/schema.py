@@ -1,4 +1,4 @@
-"""Checks a comparison's document: each field by its type (`records.Document`), then the fields against each other."""
+"""Checks a comparison's document: first each field's type (`records.Document`), then the fields against each other."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ _DOCUMENT = check_of(form.Document)
 
 
 def document(value: object) -> Document:
-    """A document with known fields only, each checked, the whole consistent. Raises Unfit."""
+    """Check every field of a document and their consistency; drop unknown fields. Raises Unfit."""
     checked: Document = _DOCUMENT(value, "the document")
     runs = checked["runs"]
     modes = [run["mode"] for run in runs]
@@ -39,19 +39,19 @@ def document(value: object) -> Document:
 
 
 def speedups_of(runs: Sequence[Run]) -> list[float | None]:
-    """The speed-up of each run of a document."""
+    """Compute the speed-up of each run of a document."""
     return speedups([(run["mode"], len(run["step_s"]), run["total_s"]) for run in runs])
 
 
 def rows_of(run: Run) -> list[list[int]]:
-    """The chosen ids of a run, a row for each sequence."""
+    """Return the chosen ids of a run, one row per sequence."""
     ids = run["token_ids"]
     nested = bool(ids) and isinstance(ids[0], list)
     return cast(list[list[int]], ids if nested else [ids])
 
 
 def first_difference(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> int | None:
-    """The first step at which a sequence chose another token than its counterpart, or which only the first has."""
+    """Find the first step at which two sequences differ, or that only `rows` has; None if there is none."""
     steps, theirs = list(zip(*rows, strict=True)), list(zip(*others, strict=True))
     common = min(len(steps), len(theirs))
     different = next((i for i in range(common) if steps[i] != theirs[i]), None)
@@ -64,7 +64,7 @@ def _hold(holds: bool, sentence: str) -> None:
 
 
 def _hold_lengths(run: Run, batch: int, most: int) -> None:
-    """Every list has one entry a step, and there is one list of ids and one text for every sequence."""
+    """Raise Unfit unless every list has one entry per step, and every sequence has one list of ids and one text."""
     steps = len(run["step_s"])
     _hold(1 <= steps <= most, "step_s has to hold from 1 to new_tokens entries")
     lists: dict[str, Sequence[object] | None] = {
@@ -86,7 +86,7 @@ def _hold_lengths(run: Run, batch: int, most: int) -> None:
 
 
 def _hold_figures(run: Run, batch: int) -> None:
-    """The figures have to follow from the steps."""
+    """Raise Unfit unless the figures follow from the steps."""
     steps = run["step_s"]
     bands = zip(run["step_s_q1"], steps, run["step_s_q3"], strict=True)
     _hold(all(low <= middle <= high for low, middle, high in bands), "step_s has to lie between its quartiles")
@@ -105,7 +105,7 @@ def _hold_near(given: float | None, computed: float | None, name: str) -> None:
 
 
 def _hold_identity(checked: Document) -> None:
-    """The first divergence of each run has to be the one that its tokens show."""
+    """Raise Unfit unless each run's first divergence is the one that its tokens show."""
     reference = next(run for run in checked["runs"] if run["mode"] == checked["reference"])
     for run in checked["runs"]:
         found = first_difference(rows_of(run), rows_of(reference))

@@ -1,7 +1,7 @@
-"""A comparison as a table with a row per mode, repeat and step: CSV text or Parquet bytes. Seconds and bytes.
+"""Writes a comparison as a table with a row per mode, repeat and step, in seconds and bytes, as CSV or Parquet.
 
-Without the records of the timed passes there is a row per mode and step: `repeat` and `seconds` are empty then, and
-the median and quartiles over the repeats, which stand in every row, remain.
+Every row has the median and quartiles over the repeats. Without the records of the timed passes, the table has a row
+per mode and step, and `repeat` and `seconds` are empty.
 """
 
 import csv
@@ -13,7 +13,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.store.files.schema import rows_of
 
-# Column -> its type in Parquet. Those of the whole comparison come first.
+# Maps each column to its Parquet type. Columns that describe the whole comparison come first.
 TYPES = {
     "comparison": "string",
     "model": "string",
@@ -35,7 +35,7 @@ TYPES = {
     "seconds_median": "float64",
     "seconds_q1": "float64",
     "seconds_q3": "float64",
-    "token_ids": "string",  # one id a sequence of the batch, with a space between
+    "token_ids": "string",  # one id per sequence of the batch, separated by spaces
     "token": "string",  # the text of the first sequence's token
     "cache_bytes": "int64",
     "allocated_bytes": "int64",
@@ -44,7 +44,7 @@ TYPES = {
 
 
 def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, list[object]]:
-    """The table by columns; an unknown value is None."""
+    """Return the table by columns; an unknown value is None."""
     passes, pieces = _passes(records), _pieces(records)
     parts = [_part(run, passes.get(run["mode"], {}), pieces.get(run["mode"], [])) for run in document["runs"]]
     rows = sum(len(part["step"]) for part in parts)
@@ -53,9 +53,9 @@ def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, lis
 
 
 def to_csv(document: Document, records: Sequence[Record] = ()) -> str:
-    """The table as CSV; a text that a spreadsheet would take for a formula gets a ' in front."""
+    """Return the table as CSV; a text that a spreadsheet would take for a formula gets a leading '."""
     file = io.StringIO()
-    writer = csv.writer(file)  # lines end in \r\n (RFC 4180), and cells that hold either are quoted
+    writer = csv.writer(file)  # lines end in \r\n (RFC 4180); a cell with \r or \n is quoted
     writer.writerow(TYPES)
     table = columns(document, records)
     writer.writerows(zip(*(_guarded_all(table[name], kind) for name, kind in TYPES.items()), strict=True))
@@ -63,7 +63,7 @@ def to_csv(document: Document, records: Sequence[Record] = ()) -> str:
 
 
 def to_parquet(document: Document, records: Sequence[Record] = ()) -> bytes:
-    """The table as a Parquet file. Raises KvvizError if pyarrow is not installed."""
+    """Return the table as a Parquet file. Raises KvvizError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -75,13 +75,13 @@ def to_parquet(document: Document, records: Sequence[Record] = ()) -> bytes:
     return file.getvalue()
 
 
-# What makes a spreadsheet take a cell for a formula, full-width signs included:
+# A spreadsheet takes a cell for a formula if it begins with one of these, including the full-width signs:
 # https://owasp.org/www-community/attacks/CSV_Injection
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
 def _guarded_all(column: list[object], kind: str) -> list[object]:
-    """Guard a column of texts, each distinct text once, since most repeat from row to row."""
+    """Guard a column of texts; each distinct text is guarded once, since most repeat from row to row."""
     if kind != "string":
         return column
     texts = [None if value is None else str(value) for value in column]
@@ -97,7 +97,7 @@ def _guarded(text: str | None) -> str | None:
 
 
 def _whole(document: Document) -> dict[str, object]:
-    """The columns that are the same in every row."""
+    """Return the columns that are the same in every row."""
     names = ("model", "weights", "prompt_tokens", "new_tokens", "batch")
     work = {name: value for name, value in document.items() if name in names}
     environment = {name: value for name, value in document["environment"].items() if name in TYPES}
@@ -105,7 +105,7 @@ def _whole(document: Document) -> dict[str, object]:
 
 
 def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dict[str, list[object]]:
-    """The rows of one mode by columns: its steps, once for each timed pass."""
+    """Return the rows of one mode by columns: its steps, repeated for each timed pass."""
     steps = len(run["step_s"])
     each: dict[str, Sequence[object]] = {
         "mode": [run["mode"]] * steps,
@@ -134,7 +134,7 @@ def _filled(values: Sequence[object], length: int) -> list[object]:
 
 
 def _passes(records: Sequence[Record]) -> dict[str, dict[int, list[float]]]:
-    """The seconds of every step, by mode and number of the timed pass."""
+    """Return the seconds of every step by mode and repeat, without warm-ups."""
     found: dict[str, dict[int, list[float]]] = {}
     for record in records:
         if record["t"] == "times" and record["repeat"] >= 0:
@@ -144,7 +144,7 @@ def _passes(records: Sequence[Record]) -> dict[str, dict[int, list[float]]]:
 
 
 def _pieces(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Each mode's tokens as text, step by step."""
+    """Return each mode's tokens as text, step by step."""
     found: dict[str, list[str]] = {}
     for record in records:
         if record["t"] == "proof":

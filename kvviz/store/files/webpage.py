@@ -1,7 +1,7 @@
-"""A comparison as one HTML page that opens from disk: charts, figures, texts; nothing is fetched from anywhere.
+"""Writes a comparison as one HTML page with charts, figures and texts that opens from disk and fetches nothing.
 
-Every text of a run is escaped; a content security policy in the page allows the two scripts that stand in it, by their
-hashes, and no address at all.
+Every text of a run is escaped. The page's content security policy allows its two inline scripts by their hashes, and no
+address at all.
 """
 
 import base64
@@ -25,7 +25,7 @@ VENDOR = HERE.parents[1] / "ui" / "assets" / "vendor"
 
 
 def to_html(document: Document, records: Sequence[Record] = ()) -> str:
-    """The page. Raises KvvizError where plotly is not installed."""
+    """Return the page. Raises KvvizError if plotly is not installed."""
     plotly, own = _inline(_plotly()), _inline((HERE / "page.js").read_text(encoding="utf-8"))
     parts = [
         "<!doctype html>",
@@ -47,12 +47,12 @@ def _plotly() -> str:
 
 
 def _inline(script: str) -> str:
-    """A script that can stand inside a page: nothing in it ends its element."""
+    """Escape a script for a <script> element, so that nothing in it can end the element."""
     return re.sub(r"<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
 
 
 def _data(name: str, text: str) -> str:
-    """JSON inside the page: with no < in it, nothing can end its element."""
+    """Embed JSON text in the page, with every < escaped so that nothing in it can end the element."""
     escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="{name}">{escaped}</script>'
 
@@ -73,12 +73,12 @@ def _sha256(script: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Any value as text that the page shows as it is."""
+    """Escape any value so that the page shows it as plain text."""
     whole = str(value).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     return html.escape(whole)
 
 
-# --- what is read on the page ------------------------------------------------------------------------------------
+# --- text and tables ---------------------------------------------------------------------------------------------
 
 
 def _body(document: Document, records: Sequence[Record]) -> str:
@@ -121,7 +121,7 @@ def _method(document: Document) -> str:
 
 
 def _identity(document: Document) -> str:
-    """Whether the modes wrote the same, and where they did not."""
+    """Say whether all modes chose the same tokens, and if not, where each first differed."""
     parted = [_parting(run, step) for run in document["runs"] if (step := run["first_divergence"]) is not None]
     return " ".join(parted) or "All modes chose the same tokens."
 
@@ -166,7 +166,7 @@ def _seconds(s: float | None) -> str:
 
 
 def _texts(document: Document, records: Sequence[Record]) -> str:
-    """The prompt, and the text of each mode; once where all wrote the same."""
+    """Render the prompt and the text of each mode; modes with the same text share one copy."""
     started = next((record for record in records if record["t"] == "started"), None)
     prompt = document["prompt"] if document["prompt"] is not None or started is None else started["prompt"]["text"]
     unknown = f"{document['prompt_tokens']:,} random tokens"
@@ -197,7 +197,7 @@ def _environment(document: Document) -> str:
 
 
 def _figure(document: Document) -> dict[str, object]:
-    """The charts as plain values, each mode in its own colour, and the colours to take on a dark page."""
+    """Return the charts as plain values, each mode in its own colour, with the colours for a dark page."""
     try:
         from kvviz.charts.compare import curve_of, overlay
     except ImportError as error:
@@ -216,7 +216,7 @@ def _figure(document: Document) -> dict[str, object]:
 
 
 def _in_colour(trace: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
-    """A trace of `overlay`, whose legend group is its run's number, in its mode's colour and dash."""
+    """Give a trace of `overlay` its mode's colour and dash; the trace's legend group is the index of its run."""
     number = int(trace["legendgroup"])
     run, line = runs[number], trace.get("line", {})
     dash = palette.DASH.get(run["mode"], line.get("dash"))
