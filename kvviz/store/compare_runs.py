@@ -84,7 +84,7 @@ def totals(run: Run) -> list[float]:
 
 
 def beyond_spread(one: Sequence[float], other: Sequence[float]) -> bool | None:
-    """Whether every pass of one run is faster than every pass of the other; None if either has fewer than two."""
+    """Whether the passes of the two runs do not overlap in time taken; None if either run has fewer than two."""
     if len(one) < 2 or len(other) < 2:
         return None
     return max(one) < min(other) or max(other) < min(one)

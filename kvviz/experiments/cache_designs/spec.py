@@ -13,10 +13,10 @@ from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.models.sources import find_source
 from kvviz.models.text import STORY
 
-RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs, and transformers' beside them
+RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs and two of transformers
 RACED = tuple(name for name, design in DESIGNS.items() if not design.accelerator)
 REFERENCES = ("uncached", "cached")
-MOST_RACED = 192  # new tokens
+MOST_RACED = 192  # most new tokens of a race
 TEXT_TOKENS = 192  # length of the text that quality is measured on: three times the tokens that `sinks` holds
 
 
@@ -47,7 +47,7 @@ class CachesSpec(Spec):
             if name not in RACEABLE:
                 raise KvvizError(f"no cache design {name!r} to be compared; there are {', '.join(RACEABLE)}")
         check_whole("new_tokens", self.new_tokens, 2, MOST_RACED)
-        self.work()  # checks the rest
+        self.work()  # ComparisonSpec checks the other fields
 
     @property
     def modes(self) -> tuple[str, ...]:

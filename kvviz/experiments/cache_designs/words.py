@@ -16,7 +16,7 @@ _SLOW = {
     "static": "Attention goes over the whole buffer at each step, the empty slots masked: that is the design.",
     "quantized": "Each step turns all codes into numbers; a kernel could do it where it multiplies.",
 }
-Document = Mapping[str, Any]  # of a race, or one of its runs
+Document = Mapping[str, Any]  # a race's document, or one of its runs
 
 
 class Quality(TypedDict):

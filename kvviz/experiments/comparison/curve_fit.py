@@ -78,7 +78,7 @@ class Fit:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """One sentence for each coefficient whose interval includes 0."""
+        """Sentences, one for each coefficient whose interval includes 0."""
         return tuple(
             f"can't tell {name} from 0: {row.value:.3g} s, somewhere between {row.low:.3g} and {row.high:.3g}"
             for name, row in zip(_TERMS, self.coefficients, strict=False)
@@ -127,7 +127,7 @@ def _settled(rows: Matrix, seconds: Sequence[float]) -> tuple[Vector, float, Vec
     """Iterate the M-estimate until it converges; return its coefficients, scale and residuals."""
     floor = 1e-12 * max(map(abs, seconds), default=1.0) or 1e-300
     solved = _weighted(rows, seconds, [1.0] * len(rows))
-    for _ in range(_ROUNDS):  # least absolute deviations, by weights of 1 / |residual|
+    for _ in range(_ROUNDS):  # weights of 1 / |residual| lead to least absolute deviations
         residuals = _residuals(rows, seconds, solved)
         smallest = max(1e-3 * median(map(abs, residuals)), floor)
         solved, before = _weighted(rows, seconds, [1 / max(abs(r), smallest) for r in residuals]), solved

@@ -25,7 +25,7 @@ def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
     """Step all modes in lockstep and compare them. Fills `run.checked` and yields one record per step."""
     reference = reference_mode(run.work.modes)
     run.checked = {mode: Checked() for mode in run.work.modes}
-    order = sorted(run.work.modes, key=lambda name: name != reference)  # the reference first
+    order = sorted(run.work.modes, key=lambda name: name != reference)  # the reference steps first
     lanes = {name: _Lane(run, name) for name in order}
     for index in range(run.work.new_tokens):
         for lane in lanes.values():

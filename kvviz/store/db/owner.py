@@ -1,4 +1,4 @@
-"""Names the store that writes a run, so that a run cut off by a crash differs from one still running elsewhere."""
+"""Names the store that writes a run, to tell a run cut off by a crash from one that another process still writes."""
 
 import os
 import secrets
