@@ -1,1 +1,1 @@
-"""Makes the data files that are derived from an installed library."""
+"""Generate the data files that are derived from an installed library."""

@@ -1,8 +1,8 @@
-"""Writes kvviz/models/catalog/families.json: what the config classes of the installed transformers add to a config.
+"""Write kvviz/models/catalog/families.json: what transformers' config classes add to a published config.
 
-A published config.json leaves out fields with its class's defaults. For each model_type this file has the defaults of
-the fields that decide a cache's size, the family's own names of common fields, those that its code never reads, and
-the types of a composite config's parts. Run `python -m tools.families` after an update of transformers.
+A published config.json leaves out fields that have its class's defaults. For each model_type the file has the defaults
+of the fields that decide a cache's size, the family's own names of common fields, the fields that its code never reads,
+and the types of a composite config's parts. Run `python -m tools.families` after an update of transformers.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ WANTED = re.compile(
     r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
     r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
     r"|num_experts_per_tok|ngram|kv_channels|prompt_length|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*"
-    # and what a forward costs: widths of MLPs, experts and their places, ranks, extra widths of single families
+    # fields for a forward's cost: widths of MLPs, experts and their layers, ranks, extra widths of single families
     r"|(dense_|prefix_dense_|moe_|expert_|shared_|shared_expert_|shared_experts_|moe_shared_expert_)?intermediate_size(_mlp)?"
     r"|(decoder_|moe_)?ffn_(dim|hidden_size|proj_factor|round_up_to_multiple_of)|expert_ffn_hidden_size|ffn_config"
     r"|n_inner|d_ff|d_inner|dff|dim_ff|feed_forward_size|expansion_ratio|intermediate_multiple_size|block_\w*ff\w*"
@@ -51,12 +51,12 @@ WANTED = re.compile(
     r"|use_shared_attention_adapter|use_mem_rank|router_hidden_size|gating|use_attention_gate|tie_word_embeddings"
     r"|pad_vocab_size_multiple|mamba_dt_rank|use_associative_scan|index_topk|use_qk_norm)$"
 )
-# Fields that some families' code never reads: there it does not matter whether a file states them.
+# Fields that some families' code never reads; for those families a value in the file has no effect.
 MAYBE_IGNORED = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "multi_query")
 
 
 def model_types() -> list[str]:
-    """All registered causal decoders and encoder-decoders, and the types of their parts."""
+    """List all registered causal decoders and encoder-decoders, and the types of their parts."""
     tables = (
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -73,7 +73,7 @@ TEXT_PARTS = ("text_config", "decoder", "decoder_config", "text_encoder", "langu
 
 
 def parts_of(config_class: type) -> dict[str, str]:
-    """The sub-configs of a composite config that hold a decoder, and their default types."""
+    """Return the sub-configs of a composite config that hold a decoder, with their default types."""
     parts = {}
     for name, part in (getattr(config_class, "sub_configs", None) or {}).items():
         if name in TEXT_PARTS:
@@ -82,7 +82,7 @@ def parts_of(config_class: type) -> dict[str, str]:
 
 
 def defaults_of(config_class: type) -> dict[str, Any]:
-    """The class's defaults of the wanted fields, if JSON can hold them."""
+    """Return the class's defaults of the wanted fields, as far as JSON can hold them."""
     found = {}
     for field in dataclasses.fields(config_class):
         value = field.default
@@ -94,7 +94,7 @@ def defaults_of(config_class: type) -> dict[str, Any]:
 
 
 def source_of(config_class: type) -> str:
-    """The source code of a family: its config's module and its model's."""
+    """Return the source code of a family: the modules of its config and of its model."""
     code = inspect.getsource(inspect.getmodule(config_class))
     try:
         module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
@@ -104,12 +104,12 @@ def source_of(config_class: type) -> str:
 
 
 def ignored_by(code: str, known: Container[str], names: tuple[str, ...] = MAYBE_IGNORED) -> list[str]:
-    """The fields that the config class does not declare and the model's code never reads from a config."""
+    """List the fields that the config class does not declare and the model's code never reads from a config."""
     if not code:
         return []
     code = re.sub(
         r"def compute_default_rope_parameters.*?return inv_freq", "", code, flags=re.DOTALL
-    )  # concerns no cache
+    )  # irrelevant for the cache
     asked = (name for name in names if re.search(rf"onfig\.{name}\b|['\"]{name}['\"]", code))
     return sorted(set(names) - set(asked) - {name for name in names if name in known})
 
@@ -124,7 +124,7 @@ def encodes(defaults: dict[str, Any], code: str) -> bool:
 
 
 def family(model_type: str) -> dict[str, Any]:
-    """A model type's row of the file."""
+    """Build a model type's row of the file."""
     config_class = CONFIG_MAPPING[model_type]
     aliases = {common: own for common, own in config_class.attribute_map.items() if WANTED.match(common)}
     code, defaults = source_of(config_class), defaults_of(config_class)
@@ -143,7 +143,7 @@ def family(model_type: str) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """The whole file."""
+    """Build the content of the file."""
     version = transformers.__version__
     return {
         "note": "Defaults of the config classes, by model_type; made by `python -m tools.families`.",
@@ -154,7 +154,7 @@ def document() -> dict[str, Any]:
 
 
 def written(data: dict[str, Any]) -> str:
-    """The file's text: one family a line."""
+    """Format the file with one family per line."""
     head = {key: value for key, value in data.items() if key != "families"}
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["families"].items())
     return json.dumps(head)[:-1] + ', "families": {\n' + rows + "\n}}\n"

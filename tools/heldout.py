@@ -1,7 +1,7 @@
-"""Writes kvviz/models/catalog/heldout.json: a story to measure quality with, which no bundled model was trained on.
+"""Write kvviz/models/catalog/heldout.json: a story for measuring quality that no bundled model was trained on.
 
-It comes from the grammar of `training/`, with names that the training text never uses: a model has to remember them.
-Run `python -m tools.heldout` after a change of the grammar.
+It comes from the grammar of `training/`, with names that never occur in the training text, so that a model has to
+remember them. Run `python -m tools.heldout` after a change of the grammar.
 """
 
 import json
@@ -13,7 +13,7 @@ SEED, NUMBER = 1, 10_003  # the model cards' stories count from 0
 
 
 def heldout() -> dict[str, str]:
-    """The text, and where it comes from."""
+    """Return the text and its origin."""
     source = f"training/stories.py, version {GENERATOR_VERSION}, {HELD_NAMES_SPLIT.label}, seed {SEED}, story {NUMBER}"
     return {"source": source, "text": write_story(build_grammar(), HELD_NAMES_SPLIT, SEED, NUMBER)}
 

@@ -1,8 +1,9 @@
-"""The blocks of a decoder's layer that cost FLOPs: matrices, attention, convolutions, scans. Standard library only.
+"""The blocks of a decoder layer that cost FLOPs: matrices, attention, convolutions, scans.
 
 Each block computes its FLOPs in one forward over `new` tokens with `held` tokens cached before them (0 for a prefill),
-and the elements of its weights. A product of (m, k) and (k, n) is 2 m k n FLOPs. As in torch's flop counter,
-elementwise work (norms, softmax, activations, gates, rotary positions, sampling) does not count.
+and the number of its weights. A product of (m, k) and (k, n) counts 2 m k n FLOPs. As in torch's flop counter,
+elementwise work (norms, softmax, activations, gates, rotary positions, sampling) does not count. Imports only the
+standard library.
 """
 
 import math
@@ -16,7 +17,8 @@ TERMS = ("projections", "attention", "indexer", "mixing", "mlp", "router", "extr
 class Forward:
     """One forward: `new` tokens of each of `batch` sequences after `held` cached ones; `source` tokens of an encoder.
 
-    Forward(1, 1023) is the decode step that makes the context 1,024 tokens long, Forward(1024) its prefill.
+    Forward(1, 1023) is the decode step that makes the context 1,024 tokens long; Forward(1024) is a prefill of that
+    length.
     """
 
     new: int
@@ -30,17 +32,17 @@ class Forward:
         return self.held + self.new
 
     def reached(self, window: int | None) -> int:
-        """Tokens whose keys a query can reach: the new ones, and the held ones that its window leaves."""
+        """Tokens whose keys a query can reach: the new ones, and the cached ones inside its window."""
         return self.new + (self.held if window is None else min(self.held, window - 1))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """`copies` matrices of (inputs, outputs); each row passes `used` of them. One plain matrix, or experts.
+    """`copies` matrices of (inputs, outputs), of which each row uses `used`: one plain matrix, or experts.
 
-    `over` says which tokens' rows pass: the `new` ones, the `last` one, the whole context (`seen`), or an encoder's
-    (`source`, at the prefill only). `weightless`: the forward computes the matrix itself. `window`: the tokens of the
-    context that are held at most.
+    `over` says which rows go through the matrix: those of the `new` tokens, of the `last` one, of the whole context
+    (`seen`) or of an encoder's output (`source`, only in the prefill). `weightless`: the forward computes the matrix
+    itself. `window`: maximum number of context tokens that the cache holds.
     """
 
     term: str
@@ -53,7 +55,7 @@ class Matrix:
     window: int | None = None
 
     def rows(self, forward: Forward) -> int:
-        """Rows that pass the matrix in a forward."""
+        """Rows that go through the matrix in a forward."""
         if self.over == "source":
             return 0 if forward.held else forward.batch * forward.source
         return forward.batch * {"new": forward.new, "last": 1, "seen": forward.reached(self.window)}[self.over]
@@ -64,14 +66,14 @@ class Matrix:
 
     @property
     def weights(self) -> int:
-        """Elements of all copies; biases are left out."""
+        """Number of weights in all copies, without biases."""
         return 0 if self.weightless else self.inputs * self.outputs * self.copies
 
     def weights_read(self, forward: Forward) -> float:
-        """Elements that a forward reads: all of a plain matrix, of experts those that at least one row chooses.
+        """Weights that a forward reads: all of a plain matrix; of experts, those that at least one row chooses.
 
-        Every row chooses `used` of `copies` at random, so copies x (1 - (1 - used / copies)^rows) experts are
-        expected: with 2 of 8 experts one row reads 2, two rows read 3.5.
+        Each row chooses `used` of `copies` at random, so the expected number of experts read is
+        copies x (1 - (1 - used / copies)^rows). With 2 of 8 experts, one row reads 2 and two rows read 3.5.
         """
         rows = self.rows(forward)
         if not rows or self.used >= self.copies:
@@ -79,16 +81,16 @@ class Matrix:
         return self.weights * (1 - (1 - self.used / self.copies) ** rows)
 
     def activations(self, forward: Forward) -> int:
-        """Elements read and written around it: rows x (inputs + outputs) x used."""
+        """Elements of inputs and outputs: rows x (inputs + outputs) x used."""
         return self.rows(forward) * (self.inputs + self.outputs) * self.used
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Scores and weighted sum of `heads` query heads; keys have `key_dim`, values `value_dim` elements.
+    """Scores and weighted sum of `heads` query heads; keys have `key_dim` elements, values `value_dim`.
 
-    A decode step reaches at most `window` tokens. A forward over many tokens masks what lies outside the window and
-    computes the whole square, the half above the diagonal included. `across`: keys and values are an encoder's.
+    A decode step reaches at most `window` tokens. A forward over many tokens computes the whole square, including the
+    half above the diagonal, and masks what lies outside the window. `across`: keys and values come from an encoder.
     """
 
     heads: int
@@ -101,7 +103,7 @@ class Attention:
     weights = 0
 
     def keys(self, forward: Forward) -> int:
-        """Keys that each query is multiplied with: all new ones, and the held ones that its window reaches."""
+        """Keys that each query is multiplied with: all new ones, and the cached ones inside its window."""
         if self.across:
             return forward.source
         return forward.reached(self.window)
@@ -112,25 +114,26 @@ class Attention:
         return 2 * pairs * (self.key_dim + self.value_dim)
 
     def weights_read(self, forward: Forward) -> int:
-        """0: keys and values are the cache's, not weights."""
+        """Return 0: keys and values belong to the cache, not to the weights."""
         return 0
 
     def activations(self, forward: Forward) -> int:
-        """Elements of the scores, written and read again, and of queries and outputs."""
+        """Elements of the scores (written, then read), of the queries and of the outputs."""
         ends = forward.batch * forward.new * self.heads * (self.key_dim + self.value_dim)
         return self.score_elements(forward) + ends
 
     def score_elements(self, forward: Forward) -> int:
-        """Elements of the scores, written once and read once; a fused kernel keeps them on the chip."""
+        """Elements of the scores, each written once and read once; a fused kernel keeps them on the chip."""
         return 2 * forward.batch * self.heads * forward.new * self.keys(forward)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A causal convolution of `channels` over `kernel` tokens; each channel sees the `group` that it belongs to.
+    """A causal convolution of `channels` over `kernel` tokens; each channel reads the `group` it belongs to.
 
-    At a prefill transformers pads the new tokens on both sides and cuts the end off again; at a step it convolves the
-    `kept` columns and the new one, one place more than needed. With `stepped` False a step is elementwise.
+    In a prefill, transformers pads the new tokens on both sides and drops the surplus at the end. In a step it
+    convolves the `kept` columns and the new one, one position more than needed. With `stepped` False, a step is
+    elementwise.
     """
 
     channels: int
@@ -146,7 +149,7 @@ class Convolution:
         return self.channels * self.group * self.kernel
 
     def places(self, forward: Forward) -> int:
-        """Places at which the convolution is computed."""
+        """Positions at which the convolution is computed."""
         if forward.held:
             return (self.kept + forward.new - self.kernel + 1) if self.stepped else 0
         return forward.new + self.kernel - 1
@@ -156,7 +159,7 @@ class Convolution:
         return 2 * forward.batch * self.weights * self.places(forward)
 
     def weights_read(self, forward: Forward) -> int:
-        """Every weight."""
+        """Return all weights."""
         return self.weights
 
     def activations(self, forward: Forward) -> int:
@@ -168,7 +171,7 @@ class Convolution:
 class Scan:
     """The recurrence of a linear layer: `heads` states of (key_dim, value_dim), computed in chunks of `chunk` tokens.
 
-    `rule` names the row of RULES with which transformers computes it.
+    `rule` names the row of RULES by which transformers computes it.
     """
 
     rule: str
@@ -182,15 +185,15 @@ class Scan:
 
     @property
     def state(self) -> int:
-        """Elements of the state of one sequence."""
+        """Elements of one sequence's state."""
         return self.heads * self.key_dim * self.value_dim
 
     def flops(self, forward: Forward) -> int:
-        """2 x batch x the multiply-adds of one sequence by the rule."""
+        """2 x batch x multiply-adds of one sequence by the rule."""
         return 2 * forward.batch * RULES[self.rule](self, forward)
 
     def weights_read(self, forward: Forward) -> int:
-        """0: a recurrence has no weights of its own."""
+        """Return 0: a recurrence has no weights of its own."""
         return 0
 
     def activations(self, forward: Forward) -> int:
@@ -203,14 +206,14 @@ def _chunks(scan: Scan, forward: Forward) -> int:
 
 
 def _selective(scan: Scan, forward: Forward) -> int:
-    """Mamba: the state read out with C once a token: new x state."""
+    """Mamba: multiply-adds of reading the state with C once per token, new x state."""
     return forward.new * scan.state
 
 
 def _state_space_dual(scan: Scan, forward: Forward) -> int:
-    """Mamba-2 in chunks of l: heads x (l l (N + P) + 2 l N P) a chunk, and (chunks + 1)^2 states passed on.
+    """Mamba-2 in chunks of l: heads x (l l (N + P) + 2 l N P) per chunk, plus (chunks + 1)^2 states passed on.
 
-    At a step the state is read out once. https://arxiv.org/abs/2405.21060
+    A step reads the state once. https://arxiv.org/abs/2405.21060
     """
     if forward.held:
         return forward.new * scan.state
@@ -219,9 +222,9 @@ def _state_space_dual(scan: Scan, forward: Forward) -> int:
 
 
 def _gated_delta(scan: Scan, forward: Forward) -> int:
-    """Gated delta rule in chunks of l: heads x (l l (2 K + V) + 3 l K V) a chunk; a step is elementwise.
+    """Gated delta rule in chunks of l: heads x (l l (2 K + V) + 3 l K V) per chunk; a step is elementwise.
 
-    Solving the triangular system of each chunk does not count. https://arxiv.org/abs/2412.06464
+    Solving each chunk's triangular system does not count. https://arxiv.org/abs/2412.06464
     """
     if forward.held:
         return 0
@@ -230,9 +233,9 @@ def _gated_delta(scan: Scan, forward: Forward) -> int:
 
 
 def _lightning(scan: Scan, forward: Forward) -> int:
-    """Lightning attention in blocks of l, of which the last may be shorter: heads x (l l (K + V) + 2 l K V).
+    """Lightning attention in blocks of l: heads x (l l (K + V) + 2 l K V) per block; the last block may be shorter.
 
-    A step: 2 K V for each head. https://arxiv.org/abs/2501.08313
+    A step costs 2 K V per head. https://arxiv.org/abs/2501.08313
     """
     if forward.held:
         return 2 * forward.new * scan.state

@@ -1,7 +1,7 @@
-"""The measured ceilings of a device, and the file under KVVIZ_HOME that keeps them.
+"""The measured ceilings of a device, and the file under KVVIZ_HOME that stores them.
 
-Standard library only: `kvviz.device.measure_ceilings` measures. The file keeps one set for each environment, since
-another number of threads or another torch has other ceilings.
+`kvviz.device.measure_ceilings` measures them; this module imports only the standard library. The file stores one set
+for each environment, because the ceilings depend on the number of threads and on the torch version.
 """
 
 import json
@@ -16,13 +16,13 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
 from kvviz.cost.flops import Rates
 
-MAX_ENVIRONMENTS = 40  # that are kept; the oldest are dropped first
+MAX_ENVIRONMENTS = 40  # number of sets that the file stores; the oldest are dropped first
 ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate the estimates use
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What ceilings depend on, and `cores`, `python` and `platform` for the reader."""
+    """The environment that ceilings depend on; `cores`, `python` and `platform` are only informative."""
 
     device: str
     device_name: str
@@ -34,13 +34,13 @@ class Machine:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """Two environments with the same key share one set of ceilings."""
+        """Key of a set of ceilings: environments with the same key share one set."""
         return self.device, self.device_name, self.threads, self.torch
 
 
 @dataclass(frozen=True)
 class MatrixRate:
-    """A product (rows, inner) x (inner, columns) in `dtype`: 2 x rows x inner x columns FLOPs over its seconds."""
+    """The measured rate of a product (rows, inner) x (inner, columns), which costs 2 x rows x inner x columns FLOPs."""
 
     dtype: str
     rows: int
@@ -50,17 +50,17 @@ class MatrixRate:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Rows, inner, columns."""
+        """Rows, inner size and columns."""
         return self.rows, self.inner, self.columns
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device was measured to reach; each figure is that of the fastest of several calls.
+    """The measured limits of a device; each figure comes from the fastest of several calls.
 
     `read_bandwidth` (B/s): a plain read of `buffer_bytes` by the kernel `read_by`, the fastest of those in `reads`.
-    `row_product` (B/s, by dtype): one row times a matrix of that size. `launch`: seconds of the quickest operation.
-    `measured_at`: UTC. A dtype that the device can't compute in, and a product that would take too long, are absent.
+    `row_product` (B/s, by dtype): one row times a matrix of that size. `launch`: seconds of the fastest operation.
+    `measured_at`: UTC. A dtype that the device does not support, and a product that would take too long, are absent.
     """
 
     environment: Machine
@@ -75,20 +75,20 @@ class Ceilings:
 
     @property
     def matrix_rate(self) -> dict[str, float]:
-        """The highest rate of each dtype (FLOP/s), whatever the size."""
+        """Highest rate of each dtype (FLOP/s) over all sizes."""
         found: dict[str, float] = {}
         for row in self.matrix:
             found[row.dtype] = max(found.get(row.dtype, 0.0), row.flops_per_s)
         return found
 
     def rates(self) -> Rates | None:
-        """The three rates that estimates use, in float32; None if one of them was not measured."""
+        """Return the three rates that estimates use, in float32; None if one of them was not measured."""
         product = next((r.flops_per_s for r in self.matrix if r.dtype == "float32" and r.shape == ESTIMATE), None)
         read = self.row_product.get("float32")
         return None if product is None or read is None else Rates(read, product, self.launch)
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON values, the highest matrix rates included."""
+        """Return JSON values, including the highest matrix rates."""
         return {**asdict(self), "matrix": [asdict(row) for row in self.matrix], "matrix_rate": self.matrix_rate}
 
 
@@ -138,12 +138,12 @@ _FILE = object_of({"kvviz": short_name, "version": whole(1), "measured": list_of
 
 
 def path() -> Path:
-    """The file that keeps the ceilings."""
+    """Path of the file that stores the ceilings."""
     return home() / "ceilings.json"
 
 
 def read(data: bytes) -> list[Ceilings]:
-    """The sets of a file's bytes, the oldest first. Raises KvvizError naming the field that does not fit."""
+    """Parse the sets in a file's bytes, oldest first. Raises KvvizError naming the field that is invalid."""
     try:
         found = _FILE(parse(data, 2_000_000, "file of measured ceilings"), "the file")
         if (found["kvviz"], found["version"]) != ("ceilings", 1):
@@ -155,7 +155,7 @@ def read(data: bytes) -> list[Ceilings]:
 
 
 def _ceilings(fields: dict[str, Any]) -> Ceilings:
-    """A set from its checked fields."""
+    """Build a set from its checked fields."""
     if not fields["reads"].get(fields["read_by"]) == fields["read_bandwidth"] == max(fields["reads"].values()):
         raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
     matrix = tuple(MatrixRate(**row) for row in fields["matrix"])
@@ -163,7 +163,7 @@ def _ceilings(fields: dict[str, Any]) -> Ceilings:
 
 
 def kept() -> list[Ceilings]:
-    """All sets in the file, the oldest first; none without a file. Raises KvvizError for an unfit file."""
+    """Return all sets in the file, oldest first; none without a file. Raises KvvizError for an invalid file."""
     try:
         data = path().read_bytes()
     except FileNotFoundError:
@@ -174,12 +174,12 @@ def kept() -> list[Ceilings]:
 
 
 def kept_for(machine: Machine) -> Ceilings | None:
-    """The set of this environment, None if it has none yet. Raises KvvizError for an unfit file."""
+    """Return the set of this environment, or None if there is none. Raises KvvizError for an invalid file."""
     return next((found for found in kept() if found.environment.key == machine.key), None)
 
 
 def keep(found: Ceilings) -> None:
-    """Replace this environment's set in the file; a file that can't be read is replaced whole."""
+    """Replace this environment's set in the file; an unreadable file is replaced entirely."""
     try:
         others = [old for old in kept() if old.environment.key != found.environment.key]
     except KvvizError:
@@ -195,7 +195,7 @@ def keep(found: Ceilings) -> None:
 
 
 def ceilings_text(found: Ceilings) -> str:
-    """A set as the lines that `kvviz ceilings` prints."""
+    """Format a set as the lines that `kvviz ceilings` prints."""
     here = found.environment
     lines = [
         f"{here.device_name}, {here.threads} threads, torch {here.torch}, measured {found.measured_at}",

@@ -1,8 +1,8 @@
-"""What a family's model code computes though no field of a config says so. Standard library only.
+"""What a family's model code computes without any field of the config saying so. Imports only the standard library.
 
-Read in the modeling_*.py of each family under
-https://github.com/huggingface/transformers/tree/main/src/transformers/models; the cache's facts stand in
-`kvviz.models.family_facts`. A family in none of these tables computes what its widths say.
+The source is the modeling_*.py of each family under
+https://github.com/huggingface/transformers/tree/main/src/transformers/models; `kvviz.models.family_facts` has the facts
+about caches. A family that is in none of these tables computes what its widths say.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _OTHER_BLOCKS = (
     *("moshi", "musicgen_decoder", "musicgen_melody_decoder", "nllb-moe", "prophetnet", "rembert", "roc_bert"),
     *("switch_transformers", "xlstm", "xmod", "zamba", "zaya"),
 )
-# Why a family's work can't be counted.
+# Reasons why a family's work can't be counted.
 UNCOUNTED: Mapping[str, str] = {
     "openai-gpt": _NO_CACHE,
     "xlm": _NO_CACHE,
@@ -23,7 +23,7 @@ UNCOUNTED: Mapping[str, str] = {
     **dict.fromkeys(_OTHER_BLOCKS, "it computes more than the usual blocks, and that is not written down here"),
 }
 
-# An MLP of two matrices, without a gate.
+# Families whose MLP has two matrices and no gate.
 UNGATED_MLP = frozenset(
     (
         *("apertus", "arcee", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt"),
@@ -36,12 +36,13 @@ UNGATED_MLP = frozenset(
         *("xglm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
     )
 )
-# The inner width of the MLP as a multiple of the hidden size: a number, or the field that states it.
+# Inner width of the MLP as a multiple of the hidden size: a number, or the field that states it.
 MLP_FACTOR: Mapping[str, int | str] = {"bloom": 4, "mpt": "expansion_ratio"}
 
-# The code passes every token through all experts and weighs what comes out.
+# The code sends every token through all experts and weights their outputs.
 COMPUTES_ALL_EXPERTS = frozenset(("llama4_text",))
-# The field with the width of the MLP that every token passes beside the experts; others state a number of experts.
+# The field with the width of the MLP that every token uses beside the experts; other families state a number of
+# experts.
 SHARED_EXPERT_WIDTH: Mapping[str, str] = {
     **dict.fromkeys(
         ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text", "flint", "kolibri1", "laguna"),
@@ -52,13 +53,13 @@ SHARED_EXPERT_WIDTH: Mapping[str, str] = {
 }
 SHARED_EXPERT_GATED = frozenset(("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"))
 
-# Queries come with a gate as wide as themselves; attention's output is gated by one number for each head.
+# Queries come with a gate of the same width; or one number per head gates attention's output.
 GATED_QUERIES = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "afmoe", "beam"))
 GATED_HEADS = frozenset(("laguna", "lfm3", "bailing_hybrid", "dots3_note_text"))
-# The two gates of Kimi delta attention are full matrices, not products of two narrow ones.
+# The two gates of Kimi delta attention are full matrices here, not products of two narrow ones.
 FULL_DELTA_GATES = frozenset(("bailing_hybrid",))
 
-# Square matrices that the head begins with.
+# Number of square matrices at the start of the head.
 HEAD_MATRICES: Mapping[str, int] = {
     **dict.fromkeys(
         (

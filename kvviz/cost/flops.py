@@ -1,7 +1,7 @@
-"""What a forward costs: FLOPs by term, bytes moved, and an estimate of its seconds at measured rates.
+"""The cost of a forward: FLOPs by term, bytes moved, and an estimate of its seconds at measured rates.
 
-Standard library only. The FLOPs are those of the matrix products, attention and convolutions that transformers
-computes, equal to what torch's flop counter counts (`bench/flops.py`); elementwise work does not count.
+The FLOPs are those of the matrix products, attention and convolutions that transformers computes. They equal the count
+of torch's flop counter (`bench/flops.py`); elementwise work does not count. Imports only the standard library.
 """
 
 from bisect import bisect_left
@@ -18,29 +18,29 @@ from kvviz.memory.formula import kv_memory
 from kvviz.models.config_fields import LARGEST, checked
 from kvviz.models.layers import LayerSpec
 
-OPERATIONS_PER_LAYER = 100  # eager PyTorch: kernels, and the Python around them, of one layer; order of magnitude
+OPERATIONS_PER_LAYER = 100  # eager PyTorch, kernels and the Python around them; order of magnitude
 
 
 def prefill(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
-    """The forward over a prompt of `tokens` tokens; an uncached step at that context is the same forward."""
+    """Return the forward over a prompt of `tokens` tokens; an uncached step at that context is the same forward."""
     return Forward(checked("tokens", tokens), 0, checked("batch", batch), _source(shape, tokens, source_tokens))
 
 
 def cached_step(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
-    """The forward over one new token that makes the context `tokens` long; the cache holds the other tokens."""
+    """Return the forward over one new token that makes the context `tokens` long; the others are cached."""
     checked("tokens", tokens)
     return Forward(1, tokens - 1, checked("batch", batch), _source(shape, tokens, source_tokens))
 
 
 def _source(shape: Shape, tokens: int, given: int | None) -> int:
-    """Tokens of an encoder's output: as given, else as the architecture fixes them, else as many as the decoder has."""
+    """Tokens of an encoder's output: the given number, else the architecture's, else as many as the decoder has."""
     if not shape.spec.crossing:
         return 0
     return checked("source_tokens", given) if given is not None else shape.spec.source_tokens or tokens
 
 
 def flops(shape: Shape, forward: Forward) -> dict[str, int]:
-    """FLOPs of a forward by term, without terms of 0: sums of the blocks' formulas (`kvviz.cost.blocks`)."""
+    """FLOPs of a forward by term, without zero terms; the sums of the blocks' formulas (`kvviz.cost.blocks`)."""
     by_term = dict.fromkeys(TERMS, 0)
     for block, count in shape.counts.items():
         by_term[block.term] += count * block.flops(forward)
@@ -48,17 +48,17 @@ def flops(shape: Shape, forward: Forward) -> dict[str, int]:
 
 
 def total_flops(shape: Shape, forward: Forward) -> int:
-    """The sum over terms."""
+    """FLOPs of a forward, summed over all terms."""
     return sum(count * block.flops(forward) for block, count in shape.counts.items())
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes that a forward reads or writes, as if no processor's cache kept any of them.
+    """Bytes that a forward reads or writes if no processor cache keeps any of them.
 
-    `weights`: every matrix once, of experts those expected to be chosen, and the rows of the embedding table;
-    `cache_read`, `cache_written`: keys, values and states; `cache_copied`: what a cache that grows by concatenation
-    reads and writes again; `activations`: inputs and outputs of every product, attention's scores included.
+    `weights`: every matrix once (of experts, those expected to be chosen) and the rows read from the embedding table.
+    `cache_read`, `cache_written`: keys, values and states. `cache_copied`: what a cache that grows by concatenation
+    reads and writes again. `activations`: inputs and outputs of every product, including attention's scores.
     """
 
     weights: int
@@ -69,12 +69,12 @@ class Moved:
 
     @property
     def total(self) -> int:
-        """The sum without the copies, which belong to one design of a cache, not to the model."""
+        """Sum without the copies, which belong to one cache design and not to the model."""
         return self.weights + self.cache_read + self.cache_written + self.activations
 
 
 def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
-    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantized."""
+    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantised."""
     read = cache_bytes_read(shape, forward.seen, forward.batch, dtype, forward.source or None) if forward.held else 0
     held = cache_bytes_read(shape, forward.held, forward.batch, dtype, forward.source or None) if forward.held else 0
     elements = sum(count * block.activations(forward) for block, count in shape.counts.items())
@@ -88,9 +88,9 @@ def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
 
 
 def weight_bytes_read(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
-    """Bytes of the weights that a forward reads: each matrix once, and a row of the embeddings for each token.
+    """Bytes of the weights that a forward reads: each matrix once, and one row of the embeddings per token.
 
-    Experts count as `Matrix.weights_read` expects them to be chosen. Norms and biases do not count.
+    `Matrix.weights_read` gives the expected number of experts. Norms and biases do not count.
     """
     elements = sum(count * block.weights_read(forward) for block, count in shape.counts.items())
     return weight_bytes(round(elements) + forward.batch * forward.new * shape.hidden, dtype)
@@ -99,16 +99,16 @@ def weight_bytes_read(shape: Shape, forward: Forward, dtype: str = "bfloat16") -
 def cache_bytes_read(
     shape: Shape, tokens: int, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
 ) -> int:
-    """Bytes of keys, values and states that one decode step reads; its own token makes the context `tokens` long.
+    """Bytes of keys, values and states that a decode step reads; its own token makes the context `tokens` long.
 
-    The cache by `kv_memory`; keys and values that layers share are read once for each of them.
+    The cache follows `kv_memory`; keys and values that several layers share are read once for each of them.
     """
     memory = kv_memory(shape.spec, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
     return memory.total_bytes + sum(memory.layers[giver].nbytes for giver in shape.givers)
 
 
 def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
-    """Bytes of the new tokens' keys and values, and of the states, which every forward writes whole."""
+    """Bytes of the new tokens' keys and values, and of the states, which every forward rewrites completely."""
     row, total = precision(dtype), 0
     for layer in shape.spec.layers:
         if layer.kind != "cross":
@@ -127,10 +127,10 @@ def _row_bytes(layer: LayerSpec, dtype: str) -> int:
 
 
 def square_equals_linear(shape: Shape) -> int | None:
-    """The smallest context T at which attention's products cost at least as much as the rest of the layers.
+    """Smallest context T at which attention's products cost at least as much as the rest of the layers.
 
-    For a forward over all of T, attention grows with T^2 and the rest with T. The head does not count, since only one
-    position passes it. None for a model without attention.
+    In a forward over all of T, attention grows with T^2 and the rest with T. The head does not count, because only one
+    position goes through it. None for a model without attention.
     """
     counts = Counter(block for layer in shape.layers for block in layer)
     square = {block: n for block, n in counts.items() if isinstance(block, Attention) and not block.across}
@@ -146,9 +146,9 @@ def square_equals_linear(shape: Shape) -> int | None:
 
 
 class CostDocument(TypedDict):
-    """What `kvviz cost --json` prints, of a decode step that makes the context `tokens` long.
+    """JSON document of `kvviz cost --json` for a decode step that makes the context `tokens` long.
 
-    `prefill_flops` is the forward over a prompt of that length; an uncached step is the same forward.
+    `prefill_flops` belongs to the forward over a prompt of that length; an uncached step is the same forward.
     """
 
     model: str
@@ -174,7 +174,7 @@ class CostDocument(TypedDict):
 def document(
     shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
 ) -> CostDocument:
-    """A decode step that makes the context `tokens` long, with and without the cache."""
+    """Describe a decode step that makes the context `tokens` long, with and without the cache."""
     if precision(dtype).name not in WEIGHT_BITS:
         raise ConfigError(f"dtype is {dtype!r}; of weights and cache together it is one of {', '.join(WEIGHT_BITS)}")
     whole, step = (make(shape, tokens, batch, source_tokens) for make in (prefill, cached_step))
@@ -202,7 +202,7 @@ def document(
 
 
 def text(found: CostDocument) -> str:
-    """What `kvviz cost` prints without --json: the document as a few lines."""
+    """Format the document as the lines that `kvviz cost` prints without --json."""
     once, again = found["cached_step_flops"], found["uncached_step_flops"]
     meets = found["square_equals_linear_at_tokens"]
     square = "no attention" if meets is None else f"attention overtakes the layers' other products at {meets:,} tokens"
@@ -217,9 +217,9 @@ def text(found: CostDocument) -> str:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates measured on this device: `read` bytes/s of a one-row product, `flops` FLOP/s of a matrix product.
+    """Rates measured on this device: `read` in bytes/s of a one-row product, `flops` in FLOP/s of a matrix product.
 
-    `launch`: seconds that the quickest operation takes.
+    `launch` is the time of the fastest operation in seconds.
     """
 
     read: float
@@ -230,9 +230,9 @@ class Rates:
 def parts(
     params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
 ) -> dict[str, float]:
-    """Estimated seconds of a forward over `tokens` tokens, by what they are spent on; reading and computing overlap.
+    """Estimate the seconds of a forward over `tokens` tokens by part; reading and computing overlap.
 
-    The forward does `work` FLOPs; without a count of them 2 x params a token.
+    The forward does `work` FLOPs; without that number the estimate is 2 x params per token.
     """
     return {
         "reading the weights": params * element_bytes / rates.read,
@@ -244,7 +244,7 @@ def parts(
 def forward_seconds(
     params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
 ) -> float:
-    """Estimate of a forward over `tokens` tokens: reading or computing, whichever takes longer, plus the launches."""
+    """Estimate a forward over `tokens` tokens: the longer of reading and computing, plus the launches."""
     reading, computing, starting = parts(params, layers, tokens, element_bytes, rates, work=work).values()
     return max(reading, computing) + starting
 
@@ -261,9 +261,9 @@ def pass_seconds(
     batch: int = 1,
     shape: Shape | None = None,
 ) -> float:
-    """Estimate of one full pass: a prefill and new_tokens - 1 decode steps, of 1 token or of all so far.
+    """Estimate one full pass: a prefill and new_tokens - 1 decode steps, each over 1 token or over all so far.
 
-    With a `shape` the FLOPs are counted block by block; without one they are 2 x params a token.
+    With a `shape`, the FLOPs are counted block by block; without one they are 2 x params per token.
     """
 
     def seconds(index: int) -> float:
@@ -276,11 +276,11 @@ def pass_seconds(
     if new_tokens <= 64:
         return sum(seconds(i) for i in range(new_tokens))
     first, middle, last = seconds(1), seconds(new_tokens // 2), seconds(new_tokens - 1)
-    return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule: exact for a parabola
+    return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule, exact for a parabola
 
 
 def estimated(config: Mapping[str, object] | None) -> Shape | None:
-    """The shape of a config; None if its work can't be counted, so that an estimate goes by the parameters."""
+    """Return the shape of a config; None if its work can't be counted, so that the estimate uses the parameters."""
     try:
         return None if config is None else read_shape(config)
     except ConfigError:

@@ -1,7 +1,8 @@
-"""The MLP of each layer of a decoder, dense or of experts, from a config's fields. Standard library only.
+"""The MLP of each decoder layer, dense or of experts, read from a config's fields.
 
-A gated MLP has three matrices (gate, up, down), a plain one two. Fields say which layers have experts, how many of
-them a token passes and how wide they are; what a family does without a field for it stands in `family_costs.py`.
+A gated MLP has three matrices (gate, up, down), a plain one has two. The fields say which layers have experts, how many
+of them a token uses and how wide they are; `family_costs.py` has what a family does without a field for it. Imports
+only the standard library.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from kvviz.models.field_names import EXPERTS, EXPERTS_PER_TOKEN, MLP_WIDTH, SHAR
 
 
 def read_mlp(fields: Fields, index: int, hidden: int) -> list[Block]:
-    """The matrices of one layer's MLP. Raises ConfigError naming what can't be counted."""
+    """Return the matrices of one layer's MLP. Raises ConfigError naming what can't be counted."""
     own = _OWN.get(fields.model_type)
     if own is not None:
         return own(fields, index, hidden)
@@ -30,7 +31,7 @@ def read_mlp(fields: Fields, index: int, hidden: int) -> list[Block]:
 
 
 def dense(fields: Fields, hidden: int, width: int, term: str = "mlp") -> list[Block]:
-    """Up (and gate) and down: hidden x width each."""
+    """Return the matrices up (and gate) and down, each hidden x width."""
     into = 2 if is_gated(fields) else 1
     return [*[Matrix(term, hidden, width)] * into, Matrix(term, width, hidden)]
 
@@ -43,7 +44,7 @@ def is_gated(fields: Fields) -> bool:
 
 
 def dense_width(fields: Fields, index: int, hidden: int) -> int:
-    """Inner width of a dense MLP; four times the hidden size unless the config or the family says otherwise."""
+    """Inner width of a dense MLP: four times the hidden size unless the config or the family says otherwise."""
     factor = MLP_FACTOR.get(fields.model_type)
     if factor is not None:
         stated = isinstance(factor, str) and fields.has(factor)
@@ -59,7 +60,7 @@ def dense_width(fields: Fields, index: int, hidden: int) -> int:
 
 
 def has_experts(fields: Fields, index: int) -> bool:
-    """Whether a layer's MLP consists of experts: the first of the fields below that is there decides."""
+    """Whether a layer's MLP consists of experts; the first of the fields below that is present decides."""
     if fields.first(*EXPERTS, least=0) in (None, 0):
         return False
     if fields.raw("is_moe") is False or fields.raw("enable_moe_block") is False:
@@ -92,7 +93,7 @@ def expert_width(fields: Fields, hidden: int) -> int:
 
 
 def chosen(fields: Fields, experts: int) -> int:
-    """Experts that each token passes."""
+    """Number of experts that each token uses."""
     if fields.model_type in COMPUTES_ALL_EXPERTS:
         return experts
     count = fields.first(*EXPERTS_PER_TOKEN)
@@ -112,7 +113,7 @@ def _experts(fields: Fields, hidden: int) -> list[Block]:
 
 
 def _shared(fields: Fields, hidden: int) -> list[Block]:
-    """The MLP that every token passes beside the experts."""
+    """Return the MLP that every token uses beside the experts."""
     field = SHARED_EXPERT_WIDTH.get(fields.model_type)
     if field is None:
         count = fields.first(*SHARED_EXPERTS, least=0)
@@ -124,7 +125,7 @@ def _shared(fields: Fields, hidden: int) -> list[Block]:
 
 
 def _lfm2(fields: Fields, index: int, hidden: int) -> list[Block]:
-    """LFM2 narrows its inner width by two thirds, and rounds it up."""
+    """LFM2: the inner width is cut by a third and rounded up."""
     width = fields.first("block_ff_dim", "intermediate_size") or 4 * hidden
     if fields.raw("block_auto_adjust_ff_dim") is not False:
         factor = fields.number("block_ffn_dim_multiplier") if fields.has("block_ffn_dim_multiplier") else 1
@@ -148,21 +149,21 @@ def _receptance(fields: Fields, index: int, hidden: int) -> list[Block]:
     return [Matrix("mlp", hidden, width), Matrix("mlp", width, hidden), Matrix("mlp", hidden, hidden)]
 
 
-# Families whose MLP is built by a rule of its own.
+# Families that build their MLP by a rule of their own.
 _OWN: Mapping[str, Callable[[Fields, int, int], list[Block]]] = {
     "falcon_mamba": _none,
     "granitemoehybrid": _granite_hybrid,
     "lfm2": _lfm2,
     "mamba": _none,
     "mamba2": _none,
-    "nemotron_h": _none,  # its MLPs are layers of their own, `read_nemotron`
+    "nemotron_h": _none,  # its MLPs are separate layers, `read_nemotron`
     "rwkv": _receptance,
     "recurrent_gemma": lambda fields, index, hidden: dense(fields, hidden, fields.size("intermediate_size") // 2),
 }
 
 
 def read_nemotron(fields: Fields, hidden: int, *, experts: bool) -> list[Block]:
-    """Nemotron-H: a layer is an MLP or experts alone; no gate in either."""
+    """Nemotron-H: a layer is only an MLP or only experts; neither has a gate."""
     if not experts:
         return dense(fields, hidden, fields.size("intermediate_size"))
     inner = fields.optional("moe_latent_size") or hidden

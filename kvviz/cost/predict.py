@@ -1,7 +1,7 @@
-"""How fast this device does each kind of a decoder's work, and the latency curve that follows. Standard library only.
+"""Predict the latency curve of a decoder from the device's measured pace for each kind of work.
 
-`kvviz.decoding.measure_paces` measures the paces on tensors of its own, never on a step of a model; `kvviz.cost.flops`
-counts the work.
+`kvviz.decoding.measure_paces` measures the paces on synthetic tensors, never on a step of a model; `kvviz.cost.flops`
+counts the work. This module imports only the standard library.
 """
 
 from bisect import bisect_left
@@ -15,19 +15,18 @@ from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill
 from kvviz.cost.shape import Shape
 from kvviz.memory.formula import DTYPE_BYTES
 
-PASSES = 24  # elementwise passes over a layer's hidden rows: norms, residuals, rotary positions; order of magnitude
-AGAIN, JOINED = "again", "joined"  # a mode's work at each step: the whole text; one token and a concatenated cache
+PASSES = 24  # elementwise passes over a layer's hidden rows (norms, residuals, rotary positions); order of magnitude
+AGAIN, JOINED = "again", "joined"  # a mode's work in each step: the whole text; or one token, with a concatenated cache
 
 
 @dataclass(frozen=True)
 class Paces:
     """Measured seconds per element, FLOP, byte or operation.
 
-    `streamed`: seconds of a product per element of weights that come from memory, one figure for each number of
-    `rows`; `resident`: the same for weights that stay in the processor's cache of `cache_bytes`. `attention`: per FLOP
-    of a prompt's attention; `joined`: per byte that a concatenation reads or writes; `activation`: per element of the
-    MLP's activation; `elementwise`: per element of a plain multiplication; `start`: per operation that is too small to
-    cost anything but its launch.
+    `streamed`: per element of weights that come from memory, for a product of each number of `rows`. `resident`: the
+    same for weights that stay in the processor's cache of `cache_bytes`. `attention`: per FLOP of a prompt's attention.
+    `joined`: per byte that a concatenation reads or writes. `activation`: per element of the MLP's activation.
+    `elementwise`: per element of a plain multiplication. `start`: launch overhead per operation.
     """
 
     dtype: str
@@ -45,14 +44,15 @@ class Paces:
     def rates(self) -> Rates:
         """The rates that estimates use: the read rate of a one-row product, the rate of 64 rows, half a launch.
 
-        A launch counts half because an estimate counts OPERATIONS_PER_LAYER, about twice the operations of a step.
+        A launch counts half because an estimate assumes OPERATIONS_PER_LAYER, about twice the operations of a step.
         """
         return Rates(DTYPE_BYTES[self.dtype] / self.streamed[0], 2 * 64 / self.product(64, 1), self.start / 2)
 
     def product(self, rows: float, elements: float, *, resident: bool = False) -> float:
-        """Seconds of a product of so many rows with so many elements of weights.
+        """Seconds of a product of `rows` rows with `elements` elements of weights.
 
-        Between two measured numbers of rows the pace follows a line; beyond the last one it is proportional to rows.
+        Between two measured numbers of rows the pace is interpolated linearly; beyond the last one it is proportional
+        to rows.
         """
         paces = self.resident if resident else self.streamed
         if rows >= self.rows[-1]:
@@ -63,12 +63,12 @@ class Paces:
         return elements * (paces[place - 1] + share * (paces[place] - paces[place - 1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
-    """Seconds of a forward by kind of work: each block's count by its formula, times the pace of its kind."""
+    """Seconds of a forward by kind of work: the amount of each block's work times the pace of its kind."""
     counts = shape.counts.items()
     matrices = [(block, count) for block, count in counts if isinstance(block, Matrix)]
     size = DTYPE_BYTES[paces.dtype]
@@ -92,7 +92,7 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
 
 
 def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
-    """Seconds of one matrix; of experts, those that are expected to be chosen, each with its share of the rows."""
+    """Seconds of one matrix; for experts, of those expected to be chosen, each with its share of the rows."""
     elements = block.inputs * block.outputs * block.copies if block.weightless else block.weights_read(forward)
     rows = block.rows(forward)
     if not elements or not rows:
@@ -102,7 +102,7 @@ def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> f
 
 
 def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
-    """Elements that pass the MLP's activation; they are the inputs of the matrix back to the hidden size."""
+    """Elements that go through the MLP's activation; they are the inputs of the matrix back to the hidden size."""
     leads_back = block.term == "mlp" and block.outputs == hidden != block.inputs
     return block.rows(forward) * block.inputs * block.used if leads_back else 0
 
@@ -115,7 +115,7 @@ class Prediction:
     step_s: Mapping[str, tuple[float, ...]]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, seconds to six digits."""
+        """Return JSON values, with seconds to six digits."""
         curves = {mode: [float(f"{s:.6g}") for s in seconds] for mode, seconds in self.step_s.items()}
         return {"paces": self.paces.to_dict(), "step_s": curves}
 
@@ -131,10 +131,10 @@ def predict(
     batch: int,
     queues: bool,
 ) -> Prediction:
-    """The curves of modes: the prefill, then new_tokens - 1 steps.
+    """Predict the curves of modes: the prefill, then new_tokens - 1 decode steps.
 
-    `works`: AGAIN or JOINED for each mode. `operations`: operations that a step asks PyTorch for. `queues`: the device
-    computes while the next operations are launched, so that the longer of both counts.
+    `works` maps each mode to AGAIN or JOINED. `operations` is the number of operations in a step. `queues`: the device
+    computes while the next operations are launched, so the longer of the two counts.
     """
 
     def seconds(work: str, index: int) -> float:
@@ -154,12 +154,12 @@ def off_by(predicted: Sequence[float], measured: Sequence[float]) -> float | Non
 
 
 def bias(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Median over the decode steps of (predicted - measured) / measured; below 0 the steps took longer."""
+    """Median over the decode steps of (predicted - measured) / measured; below 0, the steps took longer."""
     errors = _errors(predicted, measured)
     return median(errors) if errors else None
 
 
 def _errors(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
-    """(predicted - measured) / measured of each decode step; the first pair, the prefill's, does not count."""
+    """Return (predicted - measured) / measured of each decode step; the first pair, the prefill, does not count."""
     pairs = list(zip(predicted, measured, strict=False))[1:]
     return [(expected - actual) / actual for expected, actual in pairs if actual > 0]

@@ -1,7 +1,7 @@
-"""Forwards on a device's roofline: FLOPs per byte, the roof, what a forward reaches of it and what bounds it.
+"""Put forwards on a device's roofline: FLOPs per byte, the roof, the share reached and what bounds it.
 
-Standard library only; `kvviz.experiments.roofline.run` measures. At an intensity of I FLOP/byte the roof is
-min(F, B x I), with F (FLOP/s) of the fastest matrix product and B (bytes/s) of a plain read.
+At an intensity of I FLOP/byte the roof is min(F, B x I), with F (FLOP/s) of the fastest matrix product and B (bytes/s)
+of a plain read. `kvviz.experiments.roofline.run` measures; this module imports only the standard library.
 """
 
 from bisect import bisect_left
@@ -19,32 +19,32 @@ from kvviz.models.catalog.rows import Accelerator
 
 PREFILL, DECODE = "prefill", "decode"
 MOST_BATCH = 2**20
-WARMUP = 3  # untimed steps, or prefills, before those that are timed
+WARMUP = 3  # untimed steps, or prefills, before the timed ones
 
 
 @dataclass(frozen=True)
 class Roof:
-    """Two ceilings: `read` bytes/s, `flops` FLOP/s."""
+    """Two ceilings: `read` in bytes/s and `flops` in FLOP/s."""
 
     read: float
     flops: float
 
     @property
     def ridge(self) -> float:
-        """The intensity (FLOP/byte) above which computing is the lower ceiling."""
+        """Intensity (FLOP/byte) above which computing is the lower ceiling."""
         return self.flops / self.read
 
     def seconds(self, bytes_moved: float, flops: float) -> float:
-        """The least seconds of a forward: reading or computing, whichever takes longer."""
+        """Minimum seconds of a forward: the longer of reading and computing."""
         return max(bytes_moved / self.read, flops / self.flops)
 
     def at(self, intensity: float) -> float:
-        """The most FLOP/s at an intensity of so many FLOP/byte."""
+        """Maximum FLOP/s at an intensity in FLOP/byte."""
         return min(self.flops, self.read * intensity)
 
 
 def roof_of(found: Ceilings, dtype: str) -> Roof:
-    """The roof measured on a device. Raises KvvizError for a dtype in which no matrix product was measured."""
+    """Return the roof measured on a device. Raises KvvizError for a dtype without a measured matrix product."""
     if dtype not in found.matrix_rate:
         known = ", ".join(found.matrix_rate) or "none"
         raise KvvizError(f"no matrix product in {dtype} was measured on this device; measured are {known}")
@@ -52,19 +52,19 @@ def roof_of(found: Ceilings, dtype: str) -> Roof:
 
 
 def row_roof(found: Ceilings, dtype: str) -> Roof:
-    """The roof with the read rate of a one-row product, or of the plain read if no such product was measured."""
+    """Return the roof with the read rate of a one-row product, or of the plain read if no such product was measured."""
     roof = roof_of(found, dtype)
     return Roof(found.row_product.get(dtype, roof.read), roof.flops)
 
 
 def advertised(row: Accelerator, dtype: str) -> Roof | None:
-    """An accelerator's roof by its data sheet; None if the sheet gives no figures for the dtype."""
+    """Return an accelerator's roof by its data sheet; None if the sheet has no figures for the dtype."""
     flops = row.flops_per_s.get(dtype)
     return Roof(row.bandwidth_bytes_per_s, flops) if flops and row.bandwidth_bytes_per_s else None
 
 
 def countable(config: Mapping[str, object] | None, name: str = "") -> Shape:
-    """The shape of a model whose forwards can be timed and counted. Raises KvvizError for any other model."""
+    """Return the shape of a model whose forwards can be timed and counted. Raises KvvizError for any other model."""
     shape = read_shape(config or {}, name=name)
     if shape.spec.crossing:
         raise KvvizError(f"{name or 'this model'} reads its text with an encoder; the roofline is of decoders alone")
@@ -80,7 +80,7 @@ class Place:
     batch: int = 1
 
     def forward(self, shape: Shape) -> Forward:
-        """The forward in the terms of the cost model."""
+        """Return the forward as the cost model describes it."""
         return (prefill if self.phase == PREFILL else cached_step)(shape, self.tokens, self.batch)
 
 
@@ -88,8 +88,8 @@ class Place:
 class Work:
     """FLOPs of a forward, and the bytes that it moves: weights, cache (read and written), activations.
 
-    Attention's scores are not part of the activations, since a fused kernel keeps them on the chip. `copied`: what a
-    cache that grows by concatenation moves on top; it belongs to one design and is not part of the sum.
+    The activations exclude attention's scores, because a fused kernel keeps them on the chip. `copied` is what a cache
+    that grows by concatenation moves in addition; it belongs to one cache design and is not part of the sum.
     """
 
     flops: int
@@ -109,12 +109,12 @@ class Work:
         return self.flops / self.bytes
 
     def least(self, roof: Roof) -> float:
-        """The least seconds under a roof."""
+        """Minimum seconds under a roof."""
         return roof.seconds(self.bytes, self.flops)
 
 
 def work_of(shape: Shape, place: Place, dtype: str) -> Work:
-    """A forward's work by the cost model; every byte comes from memory once."""
+    """Count a forward's work by the cost model; every byte comes from memory once."""
     forward = place.forward(shape)
     found = moved(shape, forward, dtype)
     counts = shape.counts.items()
@@ -129,7 +129,7 @@ def work_of(shape: Shape, place: Place, dtype: str) -> Work:
 
 
 def repeats(place: Place, least: float) -> int:
-    """How often a forward is timed, by the least seconds that it can take; odd, so that the median is one of them."""
+    """Number of timed repeats, by the forward's minimum seconds; odd, so that the median is a measured value."""
     if place.phase == DECODE:
         return 15 if least < 0.02 else 5
     return 9 if least < 0.02 else 5 if least < 0.2 else 3
@@ -165,7 +165,7 @@ class BoundPoint(Point):
 
 
 def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, float], count: int) -> Point:
-    """The point of a forward that was timed `count` times; `timed`: lower quartile, median, upper quartile."""
+    """Return the point of a forward timed `count` times; `timed` is (lower quartile, median, upper quartile)."""
     work, (low, middle, high) = work_of(shape, place, dtype), timed
     return {
         "phase": place.phase,
@@ -188,9 +188,9 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
 
 
 def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[BoundPoint]:
-    """The points with their shares of the roof and of the row line, and with the largest part of their time.
+    """Add to each point its shares of the roof and of the row line, and the largest part of its time.
 
-    `bound` is "memory" or "compute" (the longer of both, by the row line), "launch" (`starting_s`) or "between" (the
+    `bound` is "memory" or "compute" (the longer of the two, by the row line), "launch" (`starting_s`) or "between" (the
     rest of the time). Example: a step of 1 ms that could read its bytes in 0.2 ms, with 0.5 ms of launches, has 0.3 ms
     left, so "launch" bounds it.
     """
@@ -206,7 +206,7 @@ def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) ->
 
 
 def starting_seconds(points: Sequence[Point], gaps: Sequence[float]) -> float:
-    """An upper limit of a forward's launch overhead.
+    """Return an upper limit of a forward's launch overhead.
 
     The shortest measured forward contains all its launches, and so do the gaps between the operations of a profiled
     decode step (`gaps`: seconds, one sum for each profile).
@@ -222,9 +222,9 @@ def _bound(p: Point, row: Roof, starting_s: float) -> str:
 
 
 def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
-    """The smallest batch at which a decode step reads more bytes of cache than of weights; None if no batch does.
+    """Smallest batch at which a decode step reads more cache bytes than weight bytes; None if no batch does.
 
-    With experts there may be none: a larger batch also chooses, and reads, more experts.
+    With experts there may be none, because a larger batch also chooses, and reads, more experts.
     """
 
     def heavier(batch: int) -> bool:
@@ -235,7 +235,7 @@ def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
 
 
 class Weighed(TypedDict):
-    """Bytes of weights and of one sequence's cache that a step at a context reads, and the batch that outweighs."""
+    """Bytes of weights and of one sequence's cache that a step reads, and the batch that `outweighs` returns."""
 
     tokens: int
     weight_bytes: int
@@ -244,7 +244,7 @@ class Weighed(TypedDict):
 
 
 def weighed(shape: Shape, lengths: Iterable[int], dtype: str) -> list[Weighed]:
-    """A row for each context."""
+    """Return a row for each context length."""
     rows: list[Weighed] = []
     for tokens in lengths:
         found = moved(shape, cached_step(shape, tokens), dtype)

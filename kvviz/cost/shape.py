@@ -1,7 +1,7 @@
-"""The blocks of work that a decoder consists of, in each layer and outside the layers, read from a config alone.
+"""Read from a config the blocks of work in each layer of a decoder and outside the layers.
 
-Standard library only. `kvviz.models.spec` says what each layer keeps, this module what it computes. What can't be
-counted is refused with a `ConfigError` that says why.
+`kvviz.models.spec` says what each layer keeps, this module what it computes. A ConfigError says why a model can't be
+counted. Imports only the standard library.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from kvviz.models.spec import ModelSpec, decoder_fields
 class Shape:
     """A decoder's blocks: those of each layer, and those outside the layers, such as the head.
 
-    `givers`: for each layer that shares another's keys and values, the number of the layer that it reads.
+    `givers`: for each layer that shares another's keys and values, the number of the layer whose cache it reads.
     """
 
     spec: ModelSpec
@@ -36,17 +36,17 @@ class Shape:
 
     @cached_property
     def counts(self) -> Counter[Block]:
-        """Each block with its number of occurrences: layers are mostly alike, so that counting by block is quick."""
+        """Each distinct block with its number of occurrences; layers are mostly alike, so this makes counting fast."""
         return Counter(self.blocks)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """All blocks, repeated ones repeatedly."""
+        """All blocks, with repetitions."""
         return (*(block for layer in self.layers for block in layer), *self.outside)
 
     @property
     def weights(self) -> int:
-        """Elements of all matrices and convolutions, without embeddings, norms and biases.
+        """Weights in all matrices and convolutions, without embeddings, norms and biases.
 
         A matrix that several layers share counts once for each of them.
         """
@@ -88,12 +88,12 @@ def _layer(fields: Fields, rows: tuple[LayerSpec, ...], types: list[str], index:
 
 
 def _giver(rows: tuple[LayerSpec, ...], types: list[str], index: int) -> int:
-    """The layer whose keys and values a sharing layer reads: the last one of its type before it that keeps any."""
+    """Return the layer whose keys and values a sharing layer reads: the last earlier one of its type that keeps any."""
     return next(i for i in reversed(range(index)) if types[i] == types[index] and rows[i].kind != "shared")
 
 
 def _cross(fields: Fields, row: LayerSpec, hidden: int) -> list[Block]:
-    """Attention to an encoder's output, whose keys and values the prefill computes once."""
+    """Return the blocks of attention to an encoder's output; the prefill computes its keys and values once."""
     heads = read_heads(fields)
     return [
         Matrix("cross", hidden, heads * row.key_dim),
@@ -104,9 +104,9 @@ def _cross(fields: Fields, row: LayerSpec, hidden: int) -> list[Block]:
 
 
 def _outside(fields: Fields, spec: ModelSpec, hidden: int) -> list[Block]:
-    """The blocks outside the layers: those behind the embeddings, those before the head, the head.
+    """Return the blocks outside the layers: after the embeddings, before the head, and the head.
 
-    Encoder-decoders and families with `whole_head` compute the head for every position, others for the last one.
+    Encoder-decoders and families with `whole_head` compute the head for every position, others only for the last one.
     """
     whole = spec.crossing or bool(families().get(fields.model_type, Family()).get("whole_head"))
     if spec.vocab_size is None:
@@ -121,11 +121,11 @@ def _outside(fields: Fields, spec: ModelSpec, hidden: int) -> list[Block]:
 
 
 def _gemma3n(fields: Fields, index: int, hidden: int) -> list[Block]:
-    """Gemma 3n's alternating updates, low-rank branch, and embedding for each layer."""
+    """Gemma 3n: alternating updates, the low-rank branch, and the per-layer embedding."""
     inputs, rank, own = (fields.size(n) for n in ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input"))
     return [
         Matrix("extra", inputs, inputs),
-        Matrix("extra", hidden * inputs, inputs, weightless=True),  # streams mixed by coefficients of this token
+        Matrix("extra", hidden * inputs, inputs, weightless=True),  # coefficients of this token mix the streams
         *[Matrix("extra", hidden, inputs)] * 2,
         Matrix("extra", inputs, inputs * inputs),
         Matrix("extra", hidden, rank),
@@ -152,7 +152,7 @@ def _gemma4_outside(fields: Fields, hidden: int) -> list[Block]:
 
 
 def _zamba2(fields: Fields, kind: str, row: LayerSpec, hidden: int) -> list[Block]:
-    """Zamba2's Mamba-2 layer; a hybrid one begins with a shared block of attention, twice as wide, and an MLP."""
+    """Zamba2: a Mamba-2 layer; a hybrid layer starts with a shared attention block of twice the width and an MLP."""
     if kind == layer_kinds.LINEAR:
         return read_linear(fields, kind, hidden)
     if fields.flag("use_shared_attention_adapter"):
@@ -171,11 +171,11 @@ def _zamba2(fields: Fields, kind: str, row: LayerSpec, hidden: int) -> list[Bloc
     ]
 
 
-# What a family computes beside the usual blocks: in each layer, and outside the layers.
+# What a family computes in addition to the usual blocks: in each layer, and outside the layers.
 _EXTRA: Mapping[str, tuple[Callable[[Fields, int, int], list[Block]], Callable[[Fields, int], list[Block]]]] = {
     "gemma3n_text": (_gemma3n, _gemma3n_outside),
     "gemma4_text": (_gemma4, _gemma4_outside),
     "gemma4_unified_text": (_gemma4, _gemma4_outside),
 }
-# Families whose layers are built of other blocks altogether.
+# Families whose layers consist of entirely different blocks.
 _WHOLE_LAYER: Mapping[str, Callable[[Fields, str, LayerSpec, int], list[Block]]] = {"zamba2": _zamba2}

@@ -1,9 +1,9 @@
-"""The shorthand for decoding's cost, T L d^2 + T^2 d^2 / 2 against (L + T) d^2, beside the full count.
+"""Compare the shorthand for decoding's cost, T L d^2 + T^2 d^2 / 2 against (L + T) d^2, with the full count.
 
-The shorthand counts one d x d product for each token that a forward sees, and nothing else; its L is the prompt's
-length and its T the number of new tokens. The full count is that of a plain decoder layer, 24 n d^2 + 4 n^2 d FLOPs
-over n tokens (query, key, value, output, an MLP four times as wide; scores and weighted sum), or of any model by
-`kvviz.cost.flops`. Standard library only.
+The shorthand counts one d x d product for each token that a forward processes, and nothing else; L is the prompt's
+length and T the number of new tokens. The full count of a plain decoder layer is 24 n d^2 + 4 n^2 d FLOPs over n tokens
+(query, key, value, output, an MLP four times as wide; scores and weighted sum); `kvviz.cost.flops` counts real models.
+Imports only the standard library.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ LIMITS = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000
 
 @dataclass(frozen=True)
 class Case:
-    """`prompt` tokens (L), `new` tokens (T), a hidden size `width` (d), `layers`, the cache's `dtype`.
+    """`prompt` tokens (L), `new` tokens (T), a hidden size `width` (d), `layers`, and the cache's `dtype`.
 
-    `model`: a catalog id or a packed config for the full count; "" counts plain layers.
+    `model` is a catalog id or a packed config for the full count; "" counts plain layers.
     """
 
     prompt: int = 8
@@ -65,12 +65,12 @@ class Case:
 
     @property
     def ratio(self) -> float:
-        """The shorthand's cost without the cache over that with it."""
+        """The shorthand's cost without the cache divided by its cost with it."""
         return self.uncached / self.cached
 
     @property
     def linear_over_square(self) -> float:
-        """The linear term over the quadratic one: 2 L / T, whatever d is."""
+        """Linear term divided by quadratic term: 2 L / T, independent of d."""
         return 2 * self.prompt / self.new
 
     @property
@@ -79,7 +79,7 @@ class Case:
         return 2 * self.layers * (self.prompt + self.new) * self.width * DTYPE_BYTES[self.dtype]
 
     def steps(self) -> list[tuple[int, int, int]]:
-        """(token, length of its forward, its cost by the shorthand) for each new token."""
+        """Return (token, length of its forward, its cost by the shorthand) for each new token."""
         return [(t, self.prompt + t, (self.prompt + t) * self.width**2) for t in range(self.new)]
 
 
@@ -93,7 +93,7 @@ PRESETS = {
 
 
 def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
-    """The case of a link, and a sentence for each parameter of it that can't be used."""
+    """Return the case of a link, and a sentence for each of its parameters that is unusable."""
     case, problems = Case(), []
     for name in (field.name for field in fields(Case) if field.name in params):
         try:
@@ -104,12 +104,12 @@ def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
 
 
 def _with(case: Case, name: str, text: str) -> Case:
-    """The case with a link's text for one field. Raises KvvizError for a text that the field can't hold."""
+    """Set one field of the case from a link's text. Raises KvvizError if the field can't hold the text."""
     if name == "dtype":
         return replace(case, dtype=text)
     if name == "model":
         if text:
-            config_of(text)  # raises for a model that is not there
+            config_of(text)  # raises for an unknown model
         return replace(case, model=text)
     try:
         value = int(text)
@@ -120,19 +120,19 @@ def _with(case: Case, name: str, text: str) -> Case:
 
 
 def to_params(case: Case) -> dict[str, str]:
-    """The fields of a case that differ from the default, as a link's parameters."""
+    """Return the fields of a case that differ from the default, as parameters of a link."""
     usual = asdict(Case())
     return {name: str(value) for name, value in asdict(case).items() if value != usual[name]}
 
 
 def config_of(model: str) -> Mapping[str, object]:
-    """The config of a catalog id or of a packed one. Raises KvvizError for any other name."""
+    """Return the config of a catalog id or of a packed config. Raises KvvizError for any other name."""
     return unpack(model) if is_own(model) else model_row(model).config
 
 
 @lru_cache(maxsize=64)
 def shape_of(model: str) -> Shape:
-    """The shape of a catalog id or of a packed config. Raises KvvizError if its work can't be counted."""
+    """Return the shape of a catalog id or of a packed config. Raises KvvizError if its work can't be counted."""
     return read_shape(config_of(model), name=model)
 
 
@@ -141,9 +141,9 @@ Terms = dict[str, int]
 
 @dataclass(frozen=True)
 class Count:
-    """The full count of a case: a step's FLOPs by term at a context of n tokens, without and with the cache.
+    """The full count of a case: FLOPs of a step by term at a context of n tokens, without and with the cache.
 
-    `overtakes`: the context at which attention's products overtake the layers' other products.
+    `overtakes` is the context at which attention's products cost more than the layers' other products.
     """
 
     uncached: Callable[[int], Terms]
@@ -151,7 +151,7 @@ class Count:
     overtakes: int | None
 
     def run(self, prompt: int, new: int) -> tuple[int, int]:
-        """FLOPs of a whole run without and with the cache: the prefill and new - 1 steps."""
+        """FLOPs of a whole run (the prefill and new - 1 steps) without and with the cache."""
         first = sum(self.uncached(prompt).values())
         later = range(prompt + 1, prompt + new)
         without, within = (sum(sum(step(n).values()) for n in later) for step in (self.uncached, self.cached))
@@ -159,7 +159,7 @@ class Count:
 
 
 def plain(width: int, layers: int) -> Count:
-    """Plain decoder layers: 24 n d^2 + 4 n^2 d each; a cached step 24 d^2 + 4 n d. No head."""
+    """Count plain decoder layers: 24 n d^2 + 4 n^2 d each; a cached step 24 d^2 + 4 n d; no head."""
 
     def step(n: int, new: int) -> Terms:
         matrices, products = layers * new * width**2, 4 * layers * new * n * width
@@ -169,13 +169,13 @@ def plain(width: int, layers: int) -> Count:
 
 
 def full(case: Case) -> Count:
-    """The full count of a case's model, or of plain layers. Raises KvvizError for a model that can't be counted."""
+    """Count a case's model fully, or plain layers. Raises KvvizError for a model that can't be counted."""
     return model_count(case.model) if case.model else plain(case.width, case.layers)
 
 
 @lru_cache(maxsize=32)
 def model_count(model: str) -> Count:
-    """The full count of a model by `kvviz.cost.flops`, head included."""
+    """Count a model by `kvviz.cost.flops`, including the head."""
     shape = shape_of(model)
     return Count(
         lambda n: flops(shape, prefill(shape, n)),
@@ -191,21 +191,21 @@ def run_flops(case: Case) -> tuple[int, int]:
 
 
 def square_alone(prompt: int, new: int) -> float:
-    """The saving in attention's products alone: (P^2 + sum of n^2) / (P^2 + sum of n) over the later contexts n."""
+    """Saving in attention's products only: (P^2 + sum of n^2) / (P^2 + sum of n) over the later contexts n."""
     later = range(prompt + 1, prompt + new)
     return (prompt**2 + sum(n * n for n in later)) / (prompt**2 + sum(later))
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A claim that follows from the shorthand, and what the full count gives for the case at hand."""
+    """A claim that follows from the shorthand, and what the full count gives for the same case."""
 
     claim: str
     counted: str
 
 
 def disagreements(case: Case) -> tuple[Disagreement, ...]:
-    """The four claims that the full count corrects, with the case's own numbers."""
+    """Return the four claims that the full count corrects, with the case's own numbers."""
     count, end = full(case), case.prompt + case.new
     whole = count.uncached(end)
     attention = whole.get("attention", 0) / sum(whole.values())

@@ -1,6 +1,7 @@
-"""What bounds a step by estimate: the seconds of its four parts at the rates measured on this device.
+"""Estimate what bounds a step: the seconds of its four parts at the rates measured on this device.
 
-Standard library only. Reading (weights, then the cache) and computing overlap; launching operations adds to both.
+Reading (weights, then the cache) and computing overlap; launch overhead adds to both. Imports only the standard
+library.
 """
 
 from collections.abc import Mapping
@@ -43,17 +44,17 @@ class StepEstimate:
 
     @property
     def total(self) -> float:
-        """Seconds: reading or computing, whichever takes longer, plus the launches."""
+        """Seconds of the step: the longer of reading and computing, plus the launches."""
         return max(self.weights_s + self.scan_s, self.computing_s) + self.starting_s
 
     @property
     def largest(self) -> str:
-        """The field of the part that takes longest."""
+        """Field of the part that takes longest."""
         return max(WORDS, key=lambda name: getattr(self, name))
 
     @classmethod
     def of_run(cls, run: Mapping[str, object]) -> "StepEstimate | None":
-        """The estimate in a document's run; None if it holds none, or only zeros."""
+        """Return the estimate in a document's run; None if there is none or it is all zeros."""
         found = run.get("estimate")
         if not isinstance(found, Mapping):
             return None
@@ -63,7 +64,7 @@ class StepEstimate:
 
 @dataclass(frozen=True)
 class Model:
-    """What an estimate needs of a model: `shape` is None if its work can't be counted block by block."""
+    """What an estimate needs to know of a model; `shape` is None if its work can't be counted block by block."""
 
     spec: ModelSpec
     params: int
@@ -73,7 +74,7 @@ class Model:
 def estimate_step(
     model: Model, tokens: int, batch: int, dtype: str, rates: Rates | None, *, caches: bool
 ) -> StepSeconds | None:
-    """A step at that context as JSON values: of 1 token if the mode `caches`, else of all of them.
+    """Estimate a step at that context, as JSON values: over 1 token if the mode `caches`, else over all of them.
 
     None without rates, or for a model whose cache can't be counted.
     """

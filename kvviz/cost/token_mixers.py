@@ -1,7 +1,7 @@
-"""What mixes the tokens in a layer of a decoder, attention or a recurrence, as blocks. Standard library only.
+"""The blocks that mix tokens in a decoder layer: attention or a recurrence.
 
-Widths follow from fields as in `kvviz.models.layers`; what a family's code does beyond its widths (a gate as wide as
-the queries) stands in `family_costs.py`.
+Widths follow from fields as in `kvviz.models.layers`; `family_costs.py` has what a family's code does beyond its
+widths, such as a gate as wide as the queries. Imports only the standard library.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from kvviz.models.heads import read_heads
 from kvviz.models.layers import LayerSpec
 from kvviz.models.states import read_states
 
-DELTA_CHUNK = 64  # tokens that transformers' gated delta rule takes at once
+DELTA_CHUNK = 64  # tokens that transformers' gated delta rule processes at once
 
 
 def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: LayerSpec | None = None) -> list[Block]:
-    """Projections and products of an attention layer; `shared`: the layer whose keys and values it reads."""
+    """Return the blocks of an attention layer; `shared` is the layer whose keys and values it reads."""
     if layer.latent:
         return _latent(fields, layer, hidden)
     heads, kept = read_heads(fields), shared or layer
@@ -31,7 +31,7 @@ def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: Lay
         *made,
         *_head_gate(fields, hidden),
         Matrix("projections", heads * value, hidden),
-        Attention(heads, key, value, kept.as_stored.window),  # a layer that is stored whole is also masked, not cut
+        Attention(heads, key, value, kept.as_stored.window),  # a layer stored whole masks its window
     ]
 
 
@@ -40,7 +40,7 @@ def _head_gate(fields: Fields, hidden: int) -> list[Block]:
 
 
 def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
-    """Latent attention as transformers computes it: each step expands the latents of the whole context again.
+    """Return the blocks of latent attention in transformers, which expands the whole context's latents in each step.
 
     https://arxiv.org/abs/2405.04434 shows how to fold the expansion into the queries instead.
     """
@@ -60,7 +60,7 @@ def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
 
 
 def _indexer(fields: Fields, layer: LayerSpec, hidden: int, low: int | None) -> list[Block]:
-    """An indexer scores every token of the context: heads of `index_dim`, their weights, one key."""
+    """Return the blocks of an indexer, which scores every token: heads of `index_dim`, their weights, one key."""
     heads, dim = fields.size("index_n_heads"), layer.index_dim
     return [
         Matrix("indexer", low or hidden, heads * dim),
@@ -71,7 +71,7 @@ def _indexer(fields: Fields, layer: LayerSpec, hidden: int, low: int | None) -> 
 
 
 def read_linear(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """The blocks of a recurrent or convolving layer. Raises ConfigError for a family without a row in _LINEAR."""
+    """Return the blocks of a recurrent or convolving layer. Raises ConfigError if the family is not in _LINEAR."""
     for families, read in _LINEAR:
         if fields.model_type in families:
             return read(fields, kind, hidden)
@@ -81,7 +81,7 @@ def read_linear(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 
 def _state_shape(fields: Fields, kind: str, name: str) -> tuple[int, ...]:
-    """The shape of the layer's state of that name, as the cache keeps it."""
+    """Return the shape of the layer's state of that name, as the cache keeps it."""
     return next(state.shape for state in read_states(fields, kind) if state.name == name)
 
 
@@ -166,7 +166,7 @@ def _lightning(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 
 def _recurrent_gemma(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """Real-gated linear recurrent units with two block-diagonal gates: https://arxiv.org/abs/2402.19427."""
+    """RecurrentGemma: gated linear recurrent units with two block-diagonal gates: https://arxiv.org/abs/2402.19427."""
     width, columns = _state_shape(fields, kind, "convolution")
     heads = read_heads(fields)
     block = width // heads
@@ -185,7 +185,7 @@ def _receptance(fields: Fields, kind: str, hidden: int) -> list[Block]:
 
 
 def _short_conv(fields: Fields, kind: str, hidden: int) -> list[Block]:
-    """A gated short convolution: https://arxiv.org/abs/2511.23404."""
+    """LFM2: a gated short convolution: https://arxiv.org/abs/2511.23404."""
     return [Matrix("projections", hidden, 3 * hidden), _conv(fields, kind), Matrix("projections", hidden, hidden)]
 
 

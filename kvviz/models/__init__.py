@@ -1,1 +1,1 @@
-"""From an id, a folder or a config.json to layers: which model it is and what each layer keeps. No torch."""
+"""Identify a model by id, folder or config.json, and read what each of its layers keeps. No module imports torch."""

@@ -1,7 +1,7 @@
-"""The fields of a config as its family means them. Standard library only.
+"""Read the fields of a config as its family uses them. Imports only the standard library.
 
-A field is looked up under its own name, under the name that the family gives it (GPT-2's `n_head`), then in the
-defaults of the family's config class (`catalog/families.json`). Each answer is remembered with where it came from.
+A field is looked up under its common name, then under the family's name for it (GPT-2's `n_head`), then in the defaults
+of the family's config class (`catalog/families.json`). Each answer is recorded with its origin.
 """
 
 import json
@@ -14,15 +14,15 @@ from kvviz.models.catalog.rows import HERE
 from kvviz.models.field_names import ALIASES, WIDTHS
 
 LARGEST = 2**40
-LONGEST_LIST = 2_000  # entries, each looked through for each layer; the deepest published models have a tenth of them
+LONGEST_LIST = 2_000  # entries, each read once per layer; the deepest published models have a tenth of them
 
 
 class Family(TypedDict, total=False):
-    """What transformers' classes say of a family, by `python -m tools.families`.
+    """Facts about a family that `python -m tools.families` reads from transformers' classes.
 
-    `defaults` of its config class, its `aliases`, the fields that its code `ignores`, the types of its `parts`;
-    `widths`: those of WIDTHS that its code reads; `whole_head`: it computes the head for every position;
-    `encoder`: it is an encoder unless its config says `is_decoder`.
+    `defaults` of its config class; its `aliases` of fields; the fields that its code `ignores`; the types of its
+    `parts`. `widths`: the fields of WIDTHS that its code reads. `whole_head`: it computes the head for every position.
+    `encoder`: it is an encoder unless its config sets `is_decoder`.
     """
 
     defaults: dict[str, object]
@@ -36,15 +36,15 @@ class Family(TypedDict, total=False):
 
 @cache
 def families() -> dict[str, Family]:
-    """All families that transformers registers, by model_type."""
+    """Return all families that transformers registers, by model_type."""
     return json.loads((HERE / "families.json").read_text(encoding="utf-8"))["families"]
 
 
 class Fields:
-    """One decoder's fields. `origin` says for each field that was read where its value stood, `values` what it was.
+    """The fields of one decoder. `origin` records where each field that was read came from, `values` its value.
 
-    `inner`: they are a part of a composite config, which may leave more to its family's defaults; `crossing`: of one
-    that has an encoder beside them.
+    `inner`: the fields are a part of a composite config, which may leave more to its family's defaults. `crossing`: the
+    composite config also has an encoder.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Fields:
         self.values: dict[str, str] = {}
 
     def changed(self, changes: object) -> "Fields":
-        """The same fields with those of one layer put over them."""
+        """Return the same fields, overridden by those of one layer."""
         if not isinstance(changes, Mapping):
             raise ConfigError("per_layer_config maps a layer's number to an object of fields")
         other = Fields(self.given, self.model_type, changes, inner=self.inner, crossing=self.crossing)
@@ -75,15 +75,15 @@ class Fields:
         return other
 
     def has(self, name: str) -> bool:
-        """Whether the field has a value other than null, as given or by the family's default."""
+        """Whether the field has a value other than null, from the file or from the family's default."""
         return self.raw(name) is not None
 
     def stated(self, name: str) -> bool:
-        """Whether the file itself names the field, even with null."""
+        """Whether the file itself has the field, even with null."""
         return any(key in self.changes or key in self.given for key in self._names(name))
 
     def raw(self, name: str) -> object:
-        """The value as it stands, of any type; None for a field that is absent or that the family's code ignores."""
+        """Return the value unchecked; None for a field that is absent or that the family's code ignores."""
         for key in self._names(name):
             for values in (self.changes, self.given):
                 if key in values:
@@ -99,11 +99,11 @@ class Fields:
         return value
 
     def note(self, name: str, value: object, origin: str) -> None:
-        """Remember where a quantity came from, and its value as a page shows it."""
+        """Record the origin of a quantity, and its value as a page shows it."""
         self.origin[name], self.values[name] = origin, shown(value)
 
     def name_in_file(self, name: str) -> str:
-        """The name under which the file gave the field: the one that a user has to look for."""
+        """Return the name under which the file gives the field, so that a user can find it."""
         return self.origin.get(name, name).partition(",")[0]
 
     def _names(self, name: str) -> tuple[str, ...]:
@@ -113,37 +113,37 @@ class Fields:
         return tuple(key for key in names if key not in self._ignores)
 
     def optional(self, name: str, least: int = 1) -> int | None:
-        """A whole number of at least `least`, or None for an absent field."""
+        """Return a whole number of at least `least`, or None for an absent field."""
         value = self.raw(name)
         return None if value is None else checked(self.name_in_file(name), value, least)
 
     def size(self, name: str, least: int = 1) -> int:
-        """A whole number of at least `least`. Raises ConfigError for an absent field."""
+        """Return a whole number of at least `least`. Raises ConfigError for an absent field."""
         value = self.optional(name, least)
         if value is None:
             raise ConfigError(f"the config has no {name}; a decoder's config.json gives it")
         return value
 
     def first(self, *names: str, least: int = 1) -> int | None:
-        """The size under the first of these names that has a value; None if none has one."""
+        """Return the size under the first of these names that has a value; None if none has."""
         return next((self.size(name, least) for name in names if self.has(name)), None)
 
     def number(self, name: str) -> float:
-        """A finite number above 0, such as a factor of widths."""
+        """Return a finite number above 0, such as a factor of widths."""
         value = self.raw(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
             raise ConfigError(f"{name} is {shown(value)}; it is a number above 0")
         return value
 
     def flag(self, name: str) -> bool:
-        """A truth value; False for an absent field."""
+        """Return a truth value; False for an absent field."""
         value = self.raw(name)
         if value is not None and not isinstance(value, bool):
             raise ConfigError(f"{name} is {shown(value)}; it is true or false")
         return bool(value)
 
     def names(self, name: str) -> list[str] | None:
-        """A list of strings, or None for an absent field."""
+        """Return a list of strings, or None for an absent field."""
         value = self.raw(name)
         if value is None:
             return None
@@ -153,7 +153,7 @@ class Fields:
         return list(value)
 
     def indices(self, name: str, least: int = 0) -> list[int] | None:
-        """A list of whole numbers of at least `least`, or None for an absent field."""
+        """Return a list of whole numbers of at least `least`, or None for an absent field."""
         value = self.raw(name)
         if value is None:
             return None
@@ -169,14 +169,14 @@ def _check_length(name: str, values: Sequence[object]) -> None:
 
 
 def checked(name: str, value: object, least: int = 1) -> int:
-    """A whole number between `least` and 2^40. Raises ConfigError naming the field."""
+    """Check for a whole number between `least` and 2^40. Raises ConfigError naming the field."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < LARGEST:
         raise ConfigError(f"{name} is {shown(value)}; it is a whole number of at least {least}")
     return value
 
 
 def shown(value: object) -> str:
-    """A value in a sentence: short, whatever it is."""
+    """Format a value for a sentence, at most 60 characters long."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""What a family's model code does with its cache though no field of a config says so: a row for each such family.
+"""What a family's model code does with its cache without any field of the config saying so: one row per family.
 
-Read in the modeling_*.py and configuration_*.py of each family under
-https://github.com/huggingface/transformers/tree/main/src/transformers/models. Which layers slide or recur stands in
-`layer_kinds.py`, how large a recurrent state is in `states.py`, what a field is called in `field_names.py`.
+The source is the modeling_*.py and configuration_*.py of each family under
+https://github.com/huggingface/transformers/tree/main/src/transformers/models. `layer_kinds.py` has the layers that
+slide or recur, `states.py` the sizes of recurrent states, `field_names.py` the names of fields.
 """
 
 from collections.abc import Mapping
@@ -11,21 +11,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class FamilyFacts:
-    """The facts of one family; the defaults are those of a family of which nothing special has to be known.
+    """The facts of one family; the defaults are those of a family without peculiarities.
 
-    `refusal`: why the formula can't tell what it caches. `caches`: False where its model code keeps no cache.
+    `refusal`: why the formula can't compute its cache. `caches`: False if its model code keeps no cache.
     `attentions_per_layer`: attention blocks, each with a cache, in what the config counts as one layer.
     `depth_is_listed`: the length of its list of layer types, not num_hidden_layers, is its depth.
-    `attention_inputs`: hidden states, each of `hidden_size`, that attention reads side by side.
-    `repeats_kv_heads_if`: the flag that gives it KV heads of its own; it repeats them to the query heads before it
-    caches them, and without the flag has as many KV heads as query heads.
+    `attention_inputs`: number of hidden states, each of `hidden_size`, that attention reads side by side.
+
+    `repeats_kv_heads_if`: the flag that gives it KV heads of its own. It repeats them to the query heads before it
+    caches them; without the flag it has as many KV heads as query heads.
+
     `sliding_kv_factor`: KV heads of a sliding layer, as a multiple of the stated number.
-    `sliding_defaults`: what its config class fills in for the sliding layers.
+    `sliding_defaults`: values that its config class sets for the sliding layers.
     `mask_field`: the window beyond which its "local" layers mask what they have cached (`layer_kinds.is_masked`).
     `prompt_field`: the length of a learned prompt whose keys and values are cached before those of the tokens.
     `index_float32`: the indexer's keys are float32 whatever the model's dtype.
     `indexer_period`: the first layer and every n-th after it have an indexer of their own; 0: every layer.
-    `states_in_cache`: False where recurrent states are kept in the model's modules.
+    `states_in_cache`: False if recurrent states are kept in the model's modules.
     `encoder_is_prefix`: its decoder reads the encoder's output as a prefix, without cross-attention.
     """
 
@@ -79,5 +81,5 @@ FACTS: Mapping[str, FamilyFacts] = {
 
 
 def facts_of(model_type: str) -> FamilyFacts:
-    """The row of a family, or the usual one."""
+    """Return the row of a family, or the defaults."""
     return FACTS.get(model_type, USUAL)

@@ -1,7 +1,8 @@
-"""The names under which configs state one quantity: teach a family's own name for a field here.
+"""The names that configs use for the same quantity: add a family's own name of a field here.
 
-A config class of transformers declares most of its own names (GPT-2's `n_head`): `python -m tools.families` collects
-those in `catalog/families.json`. Here stand the names that published files use whatever the family.
+Most of a family's own names (GPT-2's `n_head`) are declared by its config class in transformers, and `python -m
+tools.families` collects them in `catalog/families.json`. This module has the names that published files use in any
+family.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "max_position_embeddings": ("n_positions", "n_ctx", "seq_length", "max_seq_len", "max_sequence_length"),
 }
 
-# Of the lists below the first name that a config has is the one that its model code reads.
+# In each of the lists below, the first name that a config has is the one that its model code reads.
 DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", "num_blocks")
 QUERY_HEADS = ("decoder_attention_heads", "num_decoder_attention_heads", "attention_heads", "num_attention_heads")
 HEAD_DIM = ("head_dim", "d_head", "attention_head_dim", "kv_channels")
@@ -30,13 +31,13 @@ EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_expe
 EXPERTS_PER_TOKEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
 SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
-# A config that states none of these does not say how deep it is.
+# A config with none of these fields does not state its depth.
 STATES_DEPTH = (
     *("num_hidden_layers", "num_layers", *DECODER_LAYERS),
     *("layer_types", "layers_block_type", "hybrid_override_pattern"),
 )
 
-# Fields of MLPs and experts that a file may hold though its family's code never asks for them.
+# Fields of MLPs and experts that a file may contain although its family's code never reads them.
 WIDTHS = (
     *("intermediate_size", "moe_intermediate_size", "shared_intermediate_size", "shared_expert_intermediate_size"),
     *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_shared_experts"),

@@ -1,6 +1,6 @@
-"""How many heads a decoder's attention has, and how wide keys and values are. Standard library only.
+"""Read the number of attention heads, and the widths of keys and values. Imports only the standard library.
 
-Other names of a field stand in `field_names.py`, what a family does without saying so in `family_facts.py`.
+`field_names.py` has other names of a field; `family_facts.py` has what a family does without a field for it.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from kvviz.models.field_names import HEAD_DIM, QUERY_HEADS
 
 
 def query_heads(fields: Fields) -> int | None:
-    """Query heads of the decoder; None for a decoder without attention."""
+    """Number of the decoder's query heads; None for a decoder without attention."""
     return fields.first(*QUERY_HEADS)
 
 
 def read_heads(fields: Fields) -> int:
-    """Query heads of a decoder that has attention."""
+    """Number of query heads of a decoder that has attention."""
     return query_heads(fields) or fields.size("num_attention_heads")
 
 
 def read_kv_heads(fields: Fields) -> int:
-    """Heads that keys and values have: 1 for multi-query attention, fewer than the query heads for grouped-query."""
+    """Number of key-value heads: 1 for multi-query attention, fewer than query heads for grouped-query."""
     if fields.raw("multi_query") is True and not fields.flag("new_decoder_architecture"):
         return 1
     nested = fields.raw("attn_config")
@@ -35,14 +35,14 @@ def read_kv_heads(fields: Fields) -> int:
 
 
 def read_head_dims(fields: Fields) -> tuple[int, int]:
-    """Width of a key and of a value in one head."""
+    """Return the widths of a key and of a value in one head."""
     key = read_key_dim(fields)
     _check_rotary(fields, key)
     return key, fields.optional("v_head_dim") or key
 
 
 def read_key_dim(fields: Fields) -> int:
-    """Width of a key in one head: as stated, else the hidden size over the heads."""
+    """Width of a key in one head: the stated one, else the hidden size divided by the heads."""
     stated = fields.first(*HEAD_DIM)
     if stated is not None:
         return stated
@@ -56,7 +56,7 @@ def read_key_dim(fields: Fields) -> int:
 
 
 def _check_rotary(fields: Fields, dim: int) -> None:
-    """Refuse an odd number of rotated elements: they are rotated in pairs, so the key would come out wider."""
+    """Refuse an odd number of rotated elements: rotation works on pairs, so it would make the key wider."""
     name = "partial_rotary_factor"
     nested = fields.raw("rope_parameters")
     factor = nested.get(name) if isinstance(nested, Mapping) and name in nested else fields.raw(name)

@@ -1,7 +1,7 @@
-"""A model's config.json from the Hugging Face Hub, or from its local cache.
+"""Get a model's config.json from the Hugging Face Hub or from its local cache.
 
-Imports huggingface_hub when called, and neither torch nor transformers. HF_ENDPOINT, HF_HUB_OFFLINE and the cache's
-place are huggingface_hub's to honour.
+Imports huggingface_hub when called, and neither torch nor transformers. huggingface_hub itself honours HF_ENDPOINT,
+HF_HUB_OFFLINE and the location of the cache.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ INSTEAD = "paste the config.json instead"
 
 
 def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
-    """The config.json of a repository, within `timeout` seconds; the cached one if the Hub can't be reached.
+    """Return a repository's config.json within `timeout` seconds; the cached one if the Hub can't be reached.
 
-    Raises KvvizError with one sentence for an unknown id, no access, no network, no JSON object.
+    Raises KvvizError with one sentence for an unknown id, no access, no network or an invalid file.
     """
     check_hub(repo_id)
     from huggingface_hub import errors
@@ -41,7 +41,7 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
 
 
 def _within(seconds: float, work: Callable[[], Path]) -> Path:
-    """What `work` returns or raises; TimeoutError if it takes longer, as looking up a host name can."""
+    """Return or raise what `work` does; TimeoutError if it takes longer, as a look-up of a host name can."""
     answers: SimpleQueue[Path | Exception] = SimpleQueue()
 
     def answer() -> None:
@@ -61,7 +61,7 @@ def _within(seconds: float, work: Callable[[], Path]) -> Path:
 
 
 def _downloaded(repo_id: str, timeout: float) -> Path:
-    """The file in the local cache, fetched if the Hub has a newer one; its size is checked before it is fetched."""
+    """Return the file in the local cache; fetch it if the Hub has a newer one, after a check of its size."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     size = get_hf_file_metadata(hf_hub_url(repo_id, "config.json"), timeout=timeout).size

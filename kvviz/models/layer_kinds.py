@@ -1,8 +1,9 @@
-"""Which type each layer of a decoder has: full, sliding, linear, ..., by transformers' names. Standard library only.
+"""Find the type of each decoder layer (full, sliding, linear, ...) by transformers' names.
 
-A config lists its `layer_types`, or states a rule (every sixth layer attends to everything), or leaves the rule to
-its family: a row of RULES. Without any of these a window or a chunk size makes all layers alike. The families' rules
-stand in https://github.com/huggingface/transformers/tree/main/src/transformers/models, one configuration_*.py each.
+A config lists its `layer_types`, states a rule (every sixth layer attends to everything), or leaves the rule to its
+family, which has a row in RULES. Without any of these, a window or a chunk size applies to all layers. The families'
+rules come from the configuration_*.py files in
+https://github.com/huggingface/transformers/tree/main/src/transformers/models. Imports only the standard library.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ Rule = Callable[[Fields, int], list[str]]
 
 
 def layer_types(fields: Fields, count: int) -> list[str]:
-    """The type of each of `count` layers. Raises ConfigError for a list in the config that does not fit."""
+    """Return the type of each of `count` layers. Raises ConfigError if a list in the config does not fit."""
     listed = fields.names("layer_types") or fields.names("layers_block_type")
     if listed is not None:
         _check_length(listed, count)
@@ -49,7 +50,7 @@ def _only_type(fields: Fields) -> str:
 
 
 def _one_in(default: int, name: str = "", *, place: int = -1, one: str = FULL, other: str = SLIDING) -> Rule:
-    """One layer of every n is `one`: the last of them, or the first with `place` 0. The field `name` can state n."""
+    """Make one layer of every n `one`: the last, or with `place` 0 the first. The field `name` can state n."""
 
     def rule(fields: Fields, count: int) -> list[str]:
         n = (fields.optional(name) if name else None) or default
@@ -67,12 +68,12 @@ def _full_at_last(rule: Rule) -> Rule:
 
 
 def _with_window(rule: Rule) -> Rule:
-    """The rule for a config that has a window; without one every layer is full."""
+    """Apply the rule only to a config with a window; without one every layer is full."""
     return lambda fields, count: rule(fields, count) if fields.has("sliding_window") else [FULL] * count
 
 
 def _from_max_window_layers(fields: Fields, count: int) -> list[str]:
-    """Layers slide from `max_window_layers` on, if the config uses its window."""
+    """Layers slide from layer `max_window_layers` on, if the config uses its window."""
     if not (uses_window(fields) and fields.has("sliding_window")):
         return [FULL] * count
     first = fields.size("max_window_layers", least=0)
@@ -80,7 +81,7 @@ def _from_max_window_layers(fields: Fields, count: int) -> list[str]:
 
 
 def uses_window(fields: Fields) -> bool:
-    """Whether the config's window is used: only `use_sliding_window: false` says no."""
+    """Whether the config uses its window: only `use_sliding_window: false` turns it off."""
     return fields.raw("use_sliding_window") is None or fields.flag("use_sliding_window")
 
 
@@ -94,7 +95,7 @@ def _all_or_none(fields: Fields, count: int) -> list[str]:
 
 
 def _rotated(fields: Fields, count: int) -> list[int]:
-    """For each layer 1 if its positions are rotary, else 0; the field's name says the opposite of its values."""
+    """Return for each layer 1 if its positions are rotary, else 0; the field's name says the opposite of its values."""
     given = fields.indices("no_rope_layers")
     if given:
         if len(given) < count:
@@ -269,7 +270,7 @@ def _end_full(types: list[str]) -> list[str]:
     return [*types[:-1], FULL]
 
 
-# What a family makes of a list that a config gives.
+# How a family changes a list that a config gives.
 _LIST_CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
     "gemma4_text": _end_full,
     "gemma4_unified_text": _end_full,
@@ -278,9 +279,9 @@ _LIST_CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
 
 
 def is_masked(fields: Fields, index: int) -> bool:
-    """Whether a layer is "local" by `attention_types`: it masks what lies beyond its window, and caches everything.
+    """Whether a layer is "local" by `attention_types`: it masks everything beyond its window but caches all tokens.
 
-    The field repeats lists of names: [[["global", "local"], 2]] is global, local, global, local.
+    The field repeats lists of names: [[["global", "local"], 2]] means global, local, global, local.
     """
     runs = fields.raw("attention_types") or [[["global", "local"], index + 1]]
     names: list[object] = []

@@ -1,8 +1,8 @@
-"""From the fields of a config to one `LayerSpec` per layer: what each layer keeps, and how much of it.
+"""Turn the fields of a config into one `LayerSpec` per layer: what each layer keeps, and how much of it.
 
-Standard library only. Widths follow from fields: a rank makes a layer latent, a window makes it slide, a state size
-gives it a state. What a family does without a field for it is a row of `family_facts.py`; which layer is of which
-type, of `layer_kinds.py`; heads and their widths are read in `heads.py`, recurrent states in `states.py`.
+Widths follow from fields: a rank makes a layer latent, a window makes it slide, a state size gives it a state.
+`family_facts.py` has what a family does without a field for it, `layer_kinds.py` the type of each layer, `heads.py` the
+heads and their widths, `states.py` the recurrent states. Imports only the standard library.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ MOST_LAYERS = 1_000
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer's cache format: for each token it holds, `kv_heads` x (`key_dim` + `value_dim`) elements.
+    """One layer's cache format: `kv_heads` x (`key_dim` + `value_dim`) elements for each token it holds.
 
-    `window`: tokens that attention can reach (None: all). `index_dim`: elements of an indexer's key, kept beside each
-    token, in float32 if `index_float32`. `states`: what does not grow with tokens. `latent`: keys and values are one
-    compressed row and its rotary part. `stored`: the layer as transformers keeps it, if that is more or less than the
-    architecture needs. Example: a layer of Llama 3.1-8B is LayerSpec("full", 8, 128, 128).
+    `window`: tokens that attention can reach (None: all). `index_dim`: elements of an indexer's key, kept for each
+    token, in float32 if `index_float32`. `states`: tensors that do not grow with tokens. `latent`: keys and values are
+    one compressed row and its rotary part. `stored`: the layer as transformers keeps it, if that is more or less than
+    the architecture needs. Example: a layer of Llama 3.1-8B is LayerSpec("full", 8, 128, 128).
     """
 
     kind: str
@@ -59,7 +59,7 @@ NOTHING = LayerSpec("none", 0, 0, 0)
 
 
 def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
-    """One LayerSpec per decoder layer, then one per layer of cross-attention.
+    """Return one LayerSpec per decoder layer, then one per cross-attention layer.
 
     Raises ConfigError naming the field that can't be read.
     """
@@ -75,7 +75,7 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
 
 
 def layer_count(fields: Fields) -> int:
-    """Layers of the decoder that have a place in the cache."""
+    """Number of decoder layers that have a place in the cache."""
     stated, facts = fields.first(*DECODER_LAYERS), facts_of(fields.model_type)
     if stated is not None:
         return stated
@@ -91,7 +91,7 @@ def layer_count(fields: Fields) -> int:
 
 
 def _refuse(fields: Fields) -> None:
-    """Raise ConfigError for a config whose cache the formula can't tell."""
+    """Raise ConfigError for a config whose cache the formula can't compute."""
     if not fields.known:
         raise ConfigError(_why_unknown(fields))
     if fields.encoder and not (fields.flag("is_decoder") or fields.crossing):
@@ -113,7 +113,7 @@ def _why_unknown(fields: Fields) -> str:
 
 
 def of_layer(fields: Fields, index: int, layer_type: str) -> Fields:
-    """The fields as they hold for one layer: its own over the common ones."""
+    """Return the fields for one layer: its own override the common ones."""
     own = fields.raw("per_layer_config")
     if own is None:
         return _of_type(fields, layer_type)
@@ -130,7 +130,7 @@ def _is_number(key: str, index: int) -> bool:
     return key.isdecimal() and (key[:1000].lstrip("0") or "0") == str(index)
 
 
-# Fields with a second value for layers with a window, or for those without, and the prefix of its name.
+# Fields with a separate value for layers with, or without, a window, and the prefix of that value's name.
 _SECOND_VALUES = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "kv_lora_rank")
 _PREFIXES = {
     layer_kinds.SLIDING: "swa_",
@@ -140,7 +140,7 @@ _PREFIXES = {
 
 
 def _of_type(fields: Fields, layer_type: str) -> Fields:
-    """The fields with the second values of a layer's type: `swa_head_dim` in the place of `head_dim`."""
+    """Replace fields by the separate values for a layer's type, for example `head_dim` by `swa_head_dim`."""
     prefix = _PREFIXES.get(layer_type)
     if prefix is None:
         return fields
@@ -157,7 +157,7 @@ def _of_type(fields: Fields, layer_type: str) -> Fields:
 
 
 def _sliding_defaults(fields: Fields) -> dict[str, object]:
-    """The rank and the rotary width that a family's config class gives to sliding layers."""
+    """Return the rank and the rotary width that a family's config class sets for sliding layers."""
     usual = facts_of(fields.model_type).sliding_defaults
     if not usual:
         return {}
@@ -190,7 +190,7 @@ _KIND_OF_TYPE = {
 
 
 def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
-    """A layer that attends: its keys and values, its window, its indexer."""
+    """Read a layer that attends: its keys and values, its window, its indexer."""
     kind, facts = _KIND_OF_TYPE.get(layer_type, ""), facts_of(fields.model_type)
     if not kind:
         raise ConfigError(
@@ -205,7 +205,7 @@ def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
         index_dim = read_index_dim(fields, index)
     latent = fields.has("kv_lora_rank")
     if latent:
-        # One compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
+        # one compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
         kind = "latent" if kind == "full" else kind
         heads, key, value = 1, fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim")
     else:
@@ -217,7 +217,7 @@ def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
 
 
 def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
-    """The layer with what transformers keeps of it, if that is something else."""
+    """Add what transformers keeps of the layer, if that differs from the layer itself."""
     facts = facts_of(fields.model_type)
     if index in (fields.indices("cross_attention_layers") or ()):  # keys and values of an image, if there is one
         return replace(layer, kind="cross")
@@ -234,8 +234,8 @@ def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
 
 
 def read_window(fields: Fields) -> int:
-    """Tokens that a sliding layer reaches."""
-    if fields.has("local_attention"):  # stated for both directions, of which a decoder has one
+    """Number of tokens that a sliding layer reaches."""
+    if fields.has("local_attention"):  # the field counts both directions, of which a decoder has one
         return checked("local_attention // 2", fields.size("local_attention") // 2)
     window = fields.optional("sliding_window") or fields.optional("sliding_window_size")
     window = window or facts_of(fields.model_type).sliding_defaults.get("sliding_window")
@@ -247,7 +247,7 @@ def read_window(fields: Fields) -> int:
 
 
 def read_index_dim(fields: Fields, index: int) -> int:
-    """Elements of the indexer's key that a layer keeps for each token; 0 for one that uses an earlier layer's."""
+    """Elements of the indexer's key that a layer keeps per token; 0 for a layer that uses an earlier layer's."""
     modes, period = fields.names("indexer_types"), facts_of(fields.model_type).indexer_period
     if modes is None and period:
         modes = ["full" if i == 0 or (i - 1) % period == 0 else "shared" for i in range(index + 1)]
@@ -261,7 +261,7 @@ def read_index_dim(fields: Fields, index: int) -> int:
 
 
 def _sharing_layers(fields: Fields, types: list[str]) -> range:
-    """Numbers of the layers that reuse an earlier layer's keys and values."""
+    """Return the numbers of the layers that reuse an earlier layer's keys and values."""
     count = len(types)
     sharing = fields.optional("num_kv_shared_layers", least=0) or 0
     if sharing > count:
@@ -272,7 +272,7 @@ def _sharing_layers(fields: Fields, types: list[str]) -> range:
 
 
 def _cross_layers(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
-    """The layers' keys and values of the encoder's output: written once, as wide as their own."""
+    """Return the layers' keys and values of the encoder's output: written once, as wide as their own."""
     if not crosses(fields):
         return []
     if any(layer.window for layer in layers):

@@ -1,7 +1,7 @@
-"""Models from the Hugging Face Hub into one portable folder, for a server without a network.
+"""Download models from the Hugging Face Hub into one portable folder, for a server without a network.
 
-Only what a decoder needs: weights in safetensors, configs, the tokenizer, the licence. Never pickles, never code.
-Imports huggingface_hub when called, and neither torch nor transformers.
+It takes only what a decoder needs: weights in safetensors, configs, the tokenizer, the licence; never pickles, never
+code. Imports huggingface_hub when called, and neither torch nor transformers.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from kvviz.models.spec import ModelSpec
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
-SPARE = 100_000_000  # bytes of the disk that stay free
+SPARE = 100_000_000  # bytes of the disk that have to stay free
 INDEX = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Order:
-    """The files of one model, and the folder they go to. `repo` is None for a model that comes with kvviz."""
+    """The files of one model and their target folder. `repo` is None for a model that comes with kvviz."""
 
     model: str
     repo: str | None
@@ -71,12 +71,12 @@ class Order:
     folder: Path
 
     def missing(self) -> tuple[Wanted, ...]:
-        """The files that the folder does not hold yet."""
+        """Return the files that the folder does not hold yet."""
         return tuple(file for file in self.files if not file.is_at(self.folder / file.name))
 
 
 def order(model: str, folder: Path) -> Order:
-    """The files of `model`, a catalog id or owner/name, by asking the Hub. Raises KvvizError if they can't be had."""
+    """Look up the files of `model`, a catalog id or owner/name, on the Hub. Raises KvvizError on failure."""
     row = models().get(model)
     if row is not None and row.has_encoder:
         raise KvvizError(f"{model} is an encoder-decoder, which kvviz calculates but does not decode; nothing to pull")
@@ -97,7 +97,7 @@ def order(model: str, folder: Path) -> Order:
 
 
 def _bundled(model: str, source: Path, folder: Path) -> Order:
-    """The files of a model that comes with kvviz, to be copied."""
+    """Return the order for a model that comes with kvviz, whose files are copied."""
     paths = [path for path in sorted(source.iterdir()) if path.name in BESIDE_WEIGHTS or path.name == SINGLE_FILE]
     files = tuple(Wanted(path.name, path.stat().st_size, sha256(path)) for path in paths)
     return Order(model, None, None, "MIT", files, folder)
@@ -113,7 +113,7 @@ def _model_info(repo: str) -> "ModelInfo":
 
 
 def _needed_names(model: str, all_names: Iterable[str]) -> set[str]:
-    """The names of a repository's files that a decoder needs. Raises KvvizError for one without safetensors."""
+    """Return the names of the files that a decoder needs. Raises KvvizError for a repository without safetensors."""
     names = set(all_names)
     shards = {name for name in names if _SHARD.fullmatch(name)}
     weights = {INDEX, *shards} if INDEX in names and shards else {SINGLE_FILE} & names
@@ -135,7 +135,7 @@ def _wanted(sibling: "RepoSibling") -> Wanted:
 
 
 def check_room(orders: Sequence[Order], folder: Path) -> int:
-    """Bytes that are still to be fetched. Raises KvvizError if the folder can't be made or the disk is too full."""
+    """Return the bytes still to fetch. Raises KvvizError if the folder can't be made or the disk is too full."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -151,7 +151,7 @@ def check_room(orders: Sequence[Order], folder: Path) -> int:
 
 
 def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
-    """Fetch every missing file, check all of them, write the manifest. `progress` receives the bytes that arrive."""
+    """Fetch every missing file, check all files and write the manifest. `progress` receives the bytes that arrive."""
     try:
         order.folder.mkdir(parents=True, exist_ok=True)
         missing = order.missing()
@@ -159,7 +159,7 @@ def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
             for file in missing:
                 if file.name.endswith(".safetensors") == large:
                     _fetch(order, file, progress)
-            _check_config(order)  # after the small files too: a model that can't be read costs no large download
+            _check_config(order)  # after the small files too: an unreadable model then costs no large download
             _check_index(order)
         shutil.rmtree(order.folder / ".cache", ignore_errors=True)  # huggingface_hub's notes
         names = [PulledFile(file.name, file.size, sha256(order.folder / file.name)) for file in order.files]
@@ -172,7 +172,7 @@ def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
 
 def _fetch(order: Order, file: Wanted, progress: Progress) -> None:
     path = order.folder / file.name
-    path.unlink(missing_ok=True)  # huggingface_hub would keep a broken file
+    path.unlink(missing_ok=True)  # huggingface_hub would keep a damaged file
     if order.repo is not None:
         _download(order, order.repo, file, progress)
     elif (bundled := bundled_folder(order.model)) is not None:
@@ -194,7 +194,7 @@ def _download(order: Order, repo: str, file: Wanted, progress: Progress) -> None
 
 
 def _reporting_tqdm(progress: Progress) -> type:
-    """A tqdm class that draws nothing and passes each update on to `progress`."""
+    """Make a tqdm class that draws nothing and passes each update on to `progress`."""
     from tqdm import tqdm
 
     class ReportingTqdm(tqdm):

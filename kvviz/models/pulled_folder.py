@@ -1,7 +1,8 @@
-"""The folder of models that `kvviz pull` made: its models by name, and whether each file is still what was pulled.
+"""The folder of models that `kvviz pull` made: look up its models, and check that each file is unchanged.
 
-A model is a folder with a manifest, `kvviz.json`: where its files came from, their sizes and sha256. Sizes are checked
-whenever a model is named; sums when it is loaded, once per file as long as its size and time stay. Standard library.
+A model is a folder with a manifest, `kvviz.json`, which records the origin, sizes and sha256 of its files. Sizes are
+checked whenever a model is named. Checksums are checked when it is loaded, once per file until its size or time
+changes. Imports only the standard library.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ _SUM = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class PulledFile:
-    """One file: its name without a path, its size (bytes) and its sha256, in hexadecimal digits."""
+    """One file: its name without a path, its size (bytes) and its sha256 in hex."""
 
     name: str
     size: int
@@ -52,7 +53,7 @@ class Pulled:
         return sum(file.size for file in self.files)
 
     def check_sizes(self) -> None:
-        """Raise KvvizError naming a file that has another size than when it was pulled."""
+        """Raise KvvizError naming a file whose size has changed since it was pulled."""
         for file in self.files:
             try:
                 size = (self.folder / file.name).stat().st_size
@@ -64,7 +65,7 @@ class Pulled:
                 )
 
     def check_sums(self) -> None:
-        """Raise KvvizError naming a file with other bytes; one checked before, at this size and time, is skipped."""
+        """Raise KvvizError naming a file whose bytes have changed; skips files checked before at this size and time."""
         self.check_sizes()
         known, new = _read_checked(), {}
         for file in self.files:
@@ -85,7 +86,7 @@ class Pulled:
 
 
 def read_manifest(folder: Path) -> Pulled:
-    """The model in a folder. Raises KvvizError for a manifest that is missing or unfit."""
+    """Read the model in a folder. Raises KvvizError if the manifest is missing or invalid."""
     path = folder / MANIFEST
     try:
         if path.stat().st_size > LARGEST_MANIFEST:
@@ -103,7 +104,7 @@ def read_manifest(folder: Path) -> Pulled:
 
 
 def _file_of(entry: Mapping[str, object]) -> PulledFile:
-    """A file of the manifest. Raises KeyError, TypeError or ValueError for an entry that is none."""
+    """Read a file entry of the manifest. Raises KeyError, TypeError or ValueError for an invalid entry."""
     name, size, digest = entry["name"], entry["size"], entry["sha256"]
     if not (isinstance(name, str) and isinstance(size, int) and isinstance(digest, str)):
         raise TypeError
@@ -113,13 +114,13 @@ def _file_of(entry: Mapping[str, object]) -> PulledFile:
 
 
 def find_pulled(model: str) -> Pulled | None:
-    """A model of the folder by its catalog id or its Hugging Face id; None if it was not pulled."""
+    """Return a model of the folder by its catalog id or its Hugging Face id; None if it was not pulled."""
     folder = settings().models
     return None if folder is None else _by_id(_manifest_times(folder)).get(model)
 
 
 def pulled_ids() -> list[str]:
-    """The ids under which the folder's models were pulled."""
+    """Return the ids under which the folder's models were pulled."""
     folder = settings().models
     return [] if folder is None else sorted({found.model for found in _by_id(_manifest_times(folder)).values()})
 
@@ -128,7 +129,7 @@ ManifestTimes = tuple[tuple[Path, int], ...]
 
 
 def _manifest_times(folder: Path) -> ManifestTimes:
-    """The models' folders with their manifests' times: what has to change for `_by_id` to read again."""
+    """Return the models' folders with the times of their manifests; `_by_id` reads again when these change."""
     found = []
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
@@ -139,7 +140,7 @@ def _manifest_times(folder: Path) -> ManifestTimes:
 
 @lru_cache(maxsize=4)
 def _by_id(manifests: ManifestTimes) -> dict[str, Pulled]:
-    """The models by Hugging Face id and by the name under which they were pulled."""
+    """Index the models by Hugging Face id and by the name under which they were pulled."""
     index: dict[str, Pulled] = {}
     for folder, _ in manifests:
         with suppress(KvvizError):
@@ -150,7 +151,7 @@ def _by_id(manifests: ManifestTimes) -> dict[str, Pulled]:
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal digits."""
+    """Return the sha256 of a file's bytes in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -171,12 +172,12 @@ def _read_checked() -> dict[str, object]:
 
 
 def _write_checked(marks: Mapping[str, object]) -> None:
-    with suppress(OSError, KvvizError):  # without the file, sums are checked again
+    with suppress(OSError, KvvizError):  # without the file, checksums are computed again
         _replace(_checked_file(), json.dumps(marks))
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

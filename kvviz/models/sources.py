@@ -1,4 +1,4 @@
-"""Where a model comes from: an id, a folder or a config in, one `Source` out. Standard library, no network."""
+"""Resolve an id, a folder or a config to a `Source`. Imports only the standard library and never uses the network."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from kvviz.models.spec import ModelSpec
 from kvviz.models.weight_files import parameters
 
 BUNDLED = CATALOG / "bundled"
-LARGEST_CONFIG = 5_000_000  # bytes; a published config.json takes a few thousand
-DEEPEST_CONFIG = 40  # objects and lists in one another; published ones have five
+LARGEST_CONFIG = 5_000_000  # bytes; a published config.json has a few thousand
+DEEPEST_CONFIG = 40  # levels of nested objects and lists; published configs have five
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model that can be loaded: `weights` is one of bundled, random, local, hub.
+    """A model that can be loaded; `weights` is one of bundled, random, local, hub.
 
-    `config` is None for a hub model until it is fetched; `params` is None if only loading can tell it.
+    `config` is None for a hub model until it is fetched; `params` is None if the number is only known after loading.
     """
 
     model: str
@@ -36,7 +36,7 @@ class Source:
 
     @property
     def spec(self) -> ModelSpec | None:
-        """The layers of its cache, None while the config is unknown."""
+        """The layers of its cache; None while the config is unknown."""
         if self.config is None:
             return None
         return ModelSpec.from_config(self.config, name=self.model, source=self.origin)
@@ -48,8 +48,8 @@ _hub_models: frozenset[str] | None = None  # the ids that may be fetched; None: 
 def restrict(hub_models: Iterable[str] | None) -> None:
     """Restrict this process to the catalog and these Hugging Face ids: no folder, no file, no other id.
 
-    A server that is open to all calls this once in its own process and once in the worker's. Every name of a model
-    passes `find_source` or `check_hub`. None lifts the restriction.
+    A public server calls this once in its own process and once in the worker's. Every model name goes through
+    `find_source` or `check_hub`. None lifts the restriction.
     """
     global _hub_models
     _hub_models = None if hub_models is None else frozenset(hub_models)
@@ -66,7 +66,7 @@ def _offered() -> str:
 
 
 def find_source(model: str, weights: str = "auto") -> Source:
-    """Resolve MODEL and --weights. `auto` takes bundled, then local, then random, and never the network."""
+    """Resolve MODEL and --weights. `auto` prefers bundled, then local, then random, and needs no network."""
     if "\0" in model:
         raise KvvizError("a model name holds no null bytes")
     if model in models():
@@ -78,7 +78,7 @@ def find_source(model: str, weights: str = "auto") -> Source:
     try:
         path = Path(model).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
-    except (OSError, RuntimeError) as error:  # a name too long, an unknown user's home, a folder that may not be read
+    except (OSError, RuntimeError) as error:  # name too long, unknown user's home, or folder not readable
         raise KvvizError(f"{model[:80]!r} can't be used as a path ({type(error).__name__})") from error
     if is_folder:
         return _from_folder(path, weights)
@@ -93,7 +93,7 @@ def find_source(model: str, weights: str = "auto") -> Source:
 
 
 def _from_allowed_ids(model: str, weights: str) -> Source:
-    """A model of the Hub that a restricted process may fetch; the process never opens a path that a user names."""
+    """Resolve a hub model that a restricted process may fetch; it never opens a path that a user names."""
     if model not in (_hub_models or ()):
         known = f"the models of its catalog (near ones: {', '.join(near(model[:80]))})"
         raise KvvizError(
@@ -109,14 +109,14 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,95}/(?![.-])[A-Za-z0-9_.-]{
 
 
 def looks_like_hub_id(model: str) -> bool:
-    """Whether a name has the form of a Hugging Face id, owner/name, and is nothing on this machine's disk."""
+    """Whether a name has the form of a Hugging Face id, owner/name, and is no path on this machine."""
     if not _HUB_ID.fullmatch(model) or ".." in model:
         return False
     return not Path(model).exists()
 
 
 def bundled_folder(model: str) -> Path | None:
-    """The folder of a model whose weights come with kvviz; None for any other."""
+    """Return the folder of a model whose weights come with kvviz; None for any other."""
     return BUNDLED / model if (BUNDLED / model / "config.json").is_file() else None
 
 
@@ -145,7 +145,7 @@ def _from_catalog(model: str, weights: str) -> Source:
 
 
 def _from_pulled(found: Pulled, known: Source) -> Source:
-    """A model of the folder that `kvviz pull` made. Its files' sums are checked when it is loaded."""
+    """Resolve a model of the folder that `kvviz pull` made; loading checks the checksums of its files."""
     found.check_sizes()
     params = known.params or parameters(found.folder)
     origin = f"https://huggingface.co/{found.repo}" if found.repo else known.origin
@@ -153,14 +153,14 @@ def _from_pulled(found: Pulled, known: Source) -> Source:
 
 
 def stored_weights(model: str) -> str:
-    """Which weights `auto` takes of a catalog model: bundled, local or random."""
+    """Return which weights `auto` takes for a catalog model: bundled, local or random."""
     if bundled_folder(model) is not None:
         return "bundled"
     return "random" if find_pulled(model) is None else "local"
 
 
 def beside_catalog() -> list[str]:
-    """The pulled models that have no catalog id: owner/name."""
+    """Return the pulled models that have no catalog id, as owner/name."""
     return [name for name in pulled_ids() if name not in models()]
 
 
@@ -177,7 +177,7 @@ def _from_folder(folder: Path, weights: str) -> Source:
 
 
 def _pickled(folder: Path) -> str:
-    """The part of a sentence that names weights in a format that can hold code."""
+    """Return the part of a sentence that names weights in a format that can contain code."""
     ends = ("bin", "pt", "pth", "ckpt", "pkl")
     name = next((path.name for end in ends for path in sorted(folder.glob(f"*.{end}"))), "")
     return f" but {name}, a pickle, which could run code" if name else ""
@@ -206,10 +206,10 @@ def _config_in(folder: Path) -> dict[str, object]:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """Read a config.json. Raises KvvizError for one that is too large, not JSON or not an object."""
+    """Read a config.json. Raises KvvizError if it is too large, not JSON or not an object."""
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_CONFIG + 1)  # not stat: a file under /proc has size 0 whatever it holds
+            data = file.read(LARGEST_CONFIG + 1)  # stat does not help: a file under /proc has size 0
         if len(data) > LARGEST_CONFIG:
             raise KvvizError(f"{path} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
         config = json.loads(data.decode("utf-8"))
@@ -222,7 +222,7 @@ def read_config(path: Path) -> dict[str, object]:
 
 
 def check_depth(config: dict[str, object]) -> None:
-    """Raise ConfigError for a config that is nested too deep: code that walks it must not run out of stack."""
+    """Raise ConfigError for a config nested so deeply that code walking it could overflow the stack."""
     level: list[dict[str, object] | list[object]] = [config]
     for _ in range(DEEPEST_CONFIG):
         level = [

@@ -1,7 +1,7 @@
-"""A decoder as its cache sees it: one LayerSpec per layer, read from a config alone.
+"""The cache format of a decoder: one LayerSpec per layer, read from its config.
 
-Standard library only. A `ModelSpec` knows no tensor, no device and no number of tokens. What can't be read is refused
-with a `ConfigError` that names the field.
+A `ModelSpec` contains no tensor, no device and no number of tokens. A ConfigError names the field that can't be read.
+Imports only the standard library.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kvviz.models.states import State
 
 __all__ = ["KINDS", "LayerSpec", "ModelSpec", "State"]
 
-# Where a composite config keeps its decoder.
+# Fields under which a composite config keeps its decoder.
 PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_config")
 
 
@@ -24,9 +24,9 @@ PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_con
 class ModelSpec:
     """A decoder's layers, its context limit (tokens), its vocabulary, its query heads and its source.
 
-    `origins` names for each quantity the field of the config that gave it, `values` the field's value. `crossing`: the
-    second half of the layers attends to an encoder, whose output is `source_tokens` long if the architecture fixes
-    its length. `state_float32`: the config asks for recurrent states in float32.
+    `origins` maps each quantity to the field of the config that gave it, `values` to the field's value. `crossing`: the
+    second half of the layers attends to an encoder, whose output has `source_tokens` tokens if the architecture fixes
+    that number. `state_float32`: the config asks for recurrent states in float32.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ModelSpec:
 
     @property
     def decoder_layers(self) -> int:
-        """Layers of the decoder; one that also attends to an encoder counts once."""
+        """Number of decoder layers; one that also attends to an encoder counts once."""
         return len(self.layers) // 2 if self.crossing else len(self.layers)
 
     @classmethod
@@ -69,11 +69,11 @@ class ModelSpec:
         )
 
 
-DEEPEST = 4  # parts in parts; published composites have two
+DEEPEST = 4  # levels of nested parts; published composite configs have two
 
 
 def decoder_fields(config: Mapping[str, object], depth: int = 0, *, crossing: bool = False) -> Fields:
-    """The fields of a config's decoder: its own, or those of its text part."""
+    """Return the fields of a config's decoder: its own, or those of its text part."""
     if not isinstance(config, Mapping):
         raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
     model_type = config.get("model_type", "")

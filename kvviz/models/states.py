@@ -1,7 +1,7 @@
-"""What a recurrent or convolving layer keeps beside keys and values, however long the text. Standard library only.
+"""What a recurrent or convolving layer keeps in addition to keys and values, independent of the text's length.
 
-A row of BY_FIELDS names the fields that give a state its size, a row of BY_FAMILY a family whose fields are not its
-own; the papers stand beside each reader.
+A row of BY_FIELDS names the fields that give a state its size. A row of BY_FAMILY names a family whose fields do not
+identify it. Each reader cites its paper. Imports only the standard library.
 """
 
 import math
@@ -16,7 +16,7 @@ from kvviz.models.heads import read_heads, read_key_dim, read_kv_heads
 
 @dataclass(frozen=True)
 class State:
-    """A tensor of constant size, `shape` without the batch; `float32`: it is so whatever the model's dtype."""
+    """A tensor of constant size; `shape` excludes the batch. `float32`: it is float32 whatever the model's dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ States = tuple[State, ...]
 
 
 def read_states(fields: Fields, layer_type: str) -> States:
-    """The states that one layer keeps for one sequence. Raises ConfigError for a config that gives no size of any."""
+    """Return the states that one layer keeps for one sequence. Raises ConfigError for a config without their sizes."""
     for present, read in BY_FIELDS:
         if all(fields.has(name) for name in present):
             return read(fields)
@@ -54,7 +54,7 @@ def _gated_delta(fields: Fields) -> States:
 
 
 def _kimi_delta(fields: Fields) -> States:
-    """Kimi delta attention: https://arxiv.org/abs/2510.26692. A `linear_attn_config` in the file comes first."""
+    """Kimi delta attention: https://arxiv.org/abs/2510.26692. A `linear_attn_config` in the file takes precedence."""
     nested = fields.raw("linear_attn_config")
     own = Fields(nested if isinstance(nested, Mapping) else {}, "")
     heads = own.optional("num_heads") or fields.size("linear_num_heads")
@@ -64,7 +64,7 @@ def _kimi_delta(fields: Fields) -> States:
 
 
 def _short_conv(fields: Fields) -> States:
-    """A short convolution over the hidden states: https://arxiv.org/abs/2511.23404."""
+    """LFM2: a short convolution over the hidden states: https://arxiv.org/abs/2511.23404."""
     return (State("convolution", (fields.size("hidden_size"), fields.size("conv_L_cache"))),)
 
 
@@ -78,7 +78,7 @@ def _mamba(fields: Fields) -> States:
 
 
 def _mamba_inner(fields: Fields) -> int:
-    """Channels of the state: the heads' widths, or the hidden size widened."""
+    """Channels of the state: heads times their width, or the hidden size times an expansion factor."""
     heads, dim = fields.first("mamba_num_heads"), fields.first("mamba_head_dim")
     if heads and dim:
         return heads * dim
@@ -123,7 +123,7 @@ def _lightning(fields: Fields) -> States:
 def _matrix_memory(fields: Fields) -> States:
     """xLSTM's matrix memory, its normaliser and its stabiliser: https://arxiv.org/abs/2405.04517.
 
-    Its layers round a width up to a multiple of 64.
+    xLSTM rounds the widths up to a multiple of 64.
     """
     heads, hidden = fields.size("num_heads"), fields.size("hidden_size")
     widths = (hidden * fields.number(name) for name in ("qk_dim_factor", "v_dim_factor"))
@@ -139,7 +139,7 @@ def _receptance(fields: Fields) -> States:
 
 Reader = Callable[[Fields], States]
 
-# The first row whose fields all have values is taken.
+# The first row whose fields all have values applies.
 BY_FIELDS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("cca_time0", "cca_time1"), _compressed_convolution),
     (("swa_head_dim", "conv_kernel_size"), _four_convolutions),

@@ -1,15 +1,15 @@
-"""Between text and tokens: a model's own tokenizer, or bytes for a model without one. Knows no tensor."""
+"""Convert between text and tokens with a model's own tokenizer, or by bytes without one. Handles no tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kvviz.base.errors import KvvizError
 
-STORY = "Once upon a time there was a little"  # the default prompt: one that the trained small models can continue
+STORY = "Once upon a time there was a little"  # the default prompt, which the bundled models can continue
 
 
 class Codec(Protocol):
-    """Text to token ids and back. `note` is the sentence that a page shows about it, or empty."""
+    """Converts text to token ids and back. `note` is a sentence about it for a page, or empty."""
 
     note: str
 
@@ -19,7 +19,7 @@ class Codec(Protocol):
 
 
 class ByteCodec:
-    """The bytes of the text are its tokens; an id that is no printable character shows as its number."""
+    """Uses the bytes of the text as tokens; an id that is no printable character shows as its number."""
 
     note = "This model has no tokenizer here, so each byte of the prompt is a token and the answer is noise."
 
@@ -41,7 +41,7 @@ class ByteCodec:
 
 
 class Tokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
+    """The methods of a Hugging Face tokenizer that kvviz uses."""
 
     def __call__(self, text: str, /) -> Mapping[str, Sequence[int]]: ...
 
@@ -49,7 +49,7 @@ class Tokenizer(Protocol):
 
 
 class TokenizerCodec:
-    """A Hugging Face tokenizer."""
+    """Wraps a Hugging Face tokenizer."""
 
     note = ""
 
@@ -67,16 +67,16 @@ class TokenizerCodec:
 
 
 class TextStream:
-    """Token ids in, the text that each one adds out; a character that needs several tokens comes with its last."""
+    """Yields the text that each token id adds; a character made of several tokens comes with its last token."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._ids: list[int] = []
-        self._start = 0  # where the window that is decoded again begins
-        self._read = 0  # up to here the window's text is out
+        self._start = 0  # start of the window that is decoded again
+        self._read = 0  # end of the part of the window whose text is out
 
     def push(self, token_id: int) -> str:
-        """The text that this token adds, empty while a character is incomplete."""
+        """Return the text that this token adds; empty while a character is incomplete."""
         self._ids.append(token_id)
         before = self._codec.decode(self._ids[self._start : self._read])
         text = self._codec.decode(self._ids[self._start :])

@@ -1,6 +1,6 @@
-"""What the headers of safetensors files tell: whether a folder's weights are whole, and how many parameters they hold.
+"""Read the headers of safetensors files: are a folder's weights complete, and how many parameters do they hold?
 
-Standard library only. The format: https://huggingface.co/docs/safetensors/index#format
+The format: https://huggingface.co/docs/safetensors/index#format. Imports only the standard library.
 """
 
 import json
@@ -14,14 +14,14 @@ NO_HEADER = (ValueError, TypeError, KeyError, AttributeError, RecursionError, st
 
 
 class Tensor(TypedDict):
-    """One tensor of a header: its shape, and where its bytes begin and end behind the header."""
+    """One tensor of a header: its shape, and where its bytes begin and end after the header."""
 
     shape: list[int]
     data_offsets: tuple[int, int]
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a folder's weights, in a sentence that names the file; "" if nothing is."""
+    """Describe what is wrong with a folder's weights in a sentence that names the file; "" if nothing is."""
     if not folder.is_dir():
         return f"the folder {folder} is gone: put it back, or choose another model"
     files = sorted(folder.glob("*.safetensors"))
@@ -43,7 +43,7 @@ def _damage_of(file: Path) -> str:
 
 
 def whole_size(file: Path) -> int:
-    """Bytes that a safetensors file has by its own header. Raises one of NO_HEADER for a file without a header."""
+    """Size of a safetensors file (bytes) by its own header. Raises one of NO_HEADER for a file without a header."""
     length, text = _header(file)
     if len(text) < length:
         return 8 + length  # the header itself is cut off
@@ -51,7 +51,7 @@ def whole_size(file: Path) -> int:
 
 
 def parameters(folder: Path) -> int | None:
-    """Parameters in a folder's safetensors files; None if one of them can't be read, which loading will explain."""
+    """Count the parameters in a folder's safetensors files; None if one is unreadable, which loading will explain."""
     try:
         headers = [_header(file)[1] for file in folder.glob("*.safetensors")]
         return sum(math.prod(tensor["shape"]) for text in headers for tensor in _tensors(text))
@@ -60,7 +60,7 @@ def parameters(folder: Path) -> int | None:
 
 
 def _header(file: Path) -> tuple[int, bytes]:
-    """The length that a file states for its header, and as much of the header as the file holds."""
+    """Return the stated length of a file's header, and as much of the header as the file holds."""
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > LONGEST_HEADER:
