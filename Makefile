@@ -1,6 +1,6 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
-# models. Each sets up what it needs.
+# models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
@@ -16,7 +16,7 @@ run: $(VENV)/.app
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
 	$(PYTEST) --ignore=tests/browser --ignore=tests/faults
-	$(VENV)/bin/python -m pytest tests/browser tests/faults
+	$(PYTEST) tests/browser tests/faults
 
 test-quick: $(VENV)/.dev
 	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow"

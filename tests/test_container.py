@@ -43,6 +43,7 @@ def test_every_instruction_is_one_and_comes_where_it_takes_effect():
     assert of("USER") == ["1000"] and "--uid 1000 kvviz" in of("RUN")[0], "not root, and the number that a Space has"
 
 
+@pytest.mark.worker
 def test_what_is_copied_is_in_the_repository_and_not_ignored():
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignore if line.startswith("!")}
@@ -53,6 +54,8 @@ def test_what_is_copied_is_in_the_repository_and_not_ignored():
     assert allowed == {source for source, _ in copies()}, "nothing is sent to the builder that it does not need"
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_what_is_copied_is_enough_to_serve(tmp_path):
     for source, target in copies():
         place = tmp_path / (target if not target.endswith("/") else f"{target}{Path(source).name}")
@@ -75,6 +78,8 @@ def test_it_is_open_to_the_world_and_careful():
     assert [given["KVVIZ_HOME"]] == of("VOLUME") and given["HF_HOME"].startswith(f"{given['KVVIZ_HOME']}/")
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("code", "answer", "status"), [(200, OK, 0), (503, {**OK, "status": "degraded"}, 1), (200, {}, 1)]
 )

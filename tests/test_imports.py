@@ -68,6 +68,7 @@ def imported(path):
             yield node.module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "path"), FILES)
 def test_imports_run_one_way(package, path):
     order = (*PACKAGES, "page")
@@ -78,6 +79,7 @@ def test_imports_run_one_way(package, path):
             assert order.index(other) <= order.index(package), f"{path.name} ({package}) imports {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "path"), FILES)
 def test_each_library_has_its_packages(package, path):
     for name in {name.split(".")[0] for name in imported(path)} & MAY_IMPORT.keys():
@@ -91,6 +93,8 @@ def test_package_files_hold_a_docstring_alone():
         assert ast.get_docstring(ast.Module([statement], [])), path
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_server_never_imports_torch():
     code = (
         "import runpy, sys; from kvviz.server.scheduler import scheduler\n"

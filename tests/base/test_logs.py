@@ -66,6 +66,8 @@ def test_this_process_logs_as_ever():
     assert logging.getLogRecordFactory() is logging.LogRecord
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("variable", "value", "says"), [("KVVIZ_LOG", "xml", "json or text"), ("KVVIZ_MODELS", "/nowhere", "kvviz pull")]
 )

@@ -30,6 +30,7 @@ def test_a_path_may_be_relative_or_a_users(tmp_path, monkeypatch):
         home()
 
 
+@pytest.mark.worker
 def test_else_it_is_the_systems_folder_for_a_users_data(tmp_path):
     environment = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data"), "KVVIZ_HOME": ""}
     code = "from kvviz.base.paths import home; print(home())"

@@ -119,6 +119,8 @@ def last_messages(feed):
             return messages, closed.rcvd.code
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.parametrize(("number", "to_all"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
 def test_the_step_is_finished_all_is_kept_and_the_server_goes(server, tmp_path, number, to_all):
     with connect(f"ws://127.0.0.1:{server.port}/kv/feed?comparison={server.running}") as feed:
@@ -163,6 +165,8 @@ def check_log(text, server):
     assert all(line["seconds"] > 0 for line in ended if line["was"] == "running")
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_command_becomes_the_server(tmp_path):
     """`kvviz` alone opens the dashboard: what ends the command ends the server, with its status."""
     with socket.socket() as probe:
@@ -203,6 +207,7 @@ def steps_are_done(process):
         seen += process.stderr.read(1)
 
 
+@pytest.mark.slow
 def test_a_headless_run_keeps_what_it_had_measured(tmp_path):
     arguments = ["run", "--model", "tiny-gpt2", "--new-tokens", "200", "--repeats", "50"]
     status, err = halted(arguments, tmp_path, signal.SIGTERM, steps_are_done)
@@ -215,6 +220,7 @@ def test_a_headless_run_keeps_what_it_had_measured(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_headless_sweep_goes_on_from_its_journal(tmp_path):
     journal = tmp_path / "sweep.jsonl"
     arguments = ["sweep", "--model", "tiny-gpt2", "--prompt-tokens", "8,16", "--new-tokens", "30", "--repeats", "50"]

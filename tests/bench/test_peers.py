@@ -6,6 +6,7 @@ from bench.peers import measure
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 
+@pytest.mark.slow
 def test_everybody_does_the_same_work(engine):
     modes = ("cached", "compiled")
     work = ComparisonSpec(model="mini-qwen3", modes=modes, prompt_tokens=6, new_tokens=40, batch=2, repeats=2)

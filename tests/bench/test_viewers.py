@@ -35,6 +35,7 @@ def screen(texts):
     return book
 
 
+@pytest.mark.slow
 def test_a_screen_with_everything_on_it_has_lost_and_doubled_nothing(told):
     document, texts = told
     verdict = judge(screen(texts), document, texts)
@@ -71,6 +72,7 @@ def test_a_slope_is_what_each_further_value_adds():
     assert slope([7, 7, 7]) == 0
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_small_class_on_a_real_server_loses_its_network_and_nothing_else(tmp_path):
     async def scene():

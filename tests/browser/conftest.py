@@ -110,7 +110,7 @@ def open_page(chromium, server):
     yield open_page
     for context in contexts:
         for page in context.pages:  # a test that failed must not keep the device from the next
-            stop = page.get_by_role("button", name="Stop", exact=True)
+            stop = page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop", exact=True)
             if stop.count() and stop.is_enabled():
                 with contextlib.suppress(Error):  # it may just have ended, and Streamlit's own Stop goes as it comes
                     stop.click(timeout=2_000)

@@ -81,6 +81,7 @@ def test_designs_for_layers_that_attend_to_everything_refuse_models_with_windows
         assert {row.name for row in DESIGNS.values() if not any(row.takes(la.window) for la in layers)} == refusing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pieces", "batch"), list(itertools.product(PIECES, (1, 3))))
 @pytest.mark.parametrize(("name", "design"), list(itertools.product(FAMILIES, DESIGNS)))
 def test_the_contract(family, expected, name, design, batch, pieces):
@@ -116,6 +117,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
     assert made.live_bytes(logits, tokens) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3"])
 def test_under_the_transformer_from_scratch(family, expected, name, design):

@@ -24,6 +24,7 @@ def run_of(done, mode):
     return next(run for run in done.document["runs"] if run["mode"] == mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [mode for mode in HERE if MODES[mode].caches])
 def test_three_accounts_of_a_mode_agree_or_say_why(done, mode):
     run = run_of(done, mode)
@@ -52,6 +53,7 @@ def test_a_lossy_mode_says_where_it_first_differs_and_by_how_much(done):
     assert lost["first_divergence"] is not None and lost["divergence_margin"] >= 0
 
 
+@pytest.mark.slow
 def test_shared_beginnings_of_a_batch_are_kept_once_and_said_so():
     done = compare("tiny-qwen3", modes=("uncached", "prefix"), prompt="The same text for all. " * 3, batch=3, repeats=1,
                    new_tokens=4)  # fmt: skip
@@ -67,6 +69,7 @@ def test_the_reasons_travel_in_a_file(done):
     assert [run["memory"] for run in again.document["runs"]] == [run["memory"] for run in done.document["runs"]]
 
 
+@pytest.mark.slow
 def test_an_early_end_has_reserved_for_the_whole_run():
     fields = {"modes": ("static", "prealloc"), "prompt_tokens": 20, "new_tokens": 30, "repeats": 1}
     text = compare("tiny-qwen3", **fields).document["runs"][0]["text"]

@@ -5,6 +5,7 @@ import pytest
 CONFIG = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
 
 
+@pytest.mark.slow
 def test_calc_and_probe_print_the_same_document(kvviz):
     by_formula = kvviz("calc", "tiny-gemma3", "--tokens", "40", "--view", "hf-dynamic", "--json").document
     by_model = kvviz("probe", "tiny-gemma3", "--tokens", "40", "--json").document

@@ -15,12 +15,15 @@ def process(*arguments, stdin=None, code=("-m", "kvviz")):
     )
 
 
+@pytest.mark.slow
 def test_a_command_prints_one_document():
     done = process("run", "--model", "tiny-mistral", "--prompt-tokens", "40", "--new-tokens", "5", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["identical"] is True
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -37,6 +40,7 @@ def test_bad_input_is_one_sentence_and_status_2(arguments, says):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_starting_it_imports_nothing_heavy():
     code = "import sys, kvviz.cli.main; print(*{'torch', 'transformers', 'streamlit', 'sqlalchemy'} & set(sys.modules))"
     assert process(code=("-c", code)).stdout == "\n"

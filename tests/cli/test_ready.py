@@ -38,6 +38,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_a_machine_without_the_dashboards_packages(tmp_path, free_port):
     """The device, a model that really decodes, the lesson's times, the queue; one JSON document, status 0."""
     environment = {**os.environ, "KVVIZ_HOME": str(tmp_path), "PORT": str(free_port), "HOST": "127.0.0.1"}
@@ -77,6 +79,7 @@ def found(readiness):
     return {check.name: check for check in readiness.checks()}
 
 
+@pytest.mark.slow
 def test_what_is_not_as_it_should_be_is_said_and_what_to_do(quick):
     readiness = quick(["nonsense", "llama-3.1-405b", "tiny-gpt2"], students=40, limits=Limits(waiting=30))
     checks = found(readiness)
@@ -88,12 +91,14 @@ def test_what_is_not_as_it_should_be_is_said_and_what_to_do(quick):
     assert readiness.document()["queue_worst_s"] == 40 * 0.5
 
 
+@pytest.mark.slow
 def test_differing_tokens_and_runs_that_would_be_cut_off_are_no_readiness(quick):
     assert "tokens differ" in found(quick(["tiny-gpt2"], compared=(0.5, False)))["model tiny-gpt2"].says
     checks = found(quick(["tiny-gpt2"], limits=Limits(run_seconds=2), compared=(3.0, True)))
     assert not checks["model tiny-gpt2"].ok and "run_seconds" in checks["model tiny-gpt2"].do
 
 
+@pytest.mark.slow
 def test_a_comparison_that_would_take_long_is_estimated_and_said_to_be(quick, monkeypatch):
     monkeypatch.setattr(module, "LONGEST_TRIAL", 0.0)
     readiness = quick(["tiny-gpt2"])
@@ -101,6 +106,7 @@ def test_a_comparison_that_would_take_long_is_estimated_and_said_to_be(quick, mo
     assert readiness.document()["models"][0]["measured_s"] is None
 
 
+@pytest.mark.slow
 def test_models_that_do_not_fit_together_are_changed_in_the_worst_case(quick, monkeypatch):
     readiness = quick(["tiny-gpt2"], students=10)
     list(readiness.checks())
@@ -172,6 +178,8 @@ def answering(code, body):
 OK = {"status": "ok", "worker": "ready", "queue": 2, "version": "1.2", "reason": None}
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "body", "ok", "says"),
     [

@@ -17,6 +17,7 @@ def printed_part(document):
     return {name: value for name, value in document.items() if name != "verdict"}
 
 
+@pytest.mark.slow
 def test_it_prints_a_comparison_and_its_verdict(kvviz):
     done = kvviz("run", "--model", "tiny-mistral", "--prompt-tokens", "40", "--new-tokens", "5", "--json")
     document = done.document
@@ -28,12 +29,14 @@ def test_it_prints_a_comparison_and_its_verdict(kvviz):
     assert "/40 " in done.err, "a bar of 2 modes x 5 tokens x 4 passes"
 
 
+@pytest.mark.slow
 def test_a_config_on_standard_input(kvviz):
     config = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
     document = kvviz("run", "--model", "-", "--new-tokens", "3", "--repeats", "1", stdin=config).document
     assert len(document["runs"][1]["layers"]) == 2
 
 
+@pytest.mark.slow
 def test_it_is_kept_and_written(ran, home):
     found = reading.read((home / "run.json").read_bytes())
     assert found.document == printed_part(ran)
@@ -44,6 +47,7 @@ def test_it_is_kept_and_written(ran, home):
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

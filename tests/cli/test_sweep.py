@@ -14,6 +14,8 @@ TINY = ("--model", "tiny-gpt2", "--prompt-tokens", "4,8", "--new-tokens", "3", "
 DASHBOARD = ("streamlit", "plotly", "sqlalchemy", "starlette", "pyarrow", "platformdirs", "pandas")
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_it_prints_one_document_without_the_dashboards_packages():
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({DASHBOARD!r}));"
@@ -36,6 +38,7 @@ def test_it_prints_one_document_without_the_dashboards_packages():
     assert "passes" in done.stderr and "USDT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_preset_is_a_table_with_the_published_one_beside_it(kvviz):
     done = kvviz("sweep", "--preset", "lab-01", "--model", "tiny-gpt2", "--new-tokens", "2", "--repeats", "1")
     assert done.status == 0, done.err
@@ -43,12 +46,15 @@ def test_a_preset_is_a_table_with_the_published_one_beside_it(kvviz):
     assert "cached, prompt 64 → 512: time per token" in done.out
 
 
+@pytest.mark.slow
 def test_a_config_on_standard_input(kvviz):
     config = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
     arguments = ("--model", "-", "--prompt-tokens", "4", "--new-tokens", "2", "--repeats", "1", "--json")
     assert len(kvviz("sweep", *arguments, stdin=config).document["rows"]) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_a_killed_sweep_goes_on_from_its_journal(tmp_path):
     """Both in processes of their own: with other threads, the second would refuse to add to the first."""
     journal = tmp_path / "sweep.jsonl"
@@ -85,6 +91,8 @@ def until(is_so, seconds=120):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -85,6 +85,7 @@ def test_the_bandwidth_is_what_other_libraries_find(one_thread):
     pytest.fail(f"{ours / 1e9:.1f} GB/s, and others read {theirs / 1e9:.1f} GB/s")
 
 
+@pytest.mark.slow
 def test_the_laws_of_a_set(one_thread, monkeypatch):
     monkeypatch.setattr(module, "LONGEST", 0.05)
     read_best = row_best = 0.0
@@ -117,6 +118,7 @@ def test_a_race_takes_the_fastest_call_and_leaves_out_the_first():
     assert 0.005 <= took < 0.02 and len(calls) >= 3
 
 
+@pytest.mark.slow
 def test_a_dtype_that_the_device_does_not_know_is_left_out(monkeypatch):
     def refuses(row, weight):
         if row.dtype is torch.float16:
@@ -247,6 +249,8 @@ def test_it_waits_its_turn(monkeypatch):
         command.ceilings_here("cpu", refresh=True, patient=False)
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_torch_is_all_that_it_needs():
     code = """
 import sys

@@ -73,6 +73,7 @@ def _quiet():
     logging.set_verbosity_error()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", sorted({*FAMILIES, *READ} - {"openai-gpt"}))
 def test_the_count_is_the_counters(model_type):
     config = small(model_type)
@@ -81,6 +82,7 @@ def test_the_count_is_the_counters(model_type):
         assert difference(read_shape(config), config, {**case, **source}) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-llama", "tiny-mistral", "tiny-gemma3"])
 def test_our_modes_compute_what_is_counted(load, name):
     loaded = load(name, attn="eager")  # the counter does not know the fused kernels of a CPU
@@ -112,6 +114,7 @@ def test_a_wrong_width_is_found():
 ODD = (None, 0, -1, 3, 2**50, 0.5, "x", [], [7], {}, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", sorted(READ))
 def test_odd_fields_end_in_a_count_or_a_sentence(model_type):
     config = small(model_type)

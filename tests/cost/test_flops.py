@@ -142,6 +142,7 @@ def test_where_the_square_overtakes():
         assert (terms["attention"] >= terms["projections"] + terms["mlp"]) == more
 
 
+@pytest.mark.slow
 def test_every_model_of_the_catalog_is_counted():
     for row in models().values():
         found = document(read_shape(row.config, name=row.id), 64)
@@ -193,6 +194,7 @@ def kvviz(*arguments, stdin=None):
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_document():
     found = json.loads(kvviz("gpt2", "--tokens", "1024", "--batch", "2", "--dtype", "float32", "--json").stdout)
     assert (found["tokens"], found["batch"], found["square_equals_linear_at_tokens"]) == (1024, 2, 4608)
@@ -202,6 +204,8 @@ def test_the_command_prints_one_document():
     assert "746.7 times as many" in kvviz("gpt2").stdout
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "stdin", "says"),
     [

@@ -112,6 +112,7 @@ def measured():
     return pacing.measure_paces("cpu", "float32", "sdpa", "gelu_new")
 
 
+@pytest.mark.slow
 def test_measured_paces(measured):
     assert len(measured.streamed) == len(measured.resident) == len(measured.rows)
     assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
@@ -135,6 +136,7 @@ def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
     assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
 
 
+@pytest.mark.slow
 def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
     for name in ("tiny-gpt2", "tiny-qwen3", "tiny-gemma3"):
         model = load(name).model
@@ -147,6 +149,7 @@ def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
     assert operations == pacing.count_operations(load("tiny-gpt2").model)
 
 
+@pytest.mark.slow
 def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(load, monkeypatch):
     made = pacing.AutoModelForCausalLM.from_config
 
@@ -161,11 +164,13 @@ def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(l
     assert twin.config.num_hidden_layers == load("tiny-gpt2").model.config.n_layer
 
 
+@pytest.mark.slow
 def test_operations_of_a_step_are_counted(load):
     few, many = (pacing.count_operations(load(name).model) for name in ("tiny-gpt2", "tiny-qwen3"))
     assert 20 < few < many < 1000 and few == pacing.count_operations(load("tiny-gpt2").model)
 
 
+@pytest.mark.slow
 def test_the_model_itself_makes_no_step_for_a_prediction(load, monkeypatch):
     loaded = load("tiny-gpt2")
     monkeypatch.setattr(pacing, "_starts", {})
@@ -182,6 +187,7 @@ def records(engine):
     return list(perform.perform(WORK, engine.get(WORK), comparison_id="c"))
 
 
+@pytest.mark.slow
 def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
     made = []
     for name in ("check_equivalence", "timed"):
@@ -195,6 +201,7 @@ def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
         raise AssertionError("nothing was predicted")
 
 
+@pytest.mark.slow
 def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch):
     """Steps by a clock that runs a hundred times as fast: the measured times follow it, the prediction does not."""
     before = records(engine)[-1]["document"]["runs"]
@@ -212,6 +219,7 @@ def whole(engine):
     return found, found[-1]["document"]
 
 
+@pytest.mark.slow
 def test_the_document_holds_what_was_sent(whole):
     found, document = whole
     said = next(record for record in found if record["t"] == "predicted")
@@ -245,6 +253,7 @@ def test_one_that_was_changed_afterwards_is_refused(whole):
         reading.read(json.dumps({**document, "paces": None}))
 
 
+@pytest.mark.slow
 def test_a_model_that_can_not_be_counted_has_none(engine, monkeypatch):
     monkeypatch.setattr(perform, "estimated", lambda config: None)
     found = records(engine)
@@ -253,6 +262,7 @@ def test_a_model_that_can_not_be_counted_has_none(engine, monkeypatch):
     assert found[-1]["document"]["rates"] is not None
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_a_few_passes_of_a_larger_shape_are_foretold_to_a_factor(engine):
     """A law with much room: noise of a busy machine included, the median step is within a factor of three."""

@@ -18,6 +18,7 @@ def work(model, **fields):
     return ComparisonSpec(model=model, prompt="x", new_tokens=4, **fields)
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_once():
     models = LoadedModels()
     assert models.get(work("tiny-gpt2")) is models.get(work("tiny-gpt2"))
@@ -25,6 +26,7 @@ def test_a_model_is_loaded_once():
     assert models.get(work("tiny-gpt2")) is not models.get(work("tiny-gpt2", sampling=Sampling(seed=1)))
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_goes_when_memory_is_short():
     free = 3_000_000
     sizes = {"tiny-gpt2": 1_127_936, "tiny-llama": 657_664, "tiny-qwen3": 855_296, "tiny-gemma3": 1_022_976}
@@ -41,6 +43,7 @@ def test_the_least_recently_used_goes_when_memory_is_short():
     assert [loaded.source.model for loaded in models._loaded.values()] == ["tiny-gemma3", "tiny-qwen3"]
 
 
+@pytest.mark.slow
 def test_a_mode_that_a_model_can_not_do_is_refused_before_it_is_loaded(monkeypatch):
     models = LoadedModels()
     kept = models.get(work("tiny-mistral"))
@@ -51,6 +54,7 @@ def test_a_mode_that_a_model_can_not_do_is_refused_before_it_is_loaded(monkeypat
     assert models.get(work("tiny-mistral")) is kept, "what was loaded stays"
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_and_what_is_loaded_stays():
     left = {"free": 10**9}
     models = LoadedModels(free=lambda device: left["free"])
@@ -62,6 +66,7 @@ def test_what_does_not_fit_is_refused_and_what_is_loaded_stays():
     assert models.get(work("tiny-gpt2")) is kept, "a loaded model whose run does not fit stays loaded"
 
 
+@pytest.mark.slow
 def test_others_go_before_a_run_is_refused():
     models = LoadedModels(free=lambda device: 0 if models._loaded else 10**9)
     models.get(work("tiny-gpt2"))
@@ -89,6 +94,8 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
 @pytest.mark.parametrize(
     ("prompt", "new", "more", "where"),

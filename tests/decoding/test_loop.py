@@ -28,6 +28,7 @@ EXACT = [mode.name for mode in MODES.values() if mode.exact and mode.name != "un
 PAIRS = [(model, mode) for model in TINY for mode in EXACT if mode not in DESIGNS or model in ("tiny-qwen3", TINY[-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "mode"), [(model, mode) for model, mode in PAIRS if can(mode, model)])
 @pytest.mark.parametrize("attn", ["sdpa", "eager"])
 def test_exact_modes_give_identical_tokens(load, model, mode, attn):
@@ -37,6 +38,7 @@ def test_exact_modes_give_identical_tokens(load, model, mode, attn):
     assert tokens(loaded, mode) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(1.0, seed=3), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.7)])
 def test_draws_are_the_same_in_every_mode(load, sampling):
     loaded = load("tiny-llama")
@@ -56,6 +58,7 @@ def test_top_k_and_top_p_keep_to_their_sets():
     assert torch.allclose(observed, logits[0].softmax(0), atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", TINY)
 def test_the_cache_grows_by_one_until_a_window_is_full(load, model):
     loaded = load(model)
@@ -70,6 +73,7 @@ def test_the_cache_grows_by_one_until_a_window_is_full(load, model):
     assert {spec.kv_heads for spec in loaded.spec.layers} == {getattr(config, "num_key_value_heads", 4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-mistral", "tiny-qwen3"])
 def test_a_run_leaves_nothing_on_the_model(load, name):
     model = load(name).model

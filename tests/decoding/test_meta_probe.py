@@ -24,6 +24,7 @@ def _quiet():
     logging.set_verbosity_error()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", SMALLEST.values(), ids=lambda row: row.id)
 def test_spec_and_probe_agree_to_the_byte(row):
     """The smallest published model of each family, at its full size."""
@@ -39,6 +40,7 @@ def test_spec_and_probe_agree_to_the_byte(row):
     assert asked.weights_bytes == row.params * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 2, 15, 16, 17])
 def test_they_agree_around_a_full_window(tokens):
     row = models()["tiny-gemma3"]
@@ -68,6 +70,7 @@ def generated(model_type, tokens, dtype, batch=2):
 
 
 # 70 tokens are past a window and past a short prefill.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "tokens", "dtype"),
     [*((name, 70, "bfloat16") for name in TINY), *((name, 9, "float32") for name in ("llama", "gemma3_text", "mamba"))],
@@ -88,6 +91,7 @@ def kinds(model_type, tokens=23):
     return [row.kind for row in probe(TINY[model_type], tokens=tokens).layers]
 
 
+@pytest.mark.slow
 def test_kinds_are_read_off_the_cache():
     assert kinds("llama") == ["full"] * 4
     assert kinds("gemma3_text") == ["sliding", "full"] * 2
@@ -106,6 +110,7 @@ def test_windows_and_tokens_are_in_the_rows():
     assert {(row.seen, row.held) for row in probe(TINY["mamba"], tokens=23).layers} == {(23, 0)}
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_has_its_cross_attention_last():
     memory = probe(TINY["bart"], tokens=20, batch=2, source_tokens=30)
     assert [row.index for row in memory.layers] == [0, 1, 2, 0, 1, 2]
@@ -121,6 +126,7 @@ def test_a_decoder_alone_has_no_cross_attention():
     assert [row.kind for row in probe(alone, tokens=20).layers] == ["full"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", ["jamba", "mamba2", "qwen3_next", "zamba2", "minimax", "rwkv"])
 def test_a_state_makes_a_long_context_no_longer_to_probe(model_type):
     """Keys and values grow by the same bytes for every token, whatever stands in the way of feeding them all."""
@@ -135,6 +141,8 @@ def test_a_latent_cache_is_read_off_the_model():
     assert probe(small, tokens=10).per_token_bytes == 2 * (512 + 64) * 2
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "limit", "field"),
     [
@@ -193,6 +201,7 @@ def test_a_draft_head_has_no_cache_of_its_own():
         probe(default_config("gemma4_assistant"), tokens=4)
 
 
+@pytest.mark.slow
 def test_remote_code_is_not_run(tmp_path):
     code = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": f"{tmp_path}--evil.Model"}
     assert (

@@ -32,12 +32,14 @@ def walk(loaded, mode, new_tokens=4, prompt=40):
         yield rows, kept
 
 
+@pytest.mark.slow
 def test_nothing_outlives_an_uncached_step(load):
     for model in ("tiny-gpt2", "tiny-qwen3", "tiny-mistral"):
         for mode in ("uncached", "unpassed"):
             assert [kept for _, kept in walk(load(model), mode)] == [0] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cached", "scratch"])
 @pytest.mark.parametrize("model", ["tiny-gpt2", "tiny-qwen3"])
 def test_what_outlives_a_cached_step_is_the_cache(load, mode, model):
@@ -45,6 +47,7 @@ def test_what_outlives_a_cached_step_is_the_cache(load, mode, model):
         assert kept == sum(row.allocated for row in rows) > 0
 
 
+@pytest.mark.slow
 def test_the_cache_from_scratch_is_read_like_any_other(load):
     loaded = load("tiny-qwen3")
     both = zip(walk(loaded, "cached"), walk(loaded, "scratch"), strict=True)
@@ -63,6 +66,7 @@ def test_a_cache_is_named_by_its_class_or_by_its_layers():
     assert cache_class([torch.zeros(1), torch.zeros(1)]) == "list"  # RWKV's states
 
 
+@pytest.mark.slow
 def test_a_mode_that_hoards_is_caught(load, monkeypatch):
     """The observation can fail: a mode that says it holds nothing but keeps one layer's keys is seen."""
     hoard = []
@@ -81,12 +85,14 @@ def test_a_mode_that_hoards_is_caught(load, monkeypatch):
         assert kept == sum(keys.numel() * 4 for keys in hoard)
 
 
+@pytest.mark.slow
 def test_right_after_a_long_prefill_a_window_is_a_view(load):
     _, (rows, _) = walk(load("tiny-mistral"), "cached", new_tokens=2, prompt=64)
     # 2 (K, V) x 2 heads x 16 dims x 4 bytes = 256 bytes a token: 15 held, 64 still in the storage, then 16
     assert {(row.seen, row.held, row.nbytes, row.allocated) for row in rows} == {(65, 15, 15 * 256, 16 * 256)}
 
 
+@pytest.mark.slow
 def test_prefill_view_before_the_next_step(load):
     loaded = load("tiny-mistral")
     loop = decode(loaded.model, torch.zeros(1, 64, dtype=torch.long), mode="cached", new_tokens=1)

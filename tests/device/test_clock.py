@@ -52,6 +52,7 @@ def test_modes_take_turns_first():
     assert list(interleaved(["a", "b"], 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
 
 
+@pytest.mark.slow
 def test_no_collection_pauses_and_restores():
     assert gc.isenabled()
     with pytest.raises(ZeroDivisionError), no_collection():

@@ -18,6 +18,7 @@ def nvtx(monkeypatch):
     return said
 
 
+@pytest.mark.slow
 def test_each_step_is_a_range_of_its_phase_and_mode(nvtx, load):
     loaded = load("tiny-gpt2", device="cpu")
     nvtx.clear()

@@ -57,6 +57,7 @@ def calls(loaded, mode, count=3):
     return [lambda: next(steps)] * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["tiny-gpt2", "tiny-qwen3", "tiny-gemma3"])
 @pytest.mark.parametrize("mode", ["cached", "uncached"])
 def test_a_real_step_divides_into_kinds_that_sum(load, model, mode):
@@ -69,12 +70,14 @@ def test_a_real_step_divides_into_kinds_that_sum(load, model, mode):
     assert found.operations > 10 * len(loaded.spec.layers)
 
 
+@pytest.mark.slow
 def test_eager_attention_is_attention(load):
     loaded = load("tiny-llama", attn="eager")
     found = profile(loaded.model, calls(loaded, "cached"), "cpu", SYNC)
     assert found.classes["attention"] > 0
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(load):
     loaded = load("tiny-llama")
     before = Cache.update

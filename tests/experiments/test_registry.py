@@ -126,6 +126,8 @@ def kinds_of(job):
     return [json.loads(record)["t"] for record in job.records]
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_a_new_kind_runs_from_the_queue_to_its_document(adding, scheduler):
     job_id = scheduler.submit(adding.AddingSpec(last=4), "one browser")
     assert scheduler.submit(adding.AddingSpec(last=4), "another") == job_id, "it is not kept, so it is shared"
@@ -145,6 +147,7 @@ def test_what_a_new_kind_can_not_be_asked_for_is_a_sentence(adding, scheduler):
         scheduler.submit(adding.AddingSpec(last=2_001))
 
 
+@pytest.mark.worker
 def test_a_new_kind_is_waited_for_by_its_estimate_and_stops_between_two_records(adding, scheduler):
     until(lambda: scheduler.device is not None)
     slow = adding.AddingSpec(last=2_000, pause_s=0.05)
@@ -208,6 +211,7 @@ def test_a_spec_that_lacks_a_field_or_is_no_object_is_refused():
         read_spec("x", {})
 
 
+@pytest.mark.worker
 def test_the_registry_needs_no_torch():
     code = "import sys, kvviz.experiments.registry as r; print(len(r.KINDS), 'torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -269,6 +273,7 @@ def test_the_law_finds_what_it_forbids(code):
     assert list(told_apart(ast.parse(code)))
 
 
+@pytest.mark.slow
 def test_no_other_package_tells_kinds_apart():
     """A page of one kind may ask for it by its spec: `job.kind != SweepSpec.kind`."""
     files = [*(ROOT / "kvviz").rglob("*.py"), *(ROOT / "pages").glob("*.py"), ROOT / "app.py"]

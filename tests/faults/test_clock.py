@@ -10,6 +10,8 @@ from kvviz.store.db.store import Store
 from tests.faults.conftest import asking, finished, until
 from tests.store.db.conftest import keep
 
+pytestmark = pytest.mark.worker
+
 
 @pytest.fixture
 def backwards(monkeypatch):

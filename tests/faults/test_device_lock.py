@@ -17,6 +17,9 @@ from kvviz.device.lock import lock_file, measuring
 from tests.faults.conftest import finished, until
 from tests.faults.test_worker import SHORT
 
+pytestmark = pytest.mark.worker
+
+
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = (
     "import sys, time\nfrom kvviz.device.lock import measuring\n"

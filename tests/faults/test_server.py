@@ -18,6 +18,9 @@ from websockets.sync.client import connect
 from kvviz.store.db.store import Store
 from tests.faults.conftest import until
 
+pytestmark = pytest.mark.worker
+
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -17,6 +17,9 @@ from kvviz.store.db import database
 from kvviz.store.db.store import Store
 from kvviz.ui.folders import MAIN
 
+pytestmark = pytest.mark.worker
+
+
 DONE = {"t": "done", "document": {"model": "tiny-gpt2", "runs": []}}
 
 

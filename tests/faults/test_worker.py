@@ -21,6 +21,8 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.server.worker_process import WorkerLink
 from tests.faults.conftest import asking, finished, until
 
+pytestmark = pytest.mark.worker
+
 SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=1)
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
 
@@ -41,6 +43,7 @@ def test_a_worker_killed_mid_run(real):
 TIGHT = """
 import os, resource, runpy, sys
 from kvviz.worker import loop
+
 greet = loop.hello
 def hello():
     record = greet()

@@ -83,6 +83,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_config_that_would_cost_too_much_is_refused_soon(name):
     """In less time than twenty of the deepest models that kvviz reads at all."""
@@ -143,6 +144,7 @@ def test_what_is_no_config_is_one_sentence(text):
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 def test_a_link_that_unpacks_to_a_bomb_is_refused():
     bomb = "z:" + base64.urlsafe_b64encode(zlib.compress(b" " * 10**8, 9)).decode().rstrip("=")
     asked, problems = from_params({"models": bomb})
@@ -177,6 +179,7 @@ def test_no_model_of_a_thousand_million_layers_is_built(part):
         hf_config(LLAMA | part)
 
 
+@pytest.mark.slow
 def test_the_probe_of_a_giant_ends(monkeypatch):
     """In a process of its own, with a limit of memory and of time: every label of a model gets a name."""
     monkeypatch.setattr(probing, "_BOUNDED", probing._BOUNDED.replace(str(probing.MEMORY), str(2**30)))
@@ -236,6 +239,7 @@ PIECES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", PIECES, ids=lambda piece: repr(piece[:16]))
 def test_no_line_keeps_a_parser_busy(piece):
     """A text eight times as long takes eight times as long; a pattern that tries again from every place, sixty-four."""

@@ -127,6 +127,8 @@ def test_the_queue_of_a_public_server_refuses_as_well(public, folder, scheduler_
         find_sources(SweepSpec(models=(str(folder),)))
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_command_line_runs_as_its_user(folder):
     """KVVIZ_PUBLIC is about a server: who has a shell has the folder already."""
     command = [sys.executable, "-m", "kvviz", "calc", str(folder), "--json"]
@@ -134,6 +136,8 @@ def test_the_command_line_runs_as_its_user(folder):
     assert json.loads(done.stdout)["layers"]
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_worker_of_a_public_server_opens_no_folder_whoever_asks(folder):
     """Told over its pipe, behind every check of the server: it is the process that opens files."""
     ours, theirs = Pipe()
@@ -159,6 +163,8 @@ def test_the_worker_of_a_public_server_opens_no_folder_whoever_asks(folder):
         worker.stderr.close()
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_server_restricts_itself_before_it_serves(folder):
     code = (
         "import runpy, sys; runpy.run_path('app.py'); from kvviz.models.sources import find_source;"
@@ -179,6 +185,7 @@ def test_weights_in_a_pickle_are_refused_by_name(folder):
         find_source(str(folder), "local")
 
 
+@pytest.mark.slow
 def test_a_pickle_that_calls_itself_safetensors_is_not_run(folder):
     from kvviz.decoding.loaded_models import LoadedModels
 
@@ -229,6 +236,7 @@ def name_of(call):
     return ast.unparse(call.func)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "kvviz").rglob("*.py")), ids=lambda path: path.stem)
 def test_nothing_in_kvviz_can_run_what_it_reads(path):
     for node in ast.walk(ast.parse(path.read_text())):

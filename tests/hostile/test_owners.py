@@ -39,6 +39,7 @@ def test_its_owner_does(scheduler_without_worker, works):
         assert scheduler_without_worker.get(work_id).state == "stopped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "field", "key", "number"), [("live", "comparison", "stop", 0), ("sweep", "sweep", "s_stop", 1)]
 )

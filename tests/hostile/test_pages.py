@@ -16,6 +16,9 @@ from kvviz.store.files import exchange, reading, webpage
 from kvviz.ui.folders import MAIN, PAGES
 from kvviz.ui.shared.plain import APART, plain
 
+pytestmark = pytest.mark.slow
+
+
 EVIL = (
     "<img src=x onerror=alert(1)><script>alert(1)</script> [l](javascript:alert(1)) ![p](https://evil.example/p.png) "
     "https://evil.example www.evil.example a@evil.example :material/check: :red[x] $x$ `c` **b** &lt;i&gt; \x00\u202e"
@@ -99,18 +102,21 @@ def assert_harmless(app):
             assert harm not in text.replace("\\<", "[escaped]").replace("\\]", "[escaped]"), text
 
 
+@pytest.mark.slow
 def test_a_name_from_a_link_is_text(visit):
     app = visit("memory", models=pack({**LLAMA, "_name_or_path": EVIL[:60]}))
     assert any("escaped" in text.replace("\\<", "escaped") for text in markdown_of(app))
     assert_harmless(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["model_type", "num_hidden_layers", "layer_types", "sliding_window", "torch_dtype"])
 def test_a_field_of_a_config_is_text(visit, field):
     app = visit("memory", models=pack({**LLAMA, field: EVIL}))
     assert_harmless(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [{"a": ["b"]}, ["x"] * 100, 5, None, True, "", "x" * 100_000])
 def test_a_name_of_any_type_is_a_short_text(visit, value):
     app = visit("memory", models=pack({**LLAMA, "_name_or_path": value}))
@@ -122,6 +128,7 @@ def test_numbers_of_any_size_make_a_page(visit):
     assert visit("memory", models=pack(giant), tokens=str(2**29)).metric
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [
@@ -147,16 +154,19 @@ def test_the_live_page_says_what_was_asked_as_text(visit):
     assert_harmless(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"comparison": EVIL}, {"comparison": "../../etc/passwd"}, {"comparison": "\0"}])
 def test_the_live_page_takes_any_id(visit, params):
     assert_harmless(visit("live", **params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"sweep": EVIL}, {"sweep": "../.."}, {"sweep": "\0"}])
 def test_the_sweep_page_takes_any_id(visit, params):
     assert_harmless(visit("sweep", **params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [EVIL, "../../etc/passwd-cached", "\0", ",,,,", "a," * 5000, "%"])
 def test_the_compare_page_takes_any_id(visit, tmp_path, runs):
     store = Store(tmp_path / "runs.sqlite")
@@ -168,6 +178,7 @@ def test_the_compare_page_takes_any_id(visit, tmp_path, runs):
         store.close()
 
 
+@pytest.mark.slow
 def test_a_file_of_somebody_else_is_text_everywhere(visit, tmp_path):
     made = compare("tiny-gpt2", prompt=EVIL.replace("\0", ""), new_tokens=4, repeats=1)
     document = {
@@ -198,6 +209,7 @@ def test_a_file_of_somebody_else_is_text_everywhere(visit, tmp_path):
 # --- a public server --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_public_form_has_no_row_that_could_only_refuse(visit, public):
     public()
     app = visit("live")
@@ -221,6 +233,7 @@ def pills(app, key):
     return next(group for group in app.get("button_group") if group.key == key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["/etc", "evil/model", "file:///etc"])
 def test_a_value_that_no_list_offers_is_not_taken(visit, public, name):
     """A browser can send any text as a list's choice."""
@@ -239,6 +252,7 @@ def send(app, key, name):
     box.select(name).run()
 
 
+@pytest.mark.slow
 def test_a_public_memory_page_fetches_nothing_else(visit, public, monkeypatch):
     public("good/model")
     asked = []

@@ -307,6 +307,8 @@ app["warn_if_open"]()
 """
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.parametrize(("address", "said"), [(None, "127.0.0.1 True"), ("0.0.0.0", "0.0.0.0 False")])
 def test_it_listens_on_this_machine_alone_unless_told_otherwise(address, said):
     """As `streamlit run app.py` reads its options."""
@@ -316,6 +318,8 @@ def test_it_listens_on_this_machine_alone_unless_told_otherwise(address, said):
     assert done.stderr.count("KVVIZ_PUBLIC=1 forbids that") == (address is not None)
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_an_open_server_that_is_public_warns_of_nothing():
     env = {**os.environ, "KVVIZ_PUBLIC": "1"}
     command = [sys.executable, "-c", STARTS, "0.0.0.0"]
@@ -323,6 +327,8 @@ def test_an_open_server_that_is_public_warns_of_nothing():
     assert done.stdout.strip() == "0.0.0.0 False" and "KVVIZ_PUBLIC" not in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_settings_that_do_not_fit_are_one_line_and_status_2(tmp_path):
     (tmp_path / "kvviz.toml").write_text('origins = ["kv.example.org/"]')
     env = {**os.environ, "KVVIZ_SETTINGS": str(tmp_path / "kvviz.toml")}

@@ -40,6 +40,8 @@ def asked(server, path, method="GET", body=None, **headers):
     return answer.status, dict(answer.getheaders()), text
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_it_listens_on_this_machine_alone(server):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -51,6 +53,7 @@ def test_it_listens_on_this_machine_alone(server):
         pass
 
 
+@pytest.mark.worker
 def test_its_pages_bind_the_browser(server):
     status, headers, _ = asked(server, "/")
     assert status == 200
@@ -58,11 +61,13 @@ def test_its_pages_bind_the_browser(server):
     assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("path", ["/", "/_stcore/health", "/kv/health", "/static/index.html"])
 def test_under_another_name_it_says_nothing(server, path):
     assert asked(server, path, host="evil.example")[0] == 421
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize("path", ["/kv/feed", "/_stcore/stream"])
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:3000", "http://127.0.0.1:1", "null"])
 def test_a_foreign_page_opens_none_of_its_sockets(server, path, origin):
@@ -71,6 +76,8 @@ def test_a_foreign_page_opens_none_of_its_sockets(server, path, origin):
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.worker
+@pytest.mark.worker
 @pytest.mark.parametrize(
     "path",
     [
@@ -96,6 +103,7 @@ def test_no_path_leads_to_a_file(server, path):
     assert "root:" not in text and "import " not in text[:2000] and "[server]" not in text
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("method", "path"),
     [("POST", "/_stcore/agent/interact"), ("POST", "/_stcore/agent/mcp"), ("PUT", "/_stcore/upload_file/a/b"),
@@ -128,6 +136,8 @@ FRAMES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_malformed_frame_ends_its_own_socket_alone(server, name):
     with (

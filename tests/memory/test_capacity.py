@@ -104,6 +104,7 @@ def test_a_cache_that_does_not_grow_sets_no_limit():
     assert largest_context(spec_of("mamba2-2.7b"), GIB) == UNLIMITED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", list(VIEWS))
 @pytest.mark.parametrize(
     "model", ["llama-3.1-8b", "gemma-3-4b", "llama-4-scout", "deepseek-v3", "zamba2-7b", "t5-large"]

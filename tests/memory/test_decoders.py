@@ -24,6 +24,7 @@ def _quiet():
     logging.set_verbosity_error()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 @pytest.mark.parametrize("model_type", READ)
 def test_the_closed_form_is_what_the_model_keeps(model_type, case):
@@ -33,6 +34,7 @@ def test_the_closed_form_is_what_the_model_keeps(model_type, case):
     assert (why, ours) == ("", theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", ["gemma3n", "granitemoehybrid", "zaya", "dots3_note_text"])
 def test_at_full_size(model_type):
     config = default_config(model_type)
@@ -40,6 +42,7 @@ def test_at_full_size(model_type):
     assert (why, ours) == ("", theirs)
 
 
+@pytest.mark.slow
 def test_a_type_in_all_cases():
     row = compared("granite_swa", alone=True)
     assert (row["outcome"], row["why"], row["spec_bytes"]) == ("exact", "", row["probe_bytes"])
@@ -53,6 +56,7 @@ def test_an_encoder_is_as_long_as_one_says():
     assert ours > kv_memory(spec, 9, batch=2, dtype="float32", view="hf-dynamic", source_tokens=9).total_bytes
 
 
+@pytest.mark.slow
 def test_every_registered_type_has_a_config():
     types = decoders()
     assert len(types) > 150

@@ -127,6 +127,7 @@ def test_numbers_that_no_cache_has_are_refused(line):
         parse(line.format("9" * 5000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", ["llama-3.1-8b", "gemma-3-27b", "mamba2-2.7b", "t5-large", "zamba2-7b", "deepseek-v3"]
 )

@@ -4,6 +4,7 @@ A table of answers per model type would fail here: heads, widths, windows, ranks
 several at once, and the probe asks the model that transformers builds of them.
 """
 
+import pytest
 from hypothesis import Phase, given, reject
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def _kinds(config):
     return kinds
 
 
+@pytest.mark.slow
 @draws(25, derandomize=ORDINARY, database=None, phases=[Phase.generate])
 @given(perturbed(), st.integers(1, 60), st.sampled_from([1, 3]), st.sampled_from(["float32", "bfloat16"]))
 def test_formula_and_probe_agree_or_one_refuses(config, tokens, batch, dtype):

@@ -110,12 +110,14 @@ def test_names_are_made_of_tokens_that_training_has_seen(tokenizer):
     assert all(len(pieces[name]) == 2 and set(pieces[name]) <= seen for name in HELD_NAMES)
 
 
+@pytest.mark.slow
 def test_perplexity_on_held_out_text(name, model, tokenizer):
     context = model.config.max_position_embeddings
     held = stream(build_grammar(), tokenizer.backend_tokenizer, NEW_SEEDS, 99, 2 * context + 1)
     assert np.exp(position_losses(model, held, context).mean()) < BOUNDS[name]
 
 
+@pytest.mark.slow
 def test_cached_and_uncached_tokens_are_identical(model, tokenizer):
     ids = tokenizer(tokenizer.bos_token + PROMPT, return_tensors="pt")["input_ids"]
     options = {"max_new_tokens": 100, "min_new_tokens": 100, "do_sample": False}

@@ -56,6 +56,7 @@ def test_encoder_decoders_say_so():
     assert {row.family for row in models().values() if row.has_encoder} == {"T5", "BART", "Whisper"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", smallest_of_each_type(), ids=lambda row: row.id)
 def test_parameters_are_those_of_the_model_that_transformers_builds(row):
     assert count_params(row.config) == row.params

@@ -61,12 +61,14 @@ def sentence(error):
 MANY = draws(300)
 
 
+@pytest.mark.slow
 @MANY
 @given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(NAMES), junk, max_size=12))
 def test_any_fields_of_any_type(model_type, fields):
     read({**fields, "model_type": model_type})
 
 
+@pytest.mark.slow
 @MANY
 @given(st.sampled_from(sorted(ROWS)), st.dictionaries(st.sampled_from(NAMES), junk, min_size=1, max_size=3))
 def test_a_real_config_with_fields_replaced(model, changes):
@@ -76,6 +78,7 @@ def test_a_real_config_with_fields_replaced(model, changes):
     read({**config, **changes})
 
 
+@pytest.mark.slow
 @draws(150)
 @given(st.sampled_from(sorted(ROWS)), st.data())
 def test_a_real_config_with_fields_left_out(model, data):
@@ -84,6 +87,7 @@ def test_a_real_config_with_fields_left_out(model, data):
     read({key: value for key, value in config.items() if key not in gone})
 
 
+@pytest.mark.slow
 @draws(150)
 @given(junk)
 def test_what_is_no_config_at_all(value):
@@ -141,6 +145,7 @@ def test_ten_megabytes_are_refused_before_they_are_read():
         parse_config('{"a": "' + "x" * 10_000_000 + '"}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(ROWS))
 def test_a_link_keeps_a_config_and_its_spec(model):
     config = ROWS[model]

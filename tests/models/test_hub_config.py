@@ -131,6 +131,7 @@ def test_nothing_that_is_too_large_is_downloaded(here):
     assert not [path for path in here.rglob("*") if path.is_file() and path.stat().st_size > 100_000]
 
 
+@pytest.mark.slow
 def test_a_slow_hub_is_not_waited_for(here):
     start = time.perf_counter()
     with pytest.raises(KvvizError, match=r"can't be reached from here; paste the config\.json instead"):
@@ -138,6 +139,7 @@ def test_a_slow_hub_is_not_waited_for(here):
     assert time.perf_counter() - start < 2
 
 
+@pytest.mark.slow
 def test_a_name_that_never_resolves_is_not_waited_for(here, monkeypatch):
     import socket
 
@@ -157,12 +159,14 @@ def test_without_a_network_the_cache_answers(here, monkeypatch):
 FETCH = "import sys; from kvviz.models.hub_config import fetch_config; print(fetch_config('some/model')['n_layer']);"
 
 
+@pytest.mark.slow
 def test_it_imports_neither_torch_nor_transformers(hub, tmp_path):
     code = f"{FETCH} print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     done = shell(["-c", code], HF_ENDPOINT=hub, HF_HOME=str(tmp_path))
     assert done.stdout.split() == ["2", "[]"], done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_an_id(hub, tmp_path):
     """From the Hub, then, offline, from the cache; and the sentence for what is in neither."""
     where = {"HF_HOME": str(tmp_path)}
@@ -178,6 +182,7 @@ def test_the_command_line_takes_an_id(hub, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_probe_takes_an_id(hub, tmp_path):
     done = shell(
         ["-m", "kvviz", "probe", "some/model", "--tokens", "10", "--json"], HF_ENDPOINT=hub, HF_HOME=str(tmp_path)
@@ -185,6 +190,7 @@ def test_the_probe_takes_an_id(hub, tmp_path):
     assert json.loads(done.stdout)["total_bytes"] == 2 * 2 * 64 * 10 * 2, done.stderr
 
 
+@pytest.mark.slow
 def test_no_network_at_all_is_one_line_and_soon():
     start = time.perf_counter()
     done = shell(["-m", "kvviz", "calc", "some/other"], HF_ENDPOINT="http://hub.invalid")

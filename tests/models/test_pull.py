@@ -237,6 +237,7 @@ def test_without_a_network_it_says_so(here, monkeypatch):
 # --- a server that was given the folder ----------------------------------------------------------------------------
 
 
+@pytest.mark.worker
 def test_auto_takes_bundled_then_local_then_random(here, served):
     assert stored_weights("gpt2") == "random" and find_source("gpt2").weights == "random"
     had("gpt2", here)
@@ -252,6 +253,7 @@ def test_auto_takes_bundled_then_local_then_random(here, served):
         find_source("gpt2-medium", "local")
 
 
+@pytest.mark.worker
 def test_an_id_that_is_in_no_catalog_is_found_in_the_folder(here, served):
     had("some/parts", here)
     served(here)
@@ -260,6 +262,7 @@ def test_an_id_that_is_in_no_catalog_is_found_in_the_folder(here, served):
     assert source.origin == "https://huggingface.co/some/parts"
 
 
+@pytest.mark.worker
 def test_the_weights_that_were_pulled_are_loaded(here, served):
     had("gpt2", here)
     served(here)
@@ -269,6 +272,7 @@ def test_the_weights_that_were_pulled_are_loaded(here, served):
     assert loaded.codec.encode("Once upon a time") == own.codec.encode("Once upon a time")
 
 
+@pytest.mark.worker
 def test_a_file_that_was_broken_is_named(here, served):
     had("gpt2", here)
     served(here)
@@ -299,6 +303,7 @@ def test_a_sum_is_worked_out_once_as_long_as_size_and_time_stay(here, monkeypatc
     assert looked[len(done.files) :] == ["model.safetensors"]
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"kvviz": 2}', '{"kvviz": 1, "model": "gpt2", "repo": null, "revision": null, "licence": null, '
@@ -338,6 +343,7 @@ def kvviz(*arguments, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_from_the_hub_to_a_run_on_a_machine_without_a_network(hub, tmp_path):
     folder = tmp_path / "models"
     done = kvviz("pull", "gpt2", "mini-gpt2", "-o", str(folder), HF_ENDPOINT=hub, HF_HOME=str(tmp_path / "cache"))
@@ -349,6 +355,8 @@ def test_from_the_hub_to_a_run_on_a_machine_without_a_network(hub, tmp_path):
     assert document["weights"] == "local" and document["identical"]
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_list_of_models_says_which_have_weights(here, served, capsys):
     from kvviz.cli.models import models
     from kvviz.ui.live.form import _label
@@ -365,6 +373,8 @@ def test_the_list_of_models_says_which_have_weights(here, served, capsys):
     assert (row["weights"], row["layers"], row["family"]) == ("local", 4, "gpt2")
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_live_page_offers_what_was_pulled(here, served, scheduler_without_worker):
     from streamlit.testing.v1 import AppTest
 

@@ -26,6 +26,7 @@ def by_hand(model, new_tokens=6):
         new = logits[:, -1].argmax(-1, keepdim=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-gemma3", "tiny-qwen3"])
 def test_generate_is_seen_step_by_step(load, name):
     model = load(name).model
@@ -43,6 +44,7 @@ def test_generate_is_seen_step_by_step(load, name):
     )
 
 
+@pytest.mark.slow
 def test_a_loop_by_hand_is_seen(load):
     model = load("tiny-mistral").model
     with watch(model) as trace:
@@ -54,6 +56,7 @@ def test_a_loop_by_hand_is_seen(load):
     assert trace.figure().data[0].y[0] == pytest.approx(trace.steps[0].seconds * 1000)
 
 
+@pytest.mark.slow
 def test_assisted_generation_is_seen(load):
     """The watched model checks several tokens at once: each forward is a step, fed more than one token."""
     model, assistant = load("tiny-llama").model, load("tiny-llama", attn="eager").model
@@ -66,6 +69,7 @@ def test_assisted_generation_is_seen(load):
     assert max(len(step.fed[0]) for step in trace.steps[1:]) > 1
 
 
+@pytest.mark.slow
 def test_hooks_go_when_the_run_breaks(load):
     model = load("tiny-gpt2").model
     with pytest.raises(RuntimeError, match="mine"), watch(model) as trace:
@@ -75,6 +79,7 @@ def test_hooks_go_when_the_run_breaks(load):
     assert len(trace.steps) == 1
 
 
+@pytest.mark.slow
 def test_a_run_without_cache_shows_none(load):
     model = load("tiny-gpt2").model
     with watch(model) as trace:
@@ -82,6 +87,7 @@ def test_a_run_without_cache_shows_none(load):
     assert [step.cache_bytes for step in trace.steps] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     model = load("tiny-qwen3").model
     with watch(model) as trace:
@@ -93,6 +99,7 @@ def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     assert records[0]["prompt"]["tokens"] == 20
 
 
+@pytest.mark.slow
 def test_a_recording_of_a_watched_run_claims_nothing_that_nobody_observed(load, tmp_path):
     model = load("tiny-gpt2").model
     with watch(model) as trace:
@@ -114,6 +121,7 @@ def older(records):
     return copy
 
 
+@pytest.mark.slow
 def test_layers_of_recordings_made_before_their_fields_had_names_are_read_alike(good):
     named = recording.loads(recording.dumps(good))
     assert recording.loads(recording.dumps(older(good))) == named
@@ -135,6 +143,7 @@ def test_layers_in_another_order_or_number_are_refused(good, change):
         recording.loads(recording.dumps(broken))
 
 
+@pytest.mark.slow
 def test_compare_by_name(tmp_path):
     result = compare("tiny-gpt2", new_tokens=5, repeats=2, modes=["uncached", "cached"])
     assert result.document["identical"]
@@ -148,6 +157,7 @@ def test_compare_by_name(tmp_path):
     assert recording.loads(result.save(tmp_path / "c.json").read_text())[0]["model"]["id"] == "tiny-gpt2"
 
 
+@pytest.mark.slow
 def test_compare_a_model_of_ones_own():
     model = AutoModelForCausalLM.from_config(hf_config(dict(OWN)), dtype=torch.float32).eval()
     result = compare(model, new_tokens=4, repeats=1, prompt_tokens=9)

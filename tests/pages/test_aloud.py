@@ -17,6 +17,7 @@ def sentences(name):
     return {word.arg: ast.literal_eval(word.value) for word in call.keywords}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_ends_with_how_to_say_it(name, open_page, store):
     last = [words.value for words in open_page(name).markdown][-3:]

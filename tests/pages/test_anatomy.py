@@ -7,6 +7,8 @@ import pytest
 
 from kvviz.decoding.scratch.listing import listing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def visit(open_page):
@@ -41,6 +43,7 @@ def test_a_link_chooses_everything(visit):
     assert walk(app)["head"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"layer": "99", "head": "77"}, {"layer": "-1"}, {"layer": "x", "new": "9999"}])
 def test_numbers_that_the_model_does_not_have_become_some_that_it_has(visit, params):
     (work,) = visit(model="tiny-gpt2", **params).scheduler.jobs()
@@ -48,6 +51,7 @@ def test_numbers_that_the_model_does_not_have_become_some_that_it_has(visit, par
     assert 2 <= work.spec.new_tokens <= 12
 
 
+@pytest.mark.slow
 def test_another_model_with_fewer_heads_is_no_error(visit):
     app = visit(model="gpt2", head="11", layer="11")
     app.selectbox(key="a_model").select("mini-qwen3").run()
@@ -55,6 +59,7 @@ def test_another_model_with_fewer_heads_is_no_error(visit):
     assert app.number_input(key="a_head").value == 3
 
 
+@pytest.mark.slow
 def test_an_empty_prompt_is_a_sentence(visit):
     app = visit()
     app.text_input(key="a_prompt").set_value("").run()
@@ -62,6 +67,7 @@ def test_an_empty_prompt_is_a_sentence(visit):
     assert any("the prompt is empty" in warning.value for warning in app.warning)
 
 
+@pytest.mark.slow
 def test_a_look_that_failed_says_why(visit):
     app = visit()
     (work,) = app.scheduler.jobs()
@@ -70,6 +76,7 @@ def test_a_look_that_failed_says_why(visit):
     assert [warning.value for warning in app.warning] == ["no such thing"]
 
 
+@pytest.mark.slow
 def test_the_letters_are_walked_line_by_line(visit):
     app = visit()
     assert app.button(key="l_back").disabled
@@ -80,6 +87,7 @@ def test_the_letters_are_walked_line_by_line(visit):
     assert any("K,V(D)" in text.value for text in app.markdown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpt2", "qwen3-4b", "falcon-7b", "deepseek-v3", "mamba-130m"])
 def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit, model):
     app = visit()
@@ -88,6 +96,7 @@ def test_who_shares_a_key_is_drawn_for_any_model_or_said_not_to_be(visit, model)
     assert not app.exception
 
 
+@pytest.mark.slow
 def test_the_first_steps_run_when_asked(visit):
     app = visit()
     app.button(key="f_run").click().run()

@@ -15,6 +15,9 @@ from kvviz.experiments.cache_designs.words import run_of, sentences
 from kvviz.ui.caches.form import PROMPT, progress
 from tests.pages.conftest import answered, said
 
+pytestmark = pytest.mark.slow
+
+
 MODEL, DESIGNS = "tiny-llama", ("concat", "prealloc", "prefix", "sinks", "int8", "static")
 SPEC = CachesSpec(MODEL, DESIGNS, prompt="A beginning of all, long enough to be shared by two.", new_tokens=16)
 
@@ -60,6 +63,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
     assert "9 designs, each checked for equivalence, 3 times timed, and held against one text: about" in said(app)
 
 
+@pytest.mark.slow
 def test_a_link_fills_the_form_and_the_form_the_link(visit):
     app = visit(model="tiny-qwen3", designs="paged,int4", tokens="96", batch="4", dtype="bfloat16", prompt="Hello all")
     app.button(key="k_measure").click().run()
@@ -77,12 +81,14 @@ def test_a_link_with_nonsense_becomes_what_there_is(visit):
     assert (app.selectbox(key="k_tokens").value, app.selectbox(key="k_batch").value) == (64, 4)
 
 
+@pytest.mark.slow
 def test_designs_are_offered_where_they_make_sense(visit, scheduler_without_worker):
     assert "In host memory" not in pills(visit()).options
     scheduler_without_worker.device["device"] = "cuda:0"
     assert "In host memory" in pills(visit()).options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
@@ -104,6 +110,7 @@ def test_the_form_offers_what_the_server_allows(visit, scheduler_without_worker)
     assert "each checked for equivalence, once timed" in said(app)
 
 
+@pytest.mark.slow
 def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     app = visit(model=MODEL)
     app.button(key="k_measure").click().run()
@@ -113,6 +120,7 @@ def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     assert not app.button(key="k_measure").disabled
 
 
+@pytest.mark.slow
 def test_how_far_it_is(records):
     texts = [json.dumps(record) for record in records]
     assert progress([]) == (0.0, "Loading the model …")
@@ -121,6 +129,7 @@ def test_how_far_it_is(records):
     assert progress(texts[:-1])[1] == "Now the quality: 70 of 70"
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_measured(measured, records):
     document = records[-1]["document"]
     words = said(measured)
@@ -135,6 +144,7 @@ def test_the_page_says_what_was_measured(measured, records):
     assert "A story that the bundled models were not trained on" in words and "These weights are random" in words
 
 
+@pytest.mark.slow
 def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records):
     document = records[-1]["document"]
     shared, last = document["shared_tokens"], document["shared_tokens"] + 16
@@ -156,6 +166,7 @@ def test_the_memory_is_drawn_at_the_step_that_the_slider_says(measured, records)
     assert pictures(measured)[3].count("kvp-n kvp-none") == 64 - (shared + 1)
 
 
+@pytest.mark.slow
 def test_the_curves_are_those_of_the_document(measured, records):
     document = records[-1]["document"]
     sizes, times, quality, kl = figures(measured)
@@ -176,6 +187,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
     assert copied[0]["customdata"][-1] == human(run_of(document, "concat")["books"]["copied"][-1])
 
 
+@pytest.mark.slow
 def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(measured, visit):
     other = visit(model=MODEL, tokens="16", prompt=SPEC.prompt, designs=",".join(DESIGNS))
     assert len(pictures(other)) == 5 and other.button(key="k_measure").label == "Measure again"

@@ -14,6 +14,8 @@ from kvviz.store.files import webpage
 from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def measured():

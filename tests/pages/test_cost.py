@@ -27,6 +27,7 @@ def test_the_classroom_case_first(page):
     assert any("28,672 B" in caption.value for caption in test.caption)
 
 
+@pytest.mark.slow
 def test_an_example_fills_the_form_and_the_link(page):
     test = page()
     test.pills(key="c_preset").set_value("GPT-3's cache").run()
@@ -36,6 +37,7 @@ def test_an_example_fills_the_form_and_the_link(page):
     assert test.number_input(key="c_width").value == 12288
 
 
+@pytest.mark.slow
 def test_a_link_is_taken_over(page):
     test = page(prompt="1024", new="200", width="4096")
     assert any("**10.24**" in caption.value for caption in test.caption)
@@ -45,6 +47,7 @@ def test_a_link_is_taken_over(page):
     assert bad.number_input(key="c_layers").value == 3
 
 
+@pytest.mark.slow
 def test_a_model_brings_its_widths(page):
     test = page()
     test.selectbox(key="c_model").set_value("gpt2").run()
@@ -54,12 +57,14 @@ def test_a_model_brings_its_widths(page):
     assert any("at **4,608** tokens, beyond its 1,024 positions" in caption.value for caption in test.caption)
 
 
+@pytest.mark.slow
 def test_fewer_kv_heads_are_said(page):
     test = page(model="llama-3.1-8b", width="4096", layers="32", prompt="1000", new="24", dtype="float16")
     assert any("**LLaMA 3.1-8B itself keeps 128.0 MiB.**" in caption.value for caption in test.caption)
     assert "512.0 MiB" in metrics(test)["The cache at the end"]
 
 
+@pytest.mark.slow
 def test_a_pasted_config_is_counted_or_refused_in_a_sentence(page):
     test = page()
     test.selectbox(key="c_model").set_value("own").run()
@@ -82,6 +87,7 @@ def stored(tmp_path, monkeypatch):
     return path()
 
 
+@pytest.mark.slow
 def test_without_ceilings_it_says_how_to_measure_them(page, stored):
     test = page()
     assert any("python -m kvviz ceilings" in info.value for info in test.info)
@@ -90,6 +96,7 @@ def test_without_ceilings_it_says_how_to_measure_them(page, stored):
     assert all(source.startswith("https://") for source in advertised["Source"])
 
 
+@pytest.mark.slow
 def test_measured_ceilings_stand_at_its_foot(page, stored):
     from kvviz.cost.ceilings import Ceilings, Machine, MatrixRate, keep
 

@@ -21,6 +21,7 @@ def asked_with(app, params):
     return app.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "button", "field"), [("live", "run", "comparison"), ("sweep", "s_run", "sweep")], ids=["live", "sweep"]
 )
@@ -36,6 +37,7 @@ def test_a_run_pressed_while_the_browser_asks_with_the_old_address_is_watched(op
         assert not app.exception and address(app) == started
 
 
+@pytest.mark.slow
 def test_the_browsers_back_button_goes_back(open_page):
     app = open_page("live", comparison="earlier")
     app.button(key="run").click().run()
@@ -45,6 +47,7 @@ def test_the_browsers_back_button_goes_back(open_page):
     assert address(asked_with(app, {"comparison": "earlier"})) == {"comparison": "earlier"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "field", "other"),
     [("memory", "m_tokens", "m_batch"), ("cost", "c_prompt", "c_new")],
@@ -73,6 +76,8 @@ def test_two_quick_changes_of_the_ladder_both_stand(open_page):
     assert (app.selectbox(key="r_tokens").value, app.selectbox(key="r_batch").value) == (256, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "link", "widget", "value"),
     [
@@ -95,6 +100,7 @@ def test_a_form_is_as_it_was_after_a_look_at_other_pages(open_page, page, link, 
     assert app.session_state[widget] == value
 
 
+@pytest.mark.slow
 def test_what_no_address_holds_is_kept_too(open_page):
     app = open_page("sweep")
     next(group for group in app.get("button_group") if group.key == "s_preset").set_value("A grid of your own").run()
@@ -105,6 +111,7 @@ def test_what_no_address_holds_is_kept_too(open_page):
     assert app.text_input(key="s_prompts").value == "64, 96"
 
 
+@pytest.mark.slow
 def test_a_widget_has_what_its_field_holds_as_its_default_too(open_page):
     """A browser that asks for a run before it has mounted the widget hears of the value by its default alone."""
     app = open_page("roofline", tokens="256", batch="4").run()

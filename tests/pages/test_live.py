@@ -21,6 +21,7 @@ def watched(app):
     return next(data["comparison"] for data in told if "comparison" in data)
 
 
+@pytest.mark.slow
 def test_the_default_is_ready_to_run(page):
     assert page.selectbox(key="model").value == "mini-gpt2"
     assert not page.button(key="run").disabled
@@ -29,6 +30,7 @@ def test_the_default_is_ready_to_run(page):
     assert watched(page) is None
 
 
+@pytest.mark.slow
 def test_run_submits_what_the_form_says(page):
     page.selectbox(key="model").select("tiny-mistral")
     page.text_area(key="prompt").set_value("A prompt of mine")
@@ -43,6 +45,7 @@ def test_run_submits_what_the_form_says(page):
     assert watched(page) == work.id
 
 
+@pytest.mark.slow
 def test_stop_stops_ones_own(page):
     page.button(key="run").click().run()
     own = page.scheduler.shown()
@@ -51,6 +54,7 @@ def test_stop_stops_ones_own(page):
     assert own.state == "stopped"
 
 
+@pytest.mark.slow
 def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(page, monkeypatch):
     page.button(key="run").click().run()
     own = page.scheduler.shown()
@@ -70,6 +74,7 @@ def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(
     assert not again.exception and own.state == "stopped"
 
 
+@pytest.mark.slow
 def test_what_a_server_does_not_allow_is_said_before_run(page):
     page.scheduler._given_limits = Limits(new_tokens=16)
     page.slider(key="new_tokens").set_value(64).run()
@@ -89,6 +94,7 @@ def pills(app, key):
     return next(group for group in app.get("button_group") if group.key == key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", ["prompt", "modes"])
 def test_an_impossible_choice_is_said_and_can_not_be_run(page, empty):
     if empty == "prompt":
@@ -100,6 +106,7 @@ def test_an_impossible_choice_is_said_and_can_not_be_run(page, empty):
     assert len(page.warning) == 1
 
 
+@pytest.mark.slow
 def test_an_own_model_that_is_not_there(page):
     page.selectbox(key="model").select_index(len(page.selectbox(key="model").options) - 1).run()
     page.text_input(key="own_model").set_value("/nowhere/at/all").run()
@@ -107,6 +114,7 @@ def test_an_own_model_that_is_not_there(page):
     assert "neither a catalog id" in page.warning[0].value
 
 
+@pytest.mark.slow
 def test_a_mode_that_the_model_can_not_do_is_said_before_it_is_run(page):
     pills(page, "modes").set_value(["cached", "scratch"]).run()
     assert not page.warning and not page.button(key="run").disabled
@@ -123,6 +131,7 @@ def test_what_can_not_fit_is_said_before_it_is_run(page):
     assert "16.0 GiB" in page.warning[0].value
 
 
+@pytest.mark.slow
 def test_sampling_and_stopping_reach_the_work(page):
     page.number_input(key="temperature").set_value(0.8).run()
     page.number_input(key="top_k").set_value(40)
@@ -149,6 +158,7 @@ def test_sampling_and_stopping_reach_the_work(page):
     )
 
 
+@pytest.mark.slow
 def test_presets_fill_the_prompt(page):
     pills(page, "preset").set_value("Code").run()
     assert page.text_area(key="prompt").value == PROMPTS["Code"]

@@ -10,6 +10,8 @@ from kvviz.memory.calculator import Asked, pack
 from kvviz.models.catalog.rows import models
 from tests.pages.conftest import said
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def visit(open_page):
@@ -40,6 +42,7 @@ def test_a_link_restores_the_whole_form(visit):
     assert f"{2 * 32768 * 36 * 2 * 8 * 128 * 4:,} B" in said(app)
 
 
+@pytest.mark.slow
 def test_the_link_follows_the_form(visit):
     app = visit()
     app.selectbox(key="m_family").select("GPT-2").run()
@@ -50,6 +53,7 @@ def test_the_link_follows_the_form(visit):
     assert total(app) == "36.0 MiB"
 
 
+@pytest.mark.slow
 def test_each_example_fills_the_form_and_shows_its_cases(visit):
     app = visit()
     next(group for group in app.get("button_group") if group.key == "m_example").set_value("three-sizes").run()
@@ -59,6 +63,7 @@ def test_each_example_fills_the_form_and_shows_its_cases(visit):
     assert app.number_input(key="m_tokens").value == 8192
 
 
+@pytest.mark.slow
 def test_a_pasted_config_is_worked_out(visit):
     app = visit()
     app.selectbox(key="m_family").select("Your own config").run()
@@ -68,6 +73,7 @@ def test_a_pasted_config_is_worked_out(visit):
     assert "kv_lora_rank" in said(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -105,6 +111,7 @@ def test_all_published_figures_agree(visit):
     assert len(rows) >= 80 and rows["agrees"].all()
 
 
+@pytest.mark.slow
 def test_a_log_line_is_judged(visit):
     app = visit(models="qwen2.5-7b")
     line = "llama_kv_cache_init: KV self size = 112.00 MiB, K (f16): 56.00 MiB, V (f16): 56.00 MiB"
@@ -116,6 +123,7 @@ def test_a_log_line_is_judged(visit):
     assert any("GPU KV cache size" in box.value for box in app.warning)
 
 
+@pytest.mark.slow
 def test_the_probe_looks_inside(visit):
     app = visit(models="tiny-qwen3", tokens="8", view="hf-dynamic")
     app.button(key="m_probe").click().run(timeout=120)

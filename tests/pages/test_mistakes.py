@@ -46,6 +46,7 @@ def html(app):
     return " ".join(element.proto.body for element in app.get("html"))
 
 
+@pytest.mark.slow
 def test_the_first_mistake_is_looked_at_on_arrival(visit):
     (work,) = visit().scheduler.jobs()
     assert (work.kind, work.spec.mistake, work.spec.model) == ("mistake", "positions", "mini-gpt2")
@@ -76,6 +77,7 @@ def test_an_empty_prompt_is_a_sentence(visit):
     assert any("the prompt is empty" in warning.value for warning in app.warning)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, row in PITFALLS.items() if row.shows != "clock"])
 def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
     app = visit(mistake=name, model="tiny-gpt2")
@@ -89,6 +91,7 @@ def test_each_mistake_shows_its_loop_and_its_harm(visit, made, name):
         assert len(app.get("plotly_chart")) == 1
 
 
+@pytest.mark.slow
 def test_the_first_token_that_differs_is_named(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     found = made("positions")
@@ -96,6 +99,7 @@ def test_the_first_token_that_differs_is_named(visit, made):
     assert "**3rd** new token" in said(app)
 
 
+@pytest.mark.slow
 def test_what_a_text_holds_is_shown_and_never_run(visit, made):
     app = visit(mistake="positions", model="tiny-gpt2")
     answer(app, {**made("positions"), "prompt": ["<script>alert(1)</script>"]})

@@ -15,6 +15,8 @@ from kvviz.ui.roofline.form import progress
 from tests.cost.test_roofline import CEILINGS
 from tests.pages.conftest import answered, said
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def records(load):
@@ -45,6 +47,7 @@ def test_nothing_is_measured_before_it_is_asked_for(visit):
     assert "prefills and decode steps, each many times: about" in said(app)
 
 
+@pytest.mark.slow
 def test_a_link_fills_the_form_and_the_form_the_link(visit):
     app = visit(model="gpt2", weights="random", tokens="256", batch="4", dtype="bfloat16")
     app.button(key="r_measure").click().run()
@@ -74,6 +77,7 @@ def test_a_model_that_cannot_fit_is_refused_in_a_sentence(visit):
     assert app.scheduler.jobs() == []
 
 
+@pytest.mark.slow
 def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     app = visit(model="tiny-llama", tokens="64")
     app.button(key="r_measure").click().run()
@@ -86,6 +90,7 @@ def test_while_it_runs_it_can_be_stopped_and_says_so(visit):
     assert not app.button(key="r_measure").disabled
 
 
+@pytest.mark.slow
 def test_one_that_failed_says_why(visit):
     app = visit(model="tiny-llama", tokens="64")
     app.button(key="r_measure").click().run()
@@ -95,6 +100,7 @@ def test_one_that_failed_says_why(visit):
     assert [warning.value for warning in app.warning] == ["no such thing"]
 
 
+@pytest.mark.slow
 def test_how_far_it_is(records):
     texts = [json.dumps(record) for record in records]
     assert progress([]) == (0.0, "Loading the model …")
@@ -109,6 +115,7 @@ def figures(app):
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
+@pytest.mark.slow
 def test_the_points_lie_where_they_were_measured(measured, records):
     document = records[-1]["document"]
     roof, batches, profiles = figures(measured)
@@ -128,6 +135,7 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]
 
 
+@pytest.mark.slow
 def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, records):
     document = records[-1]["document"]
     words = said(measured)
@@ -138,6 +146,7 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
     assert "The profiler slows what it watches" in words and "torch" in words
 
 
+@pytest.mark.slow
 def test_another_roof_is_the_data_sheets_or_unknown(measured):
     measured.selectbox(key="r_beside").select("h100-sxm").run()
     assert not measured.exception
@@ -149,6 +158,7 @@ def test_another_roof_is_the_data_sheets_or_unknown(measured):
     assert not any("by its data sheet" in trace["name"] for trace in figures(measured)[0]["data"])
 
 
+@pytest.mark.slow
 def test_somebody_elses_measurement_is_shown_at_once_and_can_be_taken_again(measured, visit):
     other = visit(model="tiny-llama", tokens="64", batch="2")
     assert "The profiler slows what it watches" in said(other)

@@ -39,6 +39,7 @@ def gone(monkeypatch):
     return where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", list(PATHS))
 def test_every_page_has_the_room(scheduler_without_worker, page):
     app = fresh().switch_page(PATHS[page]).run()
@@ -58,6 +59,7 @@ def test_a_link_asks_to_join_once_and_leaves_the_address(scheduler_without_worke
     assert told(app)["join"] == {"code": "C" * 40, "number": 2}
 
 
+@pytest.mark.slow
 def test_the_page_goes_where_the_leader_went(scheduler_without_worker, gone):
     app = fresh()
     gone["to"] = {"page": "memory", "query": {"models": "gpt2", "tokens": "77"}}

@@ -65,6 +65,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
     assert any(button.key == "vs_measure" for button in app.button)
 
 
+@pytest.mark.slow
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
@@ -86,6 +87,7 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     assert "over since tick" in said(app)
 
 
+@pytest.mark.slow
 def test_the_map_shows_each_slot_as_the_picture_has_it(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
@@ -99,6 +101,7 @@ def test_the_map_shows_each_slot_as_the_picture_has_it(visit, bench):
             assert filled == used
 
 
+@pytest.mark.slow
 def test_a_shared_prompt_cold_and_warm(visit, bench):
     app = visit(model="tiny-llama", asks="3")
     app.text_area(key="v_system").set_value(SYSTEM).run()
@@ -118,6 +121,7 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     assert list(table["Same tokens"]) == ["yes"] * 3
 
 
+@pytest.mark.slow
 def test_a_conversation_kept_edited_and_cut_off(visit, bench):
     app = visit(model="tiny-llama")
     app.text_area(key="v_first").set_value(f"{SYSTEM} One fox.")
@@ -168,6 +172,7 @@ def test_only_models_that_can_share_blocks_are_offered():
     assert not {"mamba-130m", "t5-small"} & set(small_models("prefix"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [link for row in ROWS for link in row.links], ids=lambda link: link[0])
 def test_each_row_opens_a_form_that_can_be_run(visit, link):
     _, page, fields = link
@@ -196,6 +201,7 @@ def test_the_rows_are_those_that_can_be_shown_here():
     assert all(row.links for row in ROWS)
 
 
+@pytest.mark.slow
 def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
     app = visit("live", modes="nothing,at all", new_tokens="x", model="no-such", prompt=" ", attn="loud", batch="x")
     assert app.session_state["modes"] == ["uncached", "cached"] and app.slider(key="new_tokens").value == 32

@@ -20,6 +20,7 @@ def cell_pass(cell, mode, number, seconds):
     return {"t": "cell_pass", "cell": cell, "mode": mode, "round": number, "s": seconds, "same": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_ready_to_press(visit, preset):
     app = visit()
@@ -30,6 +31,7 @@ def test_every_preset_is_ready_to_press(visit, preset):
     assert any("by estimate" in caption.value for caption in app.caption)
 
 
+@pytest.mark.slow
 def test_run_submits_the_preset(visit):
     app = visit()
     app.selectbox(key="s_model_lab-01").select("tiny-gpt2").run()
@@ -41,6 +43,7 @@ def test_run_submits_the_preset(visit):
     assert not app.button(key="s_stop").disabled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "64, x", "-5", "1e3", "999999999999"])
 def test_a_grid_that_can_not_be_read_is_one_sentence(visit, text):
     app = visit()
@@ -50,6 +53,7 @@ def test_a_grid_that_can_not_be_read_is_one_sentence(visit, text):
     assert len(app.warning) == 1 and app.button(key="s_run").disabled
 
 
+@pytest.mark.slow
 def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
     app = visit()
     pills(app).set_value("A grid of your own").run()
@@ -61,6 +65,7 @@ def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
     assert not app.warning and not app.button(key="s_run").disabled
 
 
+@pytest.mark.slow
 def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     app = visit()
     own = app.scheduler.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
@@ -76,6 +81,7 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     assert any(46.9 in set(frame.get("speed-up", ())) for frame in published)
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_where_it_ended(visit):
     app = visit()
     own = app.scheduler.submit(SweepSpec(models=("tiny-gpt2",)))

@@ -42,6 +42,7 @@ def done(scheduler, found):
     return own
 
 
+@pytest.mark.slow
 def test_the_live_page_answers_with_the_run_that_it_shows(visit):
     app = visit("live")
     assert "press Run above" in answers(app, "live")["square"]
@@ -54,6 +55,7 @@ def test_the_live_page_answers_with_the_run_that_it_shows(visit):
     assert "12 ms" in found and "34.5 ms" in found and "3.21 ms" in found and "777" not in found
 
 
+@pytest.mark.slow
 def test_a_name_from_elsewhere_is_text(visit):
     done(visit.scheduler, document([0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1], model="![x](https://example.org/x.png)"))
     found = answers(visit("live"), "live")["square"]
@@ -65,6 +67,7 @@ def test_the_compare_page_answers_with_the_picked_runs(visit):
     assert "pick the runs" in answers(app, "compare")["total"]
 
 
+@pytest.mark.slow
 def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
     spec = SweepSpec(models=("tiny-gpt2",), prompt_tokens=(8, 16), new_tokens=(2,))
     own = visit.scheduler.submit(spec)
@@ -80,6 +83,7 @@ def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
     assert "prompt 8 → 16" in found and "climbs ×3 (10 ms → 30 ms)" in found
 
 
+@pytest.mark.slow
 def test_the_memory_page_answers_with_the_chosen_model(visit):
     app = visit("memory", models="llama-3.1-8b", tokens="8192")
     found = answers(app, "memory")["quantisation"]
@@ -87,6 +91,7 @@ def test_the_memory_page_answers_with_the_chosen_model(visit):
     assert "weights in bfloat16: 15.0 GiB" in found and "weights in int4: 3.7 GiB" in found
 
 
+@pytest.mark.slow
 def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
     app = visit("live")
     app.slider(key="new_tokens").set_value(64).run()
@@ -99,6 +104,7 @@ def headings(app):
     return [part.value for part in app.subheader]
 
 
+@pytest.mark.slow
 def test_chart_verdict_and_answers_are_of_one_run(visit):
     done(visit.scheduler, document([0.1, 0.2, 0.3, 0.777], [0.1, 0.1, 0.1, 0.1]))
     app = visit("live")

@@ -37,6 +37,7 @@ def formulas(app):
     return [part.value for part in app.latex if "(T)" in part.value]
 
 
+@pytest.mark.slow
 def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
     own = visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     app = visit("live", comparison=own)
@@ -50,6 +51,7 @@ def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
     assert "The cache pays from the first step measured, at 10 tokens." in said(app)
 
 
+@pytest.mark.slow
 def test_where_the_cache_brings_nothing_the_page_says_what_to_change(visit):
     own = visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     found = document(gain=1.05)
@@ -65,6 +67,7 @@ def keep(store, work_id, **changes):
     return [f"{work_id}-{mode}" for mode in ("uncached", "cached")]
 
 
+@pytest.mark.slow
 def test_the_compare_page_judges_the_picked_runs_of_one_comparison(visit):
     one, other = keep(visit.store, "one"), keep(visit.store, "other", estimates=False)
     app = visit("compare", runs=",".join([*one, other[1]]))

@@ -86,6 +86,7 @@ def test_a_run_of_an_earlier_server_opens_again(scheduler_without_worker, persis
     assert scheduler_without_worker.get("unknown") is None
 
 
+@pytest.mark.worker
 def test_what_a_dead_server_left_is_called_interrupted(scheduler_without_worker, tmp_path):
     before = Store(tmp_path / "kept.sqlite")
     before.begin("cut", {"model": "tiny-gpt2"})

@@ -293,6 +293,7 @@ def forwards(loaded, records_of, stop_in):
     return begun[0], kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comparison", "sweep"])
 def test_after_a_stop_no_further_step_begins_wherever_it_comes(engine, load, kind, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # before every pass: it would take most of this test's time

@@ -42,6 +42,7 @@ def finished(scheduler, comparison_id):
     return scheduler.get(comparison_id)
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_through_and_the_device_is_named(scheduler):
     work = finished(scheduler, scheduler.submit(SHORT))
     assert work.state == "done" and work.document["identical"]
@@ -49,6 +50,7 @@ def test_a_comparison_goes_through_and_the_device_is_named(scheduler):
     assert headline(work.document)[1]["mode"] == "cached"
 
 
+@pytest.mark.slow
 def test_one_at_a_time_in_order_and_stop_is_prompt(scheduler):
     first, second = scheduler.submit(LONG), scheduler.submit(SHORT)
     until(lambda: scheduler.get(first).state == "running")
@@ -58,6 +60,7 @@ def test_one_at_a_time_in_order_and_stop_is_prompt(scheduler):
     assert finished(scheduler, second).state == "done"
 
 
+@pytest.mark.slow
 def test_what_waits_can_be_stopped(scheduler):
     first, second, third = scheduler.submit(LONG), scheduler.submit(LONG), scheduler.submit(SHORT)
     scheduler.stop(second)
@@ -67,6 +70,7 @@ def test_what_waits_can_be_stopped(scheduler):
     assert finished(scheduler, third).state == "done"
 
 
+@pytest.mark.slow
 def test_bad_work_fails_with_its_sentence_and_harms_nobody(scheduler):
     too_long = scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=2000))
     assert "1,024 positions" in finished(scheduler, too_long).message
@@ -88,6 +92,7 @@ def test_the_queue_is_bounded_and_old_comparisons_are_forgotten():
     assert len(scheduler.jobs()) <= FINISHED_IN_MEMORY + 1
 
 
+@pytest.mark.worker
 def test_a_worker_that_can_not_start_is_given_up_on(monkeypatch):
     monkeypatch.setattr("kvviz.server.worker_process.RETRY_AFTER_S", (0.01, 0.01))
     scheduler = Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", "raise SystemExit(3)"]))
@@ -141,11 +146,13 @@ def odd(odd_command):
         scheduler.close()
 
 
+@pytest.mark.slow
 def test_work_that_was_handed_over_but_never_begun_is_not_lost(odd):
     scheduler = odd("die")
     assert finished(scheduler, scheduler.submit(SHORT)).message == "second worker"
 
 
+@pytest.mark.slow
 def test_loading_can_be_stopped_too(odd):
     scheduler = odd("hang")
     stuck, after = scheduler.submit(SHORT), scheduler.submit(SHORT)
@@ -156,6 +163,7 @@ def test_loading_can_be_stopped_too(odd):
     assert scheduler.get(stuck).state == "stopped"
 
 
+@pytest.mark.worker
 def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch, odd_command):
     monkeypatch.setattr("kvviz.server.worker_process.RETRY_AFTER_S", (0.01, 0.01))
 
@@ -170,6 +178,7 @@ def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch, 
     scheduler.close()
 
 
+@pytest.mark.slow
 def test_the_last_result_stays_when_a_waiting_comparison_is_stopped(scheduler):
     first, second = scheduler.submit(SHORT), scheduler.submit(SHORT)
     scheduler.stop(second)
@@ -177,6 +186,8 @@ def test_the_last_result_stays_when_a_waiting_comparison_is_stopped(scheduler):
     assert scheduler.shown().id == first
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_worker_leaves_when_the_server_is_killed():
     code = (
         "import time; from kvviz.server.scheduler import Scheduler; h = Scheduler(); h.start()\n"
@@ -198,5 +209,6 @@ def alive(pid):
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2] if Path("/proc").exists() else True
 
 
+@pytest.mark.slow
 def test_exit_statuses_in_words():
     assert "killed" in why_it_ended(-9) and "SIGSEGV" in why_it_ended(-11) and "status 3" in why_it_ended(3)

@@ -113,6 +113,7 @@ def lateness(turns):
     return statistics.median(late)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="the server has a core of its own only where it can pin"
 )

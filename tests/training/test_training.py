@@ -71,6 +71,7 @@ def test_stories_depend_on_seed_split_and_number_only(grammar):
     assert len({write_story(grammar, *which) for which in [(TRAIN, 7, 5), *others]}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [TRAIN, *HELD_SPLITS], ids=lambda split: split.label)
 def test_the_grammar_parses_all_that_it_writes(grammar, split):
     for story in _stories(grammar, split):
@@ -124,6 +125,7 @@ def test_brackets_must_match():
             parse_template(text)
 
 
+@pytest.mark.slow
 def test_held_out_names_never_stand_in_the_training_text(grammar):
     text = " ".join(_stories(grammar, TRAIN, 300) + _stories(grammar, HELD_TEMPLATES))
     assert not HELD_NAMES & set(text.replace(".", " ").replace(",", " ").split())
@@ -152,6 +154,7 @@ def test_the_two_characters_can_be_told_apart(grammar, split):
         assert (bound["A.name"] in HELD_NAMES) == (bound["B.name"] in HELD_NAMES) == split.held_names
 
 
+@pytest.mark.slow
 def test_held_out_templates_never_stand_in_the_training_text(grammar):
     assert not {t for g in grammar.train.values() for t in g} & {t for g in grammar.held.values() for t in g}
     seen = Grammar(grammar._lexicon, grammar._kinds, {})
@@ -170,6 +173,7 @@ def test_sentences_end_outside_of_quotation_marks():
     assert sentences(text) == ['"Where is it?" asked Milo.', "Lilly cried.", '"Oh no!" cried Milo.']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["Lilly ran.", "na\u00efve caf\u00e9", "\u4f60\u597d", "\U0001f388\u200d", "\x00\t\r\n  ", "a" * 500],
@@ -189,6 +193,7 @@ def test_a_token_is_a_sub_word(grammar, tokenizer):
     assert tokenizer.token_to_id(SEPARATOR) == 0
 
 
+@pytest.mark.slow
 def test_a_stream_begins_each_story_with_the_separator(grammar, tokenizer):
     ids = stream(grammar, tokenizer, TRAIN, 3, 2000)
     assert ids.dtype == np.uint16 and len(ids) == 2000 and ids[0] == 0
@@ -196,6 +201,7 @@ def test_a_stream_begins_each_story_with_the_separator(grammar, tokenizer):
     assert first == write_story(grammar, TRAIN, 3, 0)
 
 
+@pytest.mark.slow
 def test_generated_stories_keep_their_characters(grammar):
     stories = _stories(grammar, HELD_NAMES_SPLIT, 20)
     starts = [" ".join(sentences(story)[:2]) for story in stories]
@@ -272,6 +278,7 @@ def _tiny(seed=1):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bf16", [False, True])
 def test_an_interrupted_run_ends_with_the_same_weights(grammar, tokenizer, tmp_path, bf16):
     tokens, held = (stream(grammar, tokenizer, split, 3, 1500) for split in (TRAIN, NEW_SEEDS))
@@ -284,6 +291,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(grammar, tokenizer, tmp_p
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), last.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss(grammar, tokenizer, tmp_path):
     tokens = stream(grammar, tokenizer, TRAIN, 3, 8000)
     model = _tiny()

@@ -57,6 +57,7 @@ def fed_in(forward, ids, chunks):
     return torch.stack([forward(None, piece)[0] for piece in ids.split(chunks, dim=1)], dim=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_transformers(pair, name, step):
@@ -83,6 +84,7 @@ def test_a_full_buffer_is_replaced_by_a_longer_one(pair, step):
     assert all(row.key_shape == row.value_shape == shape and row.held == 40 for row in layer_states(forward.caches))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mini-qwen3", "tiny-llama"])
 def test_the_whole_proof(model):
     sizes = {"prompt_tokens": 30, "new_tokens": 12, "repeats": 1, "batch": 2}
@@ -99,6 +101,7 @@ def test_the_whole_proof(model):
     assert memory["storages"] == memory["allocator"]["kept"] == memory["tensors"] * 42 // 41  # a slot for the last one
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_after_a_run(load):
     model = load("tiny-llama").model
     before = {name: id(value) for name, value in vars(model).items()}
@@ -149,6 +152,7 @@ def operations(steps):
     return counted.calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3"])
 def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
     def asked(mode):
@@ -160,6 +164,7 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
     assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_product_is_the_same_on_several_threads(across, batch):
@@ -247,6 +252,8 @@ def test_half_precision_keeps_to_its_rounding(pair):
     assert logits.dtype == torch.bfloat16 and (logits - exact).abs().mean() < 2 * rounding
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_torch_keeps_its_number_of_threads():
     code = (
         "import torch; torch.set_num_threads(1); from kvviz.decoding.compiled.forward import native_step;"
@@ -282,6 +289,7 @@ def test_nothing_is_read_from_where_nothing_lies(pair, token):
     assert forward.caches[0].seen == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["compiled", "scratch"])
 def test_a_model_is_refused_in_the_name_of_the_mode(load, mode):
     config = load("tiny-mistral").model.config.to_dict()

@@ -33,6 +33,7 @@ def fed_in(model, ids, chunks):
     return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 @torch.no_grad()
 def test_logits_are_those_of_transformers(both, batch):
@@ -44,6 +45,7 @@ def test_logits_are_those_of_transformers(both, batch):
         assert (fed_in(both.ours, ids, chunks) - expected).abs().max() < TOLERANCE, name
 
 
+@pytest.mark.slow
 def test_tokens_are_the_same_with_and_without_a_cache(both):
     prompt = token_ids(2, 12)
     written = without_cache(both.ours, prompt, 24)

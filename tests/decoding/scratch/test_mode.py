@@ -7,6 +7,7 @@ from kvviz import compare
 from kvviz.base.errors import KvvizError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mini-gpt2", "tiny-llama"])
 def test_the_whole_proof(model):
     done = compare(model, modes=("uncached", "cached", "scratch"), new_tokens=24, repeats=1).document
@@ -21,6 +22,7 @@ def test_the_whole_proof(model):
     assert memory["formula"] == memory["tensors"] == memory["storages"] == memory["allocator"]["kept"]
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own(pair):
     theirs = pair("alibi").theirs
     done = compare(theirs, modes=("uncached", "scratch"), prompt_tokens=9, new_tokens=12, batch=2, repeats=1)

@@ -25,6 +25,7 @@ def parabola(t):
     return 1e-3 + 5e-5 * t + 2e-7 * t * t
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("curve", "known"), [(line, (2e-3, 4e-6)), (parabola, (1e-3, 5e-5, 2e-7))], ids=["1", "2"])
 @pytest.mark.parametrize("spikes", [0.0, 0.06])
 def test_known_coefficients_lie_in_their_intervals_as_often_as_stated(curve, known, spikes):
@@ -62,6 +63,7 @@ def test_a_slope_that_drowns_in_noise_is_not_told():
     assert sure.untold == ()
 
 
+@pytest.mark.slow
 def test_a_flat_curve_rarely_gets_a_slope():
     told = sum(fit(TOKENS, noisy(seed, lambda t: 2e-3, 1e-4), 1).coefficients[1].told for seed in range(DRAWS))
     assert told / DRAWS <= 0.11
@@ -83,6 +85,7 @@ def test_what_can_not_be_fitted_is_refused(tokens, seconds, degree, says):
         fit(tokens, seconds, degree)
 
 
+@pytest.mark.slow
 def test_the_crossover_lies_in_its_interval_as_often_as_stated():
     def slow(t):  # meets the line at t = 50
         return line(t) + (t - 50) * 2e-5

@@ -22,6 +22,7 @@ def shown(request, load):
     return dissect(from_transformers(loaded.model), ByteCodec(512), prompt, new_tokens=NEW, layer=1, head=0)
 
 
+@pytest.mark.slow
 def test_there_is_a_row_for_each_token_that_was_read(shown):
     assert len(shown["tokens"]) == TOTAL
     for name, heads in (("q", "heads"), ("k", "kv_heads"), ("v", "kv_heads"), ("mixed", "heads")):
@@ -76,6 +77,7 @@ def test_the_next_token_is_the_likeliest(shown):
         assert shares == sorted(shares, reverse=True)
 
 
+@pytest.mark.slow
 def test_multiply_adds_are_torchs_own_count(load):
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -90,6 +92,7 @@ def test_multiply_adds_are_torchs_own_count(load):
     assert ours.done == theirs.get_total_flops() // 2 > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "head"), [(99, 0), (0, 99)])
 def test_a_layer_or_head_that_is_not_there_is_named(load, layer, head):
     model = from_transformers(load("tiny-gpt2").model)
@@ -97,6 +100,7 @@ def test_a_layer_or_head_that_is_not_there_is_named(load, layer, head):
         dissect(model, ByteCodec(512), torch.arange(4)[None], new_tokens=2, layer=layer, head=head)
 
 
+@pytest.mark.slow
 def test_a_large_layer_sends_one_group_of_heads(load, monkeypatch):
     monkeypatch.setattr("kvviz.experiments.inside.anatomy.MOST_NUMBERS", 10)
     model = from_transformers(load("tiny-qwen3").model)

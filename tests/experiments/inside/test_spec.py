@@ -83,6 +83,8 @@ def test_a_model_that_cannot_be_built_from_scratch_is_refused_before_anything_is
     assert scheduler_without_worker.jobs() == []
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_the_worker_takes_looks_and_says_what_it_cannot():
     scheduler = Scheduler()
     scheduler.start()

@@ -43,6 +43,7 @@ def document(records):
     return records[-1]["document"]
 
 
+@pytest.mark.slow
 def test_records_come_in_order_and_every_forward_is_a_point(records):
     kinds = [record["t"] for record in records]
     count = len(places(SPEC))
@@ -99,6 +100,7 @@ class Spy:
         return spied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [Place(DECODE, 16), Place(DECODE, 64, 3)])
 def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, monkeypatch, place):
     spy = Spy(mode_named("cached"))
@@ -113,6 +115,7 @@ def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, monke
         torch.testing.assert_close(logits, logits[:1].expand_as(logits))
 
 
+@pytest.mark.slow
 def test_a_batch_of_copies_decodes_what_one_sequence_does(load, monkeypatch):
     found = []
     for batch in (1, 3):
@@ -123,11 +126,13 @@ def test_a_batch_of_copies_decodes_what_one_sequence_does(load, monkeypatch):
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_prefills_each_begin_with_an_empty_cache(load):
     loaded, prompt = load("tiny-llama"), torch.arange(64)[None]
     assert len(_measured(loaded, Place(PREFILL, 32), prompt, 3, lambda: False)) == 3
 
 
+@pytest.mark.slow
 def test_it_stops_between_two_forwards(load):
     asked = []
 
@@ -140,11 +145,13 @@ def test_it_stops_between_two_forwards(load):
     assert len(asked) == 6
 
 
+@pytest.mark.slow
 def test_a_context_beyond_the_models_positions_is_refused(load):
     with pytest.raises(KvvizError, match="this model has 1,024 positions"):
         list(roofline(RoofSpec("tiny-gpt2", tokens=1020), load("tiny-gpt2")))
 
 
+@pytest.mark.slow
 def test_a_precision_without_a_ceiling_is_refused(load):
     with pytest.raises(KvvizError, match="no matrix product in bfloat16"):
         list(roofline(RoofSpec("tiny-llama", tokens=64, dtype="bfloat16"), load("tiny-llama", dtype="bfloat16")))
@@ -163,10 +170,12 @@ def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):
     assert roofing._ceilings("cpu") is CEILINGS
 
 
+@pytest.mark.slow
 def test_an_unprofiled_call_is_timed():
     assert roofing._alone(lambda: time.sleep(0.002), synchroniser("cpu")) >= 0.002
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_document(monkeypatch, capsys):
     monkeypatch.setattr(headless, "settle", lambda: None)
     app(

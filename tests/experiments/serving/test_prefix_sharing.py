@@ -12,6 +12,7 @@ SYSTEM = prompt_of(1, 64, seed=11)[0].tolist()
 ASKED = [SYSTEM + prompt_of(1, 9, seed=seed)[0].tolist() for seed in (1, 2, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3", "deepseek_v3"])
 def test_only_what_is_new_is_computed_and_the_tokens_are_the_same(family, name):
     model, _ = family(name)
@@ -30,6 +31,7 @@ def test_only_what_is_new_is_computed_and_the_tokens_are_the_same(family, name):
     assert prefills == [73, 73, 73, 9, 73, 9], "cold and warm in turn, as the model itself has met them"
 
 
+@pytest.mark.slow
 def test_the_bytes_of_the_beginning_are_kept_once(family):
     model, spec = family("llama")
     done = serve(model, ASKED, new_tokens=6, repeats=1)
@@ -38,6 +40,7 @@ def test_the_bytes_of_the_beginning_are_kept_once(family):
     assert done["kept_bytes"] == (64 + 16) * token, "four blocks of the system prompt; the last one is used again"
 
 
+@pytest.mark.slow
 def test_a_conversation(family):
     """A second turn finds the first with its answer; an edit, what stands before it; a cut history, nothing."""
     model, _ = family("llama")
@@ -52,6 +55,7 @@ def test_a_conversation(family):
     assert all(row["identical"] for row in done)
 
 
+@pytest.mark.slow
 def test_a_longer_beginning_saves_time(family):
     """Six tokens instead of a thousand: were they not skipped, the warm prefill would take as long as the cold one."""
     model, _ = family("llama")

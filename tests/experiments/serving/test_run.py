@@ -170,6 +170,7 @@ def test_the_same_as_compare_policies(crowd):
 # --- a shared prompt ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_shared_prompt_is_computed_once(shared):
     alike = shared["alike_tokens"]
     assert alike == len(SYSTEM)  # a byte is a token; the blank before what is asked is alike too
@@ -203,6 +204,7 @@ def test_its_sentences_have_the_documents_figures(shared):
 # --- a conversation -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_turn_keeps_the_full_blocks_before_the_first_difference(talk):
     first, second, edited, trimmed = talk["requests"]
     held = first["prompt_tokens"] + 5 - 1
@@ -222,11 +224,13 @@ def test_each_turn_says_what_was_kept_and_why(talk):
     assert "moves 16 positions" in trimmed and "No tokens are cache hits" in trimmed
 
 
+@pytest.mark.slow
 def test_more_cannot_be_cut_off_than_there_is(bench):
     with pytest.raises(KvvizError, match="400 can't be cut off"):
         list(conversation(replace(TALK, drop=400), bench()))
 
 
+@pytest.mark.slow
 def test_texts_that_are_too_long_are_refused(bench):
     with pytest.raises(KvvizError, match="here it is at most 800: write less"):
         list(sharing(replace(SHARING, system="a" * 900), bench()))
@@ -234,6 +238,7 @@ def test_texts_that_are_too_long_are_refused(bench):
         list(sharing(SHARING, bench(limits=Limits(prompt_tokens=30))))
 
 
+@pytest.mark.slow
 def test_a_look_stops_between_two_prompts(bench):
     asked = []
 
@@ -263,6 +268,7 @@ def test_what_two_sequences_have_in_common():
 # --- headless -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_documents(monkeypatch, capsys):
     monkeypatch.setattr(headless, "settle", lambda: None)
     given = ["--requests", "20", "--slots", "512", "--longest", "128", "--share", "2"]
@@ -305,6 +311,7 @@ def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
 # --- through the scheduler and the worker ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_worker_carries_each_of_them_out(engine):
     worker = Worker.__new__(Worker)
     worker._models, worker._device = engine, {}

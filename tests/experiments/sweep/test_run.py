@@ -40,6 +40,7 @@ def quick(swept, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
+@pytest.mark.slow
 def test_cells_and_modes_take_turns(swept):
     """A B C, then C B A; a cell's proof before its first pass; the modes of a cell alternate as well."""
     assert order(swept) == ["p0", "0u", "0c", "p1", "1u", "1c", "p2", "2u", "2c", "2c", "2u", "1c", "1u", "0c", "0u"]
@@ -86,6 +87,7 @@ def test_rows_have_consistent_ratios(swept):
 # --- going on ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [1, 2, 3, 9])
 def test_an_interrupted_sweep_goes_on_where_it_was(engine, swept, until):
     earlier = [r for r in swept if r["t"] != "progress"][:until]

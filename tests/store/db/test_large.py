@@ -45,6 +45,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_thousand_comparisons_are_listed_quickly(stores, name):
     times, call = CALLS[name]
@@ -72,6 +73,7 @@ def long_runs(tmp_path_factory):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_run_of_ten_thousand_tokens_reads_quickly(long_runs):
     short, long = (quickest(lambda n=n: long_runs.run(f"c{n}-cached")) for n in (1000, 10_000))
     assert long < 20 * short and long < 0.2

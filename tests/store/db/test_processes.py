@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from kvviz.store.db.owner import is_there, new_owner, process_mark
 from kvviz.store.db.store import Store
 from tests.store.db.conftest import keep, made_up
@@ -59,6 +61,8 @@ def said(writers, until):
             return
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_kill_9_in_a_loop_loses_nothing_that_was_acknowledged(tmp_path):
     path = tmp_path / "kvviz.sqlite"
     writers = subprocess.Popen(
@@ -149,6 +153,8 @@ store.close()
 """
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_two_processes_make_and_write_one_file_at_once(tmp_path):
     path = tmp_path / "kvviz.sqlite"
     writers = [
@@ -173,6 +179,7 @@ def test_two_processes_make_and_write_one_file_at_once(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_many_threads_share_one_store(store):
     texts, document = made_up()
 
@@ -186,6 +193,7 @@ def test_many_threads_share_one_store(store):
     assert store.count(tag="threads") == 90
 
 
+@pytest.mark.slow
 def test_the_first_openers_do_not_trip_over_each_other(tmp_path):
     paths = [tmp_path / f"{number}.sqlite" for number in range(10)]
     with ThreadPoolExecutor(8) as pool:
@@ -195,6 +203,7 @@ def test_the_first_openers_do_not_trip_over_each_other(tmp_path):
         store.close()
 
 
+@pytest.mark.worker
 def test_a_process_is_known_by_its_start():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     mark = process_mark(child.pid)

@@ -15,6 +15,8 @@ from tests.store.db.conftest import keep, made_up, made_up_run
 # --- a life -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.worker
 def test_a_real_comparison_comes_back_as_it_was_measured(store, real):
     spec, records, document = real
     keep(store, "c-1", spec, records, document)
@@ -25,6 +27,7 @@ def test_a_real_comparison_comes_back_as_it_was_measured(store, real):
     assert store.spec("c-1") == spec.to_dict() and ComparisonSpec.from_dict(store.spec("c-1")) == spec
 
 
+@pytest.mark.worker
 def test_a_run_brings_its_steps(store, real):
     spec, records, document = real
     keep(store, "c-1", spec, records, document)
@@ -39,6 +42,7 @@ def test_a_run_brings_its_steps(store, real):
     assert store.run("c-1-static") is None and store.run("c-1") is None
 
 
+@pytest.mark.slow
 def test_a_batch_keeps_a_row_a_sequence(store, measured):
     spec = ComparisonSpec(model="tiny-gpt2", prompt_tokens=5, batch=2, new_tokens=3, repeats=1, modes=("cached",))
     records, document = measured(spec)
@@ -49,6 +53,7 @@ def test_a_batch_keeps_a_row_a_sequence(store, measured):
     assert store.get("b").prompt_tokens == 5
 
 
+@pytest.mark.worker
 def test_the_header_tells_what_is_known_so_far(store, real):
     spec, records, document = real
     store.begin("c", replace(spec, prompt="word " * 100).to_dict(), origin="run", title=" a  title ")
@@ -67,6 +72,7 @@ def test_the_header_tells_what_is_known_so_far(store, real):
     assert store.get("c").headline == tuple(headline(document)) and store.get("c").state == "done"
 
 
+@pytest.mark.worker
 def test_what_is_known_comes_from_the_records_where_the_spec_is_silent(store, real):
     _, records, document = real
     keep(store, "i", {}, [json.dumps(json.loads(text)) for text in records], origin="import")
@@ -78,6 +84,7 @@ def test_what_is_known_comes_from_the_records_where_the_spec_is_silent(store, re
     assert store.run("d-cached").repeats == (), "a document alone has no single passes"
 
 
+@pytest.mark.worker
 def test_what_was_cut_off_is_kept_and_replayed(store, real):
     spec, records, _ = real
     keep(store, "c", spec, records[:9], state="stopped")
@@ -163,6 +170,7 @@ def found(store, text="", **filters):
     return "".join(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
@@ -266,6 +274,7 @@ def test_pins_are_found_by_the_same_work_and_replaced(store):
     assert store.pinned({**key, "model": "gpt3"}) is None
 
 
+@pytest.mark.worker
 def test_work_is_unfinished_once_its_store_has_gone(tmp_path, real):
     spec, records, _ = real
     path = tmp_path / "kvviz.sqlite"

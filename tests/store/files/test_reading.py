@@ -14,6 +14,7 @@ from kvviz.store.files.webpage import _body, _figure
 from tests.draws import draws
 
 
+@pytest.mark.slow
 def test_export_and_import_give_the_same(made):
     found = reading.read(reading.to_json(made.records, made.document))
     assert found.document == made.document
@@ -258,6 +259,7 @@ def mutated(whole, paths, draw):
     return whole
 
 
+@pytest.mark.slow
 def test_thousands_of_changed_files_give_an_answer_or_one_sentence(single, batch):
     draw = random.Random(11)
     answers = 0
@@ -284,6 +286,7 @@ def answered(text):
     return True
 
 
+@pytest.mark.slow
 @draws(150)
 @given(data=st.data())
 def test_broken_bytes_give_an_answer_or_one_sentence(single, data):
@@ -302,6 +305,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @draws(100)
 @given(value=VALUES)
 def test_any_json_gives_an_answer_or_one_sentence(value):

@@ -16,6 +16,7 @@ def read_csv(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
+@pytest.mark.slow
 def test_a_row_per_mode_repeat_and_step(made):
     rows = read_csv(tables.to_csv(made.document, made.records))
     assert len(rows) == 3 * 2 * 6

@@ -112,6 +112,7 @@ def test_it_shows_the_figures(benign, single):
     assert "template" not in figure["layout"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_are_shown_as_text(benign, single, text):
     page = Page(webpage.to_html(*hostile(single, text)))
