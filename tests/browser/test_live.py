@@ -159,7 +159,7 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
         box.fill(name)
         page.get_by_role("option").first.click()
         settled(page)
-    assert len(held) == 2
+    assert len({route.request.url for route in held}) == 2  # a slow page may ask for one of them again
     for route in held:
         route.continue_()
     expect(page.get_by_label("Prompt", exact=True)).to_have_value(PROMPTS["A story"])
