@@ -122,3 +122,14 @@ def test_the_benchmark_runs_each_way_as_often_as_it_says(monkeypatch):
     assert counted == [6] * 4, "one that is not counted comes first"
     assert (done.prompt_tokens, done.new_tokens, done.runs) == (4, 6, 3)
     assert done.speedup == pytest.approx(done.no_cache_ms / done.cache_ms) and done.cache_ms > 0
+
+
+def test_the_cache_spares_the_tokens_that_the_other_way_computes_again(gpt):
+    """The law behind the benchmark's two times, by counting: P + (P + 1) + ... tokens against P + N - 1."""
+    fed = []
+    gpt.token_emb.register_forward_pre_hook(lambda module, args: fed.append(args[0].numel()))
+    prompt = torch.tensor([[1, 2, 3, 4]])
+    generate_no_cache(gpt, prompt, 6)
+    without, fed[:] = sum(fed), []
+    gpt.generate_with_cache(prompt, 6)
+    assert (without, sum(fed)) == (sum(range(4, 10)), 4 + 5)
