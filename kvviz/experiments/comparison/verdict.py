@@ -1,18 +1,19 @@
 """Interprets a comparison's figures: each curve's fit, where the cache starts to pay, and what bounds the run.
 
 The fits and the crossover use measured decode steps, without the prefill. What bounds a step is an estimate and is
-labelled as one. If the figures can't answer a question, the verdict says so. Standard library only.
+labelled as one. If the figures can't answer a question, the verdict says so.
 """
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.step_estimate import WORDS, StepEstimate
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.comparison.curve_fit import Estimate, Fit, crossover, fit
+from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.evidence import NAMES, counted, ms
 
@@ -104,7 +105,7 @@ def _typical(run: Run) -> float | None:
 def _coefficients(found: Fit) -> dict[str, Any]:
     rows = zip(COEFFICIENTS, found.coefficients, strict=False)
     return {
-        **{name: {"value": r.value, "low": r.low, "high": r.high, "told": r.told} for name, r in rows},
+        **{name: {**asdict(row), "told": row.told} for name, row in rows},
         "spread_s": found.spread,
         "points": found.points,
         "spikes": found.spikes,
@@ -136,11 +137,9 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
     try:
         if isinstance(cached, str) or isinstance(uncached, str):
             raise KvvizError(cached if isinstance(cached, str) else str(uncached))
-        found = crossover(cached, uncached)
+        return asdict(crossover(cached, uncached))
     except KvvizError as error:
-        untold = f"can't tell where the cache starts to pay: {error}"
-        return {"says": "untold", "token": None, "low": None, "high": None, "sentence": untold}
-    return {name: getattr(found, name) for name in ("says", "token", "low", "high", "sentence")}
+        return asdict(Crossover("untold", sentence=f"can't tell where the cache starts to pay: {error}"))
 
 
 def _prediction(runs: Sequence[Run]) -> str | None:
