@@ -12,7 +12,7 @@ from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
-from kvviz.store.files import recording
+from kvviz.store.files.reading import to_json
 
 if TYPE_CHECKING:
     import pandas
@@ -46,8 +46,9 @@ class Comparison:
         return verdict(self.document)
 
     def save(self, path: str | Path) -> Path:
-        """Write a recording that the dashboard's live page opens."""
-        return recording.write(self.records, path)
+        """Write a file that the dashboard opens and `kvviz import` takes; returns its path."""
+        Path(path).write_text(to_json(self.records, self.document), encoding="utf-8")
+        return Path(path)
 
 
 def compare(

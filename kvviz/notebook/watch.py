@@ -27,7 +27,7 @@ from kvviz.experiments.comparison.records import (
     Started,
     Times,
 )
-from kvviz.store.files import recording
+from kvviz.store.files.reading import to_json
 
 if TYPE_CHECKING:
     import pandas
@@ -87,8 +87,9 @@ class Trace:
         return pandas.DataFrame(rows)
 
     def save(self, path: str | Path) -> Path:
-        """Write a recording that the dashboard's live page opens."""
-        return recording.write(_records(self), path)
+        """Write a recording that the dashboard's live page opens; returns its path."""
+        Path(path).write_text(to_json(_records(self)), encoding="utf-8")
+        return Path(path)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class Scheduler:
             )
 
     def adopt(self, records: Sequence[Mapping[str, object]], owner: str = "") -> str:
-        """Take in a recording (kvviz.store.files.recording.loads) as a finished comparison; returns its id."""
+        """Take in a recording (kvviz.store.files.reading.read) as a finished comparison; returns its id."""
         texts = [json.dumps(record) for record in records]
         job = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
         with self._lock:

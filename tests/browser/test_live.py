@@ -11,7 +11,7 @@ import torch
 from playwright.sync_api import expect
 
 from kvviz import compare, watch
-from kvviz.store.files import recording
+from kvviz.store.files import reading
 from kvviz.ui.live.form import PROMPTS
 
 pytestmark = pytest.mark.browser
@@ -421,7 +421,7 @@ def test_a_recording_opens_like_a_run(open_page, tmp_path):
     for record in other:
         if record["t"] == "proof" and record["i"] >= 4:  # as a run in half precision reports it
             record["modes"]["cached"] |= {"divergence": 4, "delta": 0.5, "margin": 0.125}
-    recording.write(other, tmp_path / "half.json")
+    (tmp_path / "half.json").write_text(reading.to_json(other))
     page = open_page()
     open_recording(page, tmp_path / "half.json")
     in_state(page, "done")

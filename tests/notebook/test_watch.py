@@ -9,9 +9,19 @@ from transformers import AutoModelForCausalLM, DynamicCache
 import kvviz
 from kvviz import KvvizError, compare, watch
 from kvviz.decoding.loading import hf_config
-from kvviz.store.files import reading, recording
+from kvviz.store.files import reading
 
 IDS = torch.randint(0, 256, (1, 20), generator=torch.Generator().manual_seed(2))
+
+
+def read(text):
+    """The records of a file."""
+    return reading.read(text).records
+
+
+def written(records):
+    """A recording that holds whatever it is given."""
+    return json.dumps({"kvviz": "recording", "version": 1, "records": records})
 
 
 def hooks(model):
@@ -92,7 +102,7 @@ def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     model = load("tiny-qwen3").model
     with watch(model) as trace:
         model.generate(IDS, max_new_tokens=5, do_sample=False)
-    records = recording.loads(trace.save(tmp_path / "mine.json").read_text())
+    records = read(trace.save(tmp_path / "mine.json").read_text())
     kinds = [record["t"] for record in records]
     assert kinds == ["started"] + ["proof"] * 5 + ["times", "figures", "done"]
     assert records[-3]["s"] == [step.seconds for step in trace.steps]
@@ -104,12 +114,13 @@ def test_a_recording_of_a_watched_run_claims_nothing_that_nobody_observed(load, 
     model = load("tiny-gpt2").model
     with watch(model) as trace:
         model.generate(IDS, max_new_tokens=3, do_sample=False)
-    records = recording.loads(trace.save(tmp_path / "mine.json").read_text())
+    found = reading.read(trace.save(tmp_path / "mine.json").read_text())
+    assert found.document is None, "no comparison was made"
+    records = found.records
     steps = [record["modes"]["watched"] for record in records if record["t"] == "proof"]
     assert [step["outliving"] for step in steps] == [step["delta"] for step in steps] == [None] * 3
     (figures,) = records[-2]["runs"]
     assert figures["identical"] is None and figures["speedup"] is None and figures["max_abs_logit_diff"] is None
-    assert reading.read(recording.dumps(records)).document is None, "no comparison was made"
 
 
 def older(records):
@@ -123,8 +134,8 @@ def older(records):
 
 @pytest.mark.slow
 def test_layers_of_recordings_made_before_their_fields_had_names_are_read_alike(good):
-    named = recording.loads(recording.dumps(good))
-    assert recording.loads(recording.dumps(older(good))) == named
+    named = read(written(good))
+    assert read(written(older(good))) == named
     group = named[2]["modes"]["cached"]["layers"][0]
     assert (group["indices"], group["kind"], group["key_shape"][0], group["nbytes"] > 0) == (
         [0, 1, 2, 3],
@@ -140,7 +151,7 @@ def test_layers_in_another_order_or_number_are_refused(good, change):
     layers = broken[2]["modes"]["cached"]["layers"]
     layers[:] = [change(group) for group in layers]
     with pytest.raises(KvvizError, match=r"layers|indices"):
-        recording.loads(recording.dumps(broken))
+        read(written(broken))
 
 
 @pytest.mark.slow
@@ -154,7 +165,8 @@ def test_compare_by_name(tmp_path):
     frame = result.frame()
     assert len(frame) == 10
     assert list(frame[frame["mode"] == "cached"]["token_id"]) == result.document["runs"][1]["token_ids"]
-    assert recording.loads(result.save(tmp_path / "c.json").read_text())[0]["model"]["id"] == "tiny-gpt2"
+    saved = reading.read(result.save(tmp_path / "c.json").read_text())
+    assert saved.document == result.document and saved.records[0]["model"]["id"] == "tiny-gpt2"
 
 
 @pytest.mark.slow
@@ -219,7 +231,7 @@ def changed(records, path, value):
 )
 def test_a_recording_that_does_not_fit_gets_one_sentence(good, path, value):
     with pytest.raises(KvvizError) as caught:
-        recording.loads(recording.dumps(changed(good, path, value)))
+        read(written(changed(good, path, value)))
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -229,10 +241,10 @@ def test_a_recording_that_does_not_fit_gets_one_sentence(good, path, value):
 )
 def test_what_is_no_recording_gets_one_sentence(text):
     with pytest.raises(KvvizError):
-        recording.loads(text)
+        read(text)
 
 
 def test_fields_that_are_not_known_are_dropped(good):
-    records = recording.loads(recording.dumps(changed(good, [0, "evil"], "<script>")))
+    records = read(written(changed(good, [0, "evil"], "<script>")))
     assert "evil" not in records[0]
-    assert recording.loads(recording.dumps(records)) == records
+    assert read(written(records)) == records

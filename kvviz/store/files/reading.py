@@ -1,20 +1,35 @@
-"""Writes a comparison as one JSON file, and reads it back with every field checked. Standard library only.
+"""Writes a comparison or a watched run as one JSON file, and reads it back strictly. Standard library only.
 
-`{"kvviz": "comparison", "version": 1, "document": {...}, "records": [...]}`; docs/json.md describes both halves.
+`{"kvviz": "comparison", "version": 1, "document": {...}, "records": [...]}`; a recording has no document. docs/json.md
+describes both halves. The records are those of the live feed, so the live page shows a file like a live run. A file
+that does not fit is refused with one sentence. Nothing in it is ever executed, and its texts are only shown as text.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvviz.base.checks import Unfit, parse
+from kvviz.base.checks import LONGEST_LIST, Unfit, parse
 from kvviz.base.errors import KvvizError
+from kvviz.base.typed_checks import check_of
+from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.records import Document, Record
-from kvviz.store.files import recording, schema
-from kvviz.store.files.agreement import check_agreement, document_of
+from kvviz.store.files import schema
 
 VERSION = 1
 LARGEST = 100_000_000  # bytes; a larger file is refused
+
+_RECORDS = {
+    "started": check_of(form.Started),
+    "predicted": check_of(form.Predicted),
+    "proof": check_of(form.Proof),
+    "memory": check_of(form.Memory),
+    "pass": check_of(form.Pass),
+    "times": check_of(form.Times),
+    "figures": check_of(form.Figures),
+    "done": check_of(form.Done),
+}
+_WORK = ("model", "weights", "prompt", "new_tokens", "batch", "repeats", "warmup", "sampling")
 
 
 @dataclass(frozen=True)
@@ -27,14 +42,19 @@ class Imported:
     @property
     def spec(self) -> dict[str, object]:
         """The work with the field names of `ComparisonSpec.to_dict`, as far as the file holds it."""
-        started = recording.started_of(self.records) if self.records else None
-        known: Mapping[str, object] = started["spec"] if started else {}
+        spec: dict[str, object] = {}
+        if self.records:
+            started = schema.started_of(self.records)
+            modes = [mode["name"] for mode in started["modes"]]
+            known = {"model": started["model"]["id"], "weights": started["model"]["weights"], "modes": modes}
+            spec = {**known, **started["spec"]}
         if self.document is not None:
-            return {**known, **_work_of(self.document)}
-        if started is None:
-            return {}
-        modes = [mode["name"] for mode in started["modes"]]
-        return {"model": started["model"]["id"], "weights": started["model"]["weights"], "modes": modes, **known}
+            environment, prompt = self.document["environment"], self.document["prompt"]
+            spec |= {name: value for name, value in self.document.items() if name in _WORK}
+            spec |= {"modes": [run["mode"] for run in self.document["runs"]], "dtype": environment["dtype"]}
+            spec |= {"device": environment["device"], "attn": environment["attn_implementation"]}
+            spec["prompt_tokens"] = self.document["prompt_tokens"] if prompt is None else None
+        return spec
 
     def renamed(self, comparison_id: str) -> "Imported":
         """Return a copy under another id."""
@@ -44,36 +64,24 @@ class Imported:
             document["runs"] = [{**run, "id": f"{comparison_id}-{run['mode']}"} for run in document["runs"]]
         if not self.records:
             return Imported(document, [])
-        return Imported(document, [{**recording.started_of(self.records), "id": comparison_id}, *self.records[1:]])
+        return Imported(document, [{**schema.started_of(self.records), "id": comparison_id}, *self.records[1:]])
 
 
-def _work_of(document: Document) -> dict[str, object]:
-    environment = document["environment"]
-    return {
-        "model": document["model"],
-        "weights": document["weights"],
-        "prompt": document["prompt"],
-        "new_tokens": document["new_tokens"],
-        "batch": document["batch"],
-        "repeats": document["repeats"],
-        "warmup": document["warmup"],
-        "sampling": document["sampling"],
-        "modes": [run["mode"] for run in document["runs"]],
-        "prompt_tokens": document["prompt_tokens"] if document["prompt"] is None else None,
-        "dtype": environment["dtype"],
-        "device": environment["device"],
-        "attn": environment["attn_implementation"],
-    }
+def to_json(records: Sequence[Mapping[str, object]], document: Document | None = None) -> str:
+    """Return a comparison, or without its document a recording, as JSON text.
 
-
-def to_json(records: Sequence[Mapping[str, object]], document: Document) -> str:
-    """Return the whole comparison as JSON text: its document, and the records that a recording holds."""
-    whole = {"kvviz": "comparison", "version": VERSION, "document": document, "records": recording.shown(records)}
+    Of the feed's records it holds those that can be checked, without those of loading and without the document.
+    """
+    kept = [record for record in records if record["t"] in _RECORDS]
+    shown = [{name: value for name, value in record.items() if name != "document"} for record in kept]
+    whole = {"kvviz": "recording", "version": VERSION, "records": shown}
+    if document is not None:
+        whole |= {"kvviz": "comparison", "document": document}
     return json.dumps(whole, allow_nan=False)
 
 
 def read(data: str | bytes) -> Imported:
-    """Read a file of `to_json`, the JSON of `kvviz run`, or a recording. Raises KvvizError with one sentence."""
+    """Read a file of `to_json` or the JSON of `kvviz run`. Raises KvvizError with one sentence."""
     file = parse(data, LARGEST, "comparison")
     if not isinstance(file, dict):
         raise KvvizError("this file is no comparison of kvviz: it holds no JSON object")
@@ -85,17 +93,58 @@ def read(data: str | bytes) -> Imported:
         raise KvvizError(f"this file has another version than {VERSION}, the one that this kvviz reads")
     if not isinstance(file.get("records"), list):
         raise KvvizError("this file does not fit: records has to be a list")
-    records = recording.checked(file["records"]) if file["records"] or file["kvviz"] == "recording" else []
-    if file["kvviz"] == "recording":
-        return Imported(document_of(records), records)
-    return Imported(_document(file.get("document"), records), records)
+    recording = file["kvviz"] == "recording"
+    records = checked(file["records"]) if file["records"] or recording else []
+    return Imported(None if recording else _document(file.get("document"), records), records)
 
 
 def _document(value: object, records: Sequence[Record]) -> Document:
     try:
         document = schema.document(value)
         if records:
-            check_agreement(document, records)
+            schema.check_agreement(document, records)
     except Unfit as unfit:
         raise KvvizError(f"this comparison does not fit: {unfit}") from unfit
     return document
+
+
+def checked(records: Sequence[object]) -> list[Record]:
+    """Check every field of the records and drop unknown fields. Raises KvvizError with one sentence."""
+    if not records or _kind(records[0]) != "started":
+        raise KvvizError("this recording does not begin with a record of type 'started'")
+    if len(records) > LONGEST_LIST:
+        raise KvvizError(f"this recording has more than {LONGEST_LIST:,} records, which none has")
+    result = []
+    for place, record in enumerate(records):
+        try:
+            result.append(_checked(record))
+        except Unfit as unfit:
+            raise KvvizError(f"record {place} of this recording does not fit: {unfit}") from unfit
+    known = {mode["name"] for mode in schema.started_of(result)["modes"]}
+    for place, record in enumerate(result):
+        if not _modes_of(record) <= known:
+            raise KvvizError(f"record {place} of this recording speaks of a mode that was not started")
+    return result
+
+
+def _kind(record: object) -> object:
+    return record.get("t") if isinstance(record, dict) else None
+
+
+def _checked(record: object) -> Record:
+    kind = _kind(record)
+    if not isinstance(kind, str) or kind not in _RECORDS:
+        raise Unfit(f"its type is one of {', '.join(_RECORDS)}")
+    return _RECORDS[kind](record, kind)
+
+
+def _modes_of(record: Record) -> set[str]:
+    if record["t"] == "proof":
+        return set(record["modes"])
+    if record["t"] == "predicted":
+        return set(record["step_s"])
+    if record["t"] == "figures":
+        return {run["mode"] for run in record["runs"]}
+    if record["t"] == "memory" or record["t"] == "pass" or record["t"] == "times":
+        return {record["mode"]}
+    return set()

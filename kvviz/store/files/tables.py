@@ -6,12 +6,12 @@ per mode and step, and `repeat` and `seconds` are empty.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.comparison.records import Document, Record, Run
-from kvviz.store.files.schema import rows_of
+from kvviz.store.files.schema import ModeRecords, by_mode, rows_of
 
 # Maps each column to its Parquet type. Columns that describe the whole comparison come first.
 TYPES = {
@@ -45,8 +45,8 @@ TYPES = {
 
 def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, list[object]]:
     """Return the table by columns; an unknown value is None."""
-    passes, pieces = _passes(records), _pieces(records)
-    parts = [_part(run, passes.get(run["mode"], {}), pieces.get(run["mode"], [])) for run in document["runs"]]
+    found = by_mode(records)
+    parts = [_part(run, found.get(run["mode"], ModeRecords())) for run in document["runs"]]
     rows = sum(len(part["step"]) for part in parts)
     table = {name: [value] * rows for name, value in _whole(document).items()}
     return {name: table.get(name) or list(chain.from_iterable(part[name] for part in parts)) for name in TYPES}
@@ -104,7 +104,7 @@ def _whole(document: Document) -> dict[str, object]:
     return {"comparison": document["id"], **work, **environment}
 
 
-def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dict[str, list[object]]:
+def _part(run: Run, found: ModeRecords) -> dict[str, list[object]]:
     """Return the rows of one mode by columns: its steps, repeated for each timed pass."""
     steps = len(run["step_s"])
     each: dict[str, Sequence[object]] = {
@@ -115,12 +115,12 @@ def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dic
         "seconds_q1": run["step_s_q1"],
         "seconds_q3": run["step_s_q3"],
         "token_ids": [" ".join(map(str, chosen)) for chosen in zip(*rows_of(run), strict=True)],
-        "token": _filled(pieces, steps),
+        "token": _filled([step.get("piece", step["text"]) for step in found.steps], steps),
         "cache_bytes": run["cache_bytes"],
         "allocated_bytes": run["allocated_bytes"],
         "outliving_bytes": run.get("outliving_bytes") or [None] * steps,
     }
-    timed: Sequence[tuple[int | None, list[float]]] = sorted(passes.items()) or [(None, [])]
+    timed: Sequence[tuple[int | None, list[float]]] = sorted(found.repeats.items()) or [(None, [])]
     return {
         **{name: list(column) * len(timed) for name, column in each.items()},
         "repeat": [repeat for repeat, _ in timed for _ in range(steps)],
@@ -131,23 +131,3 @@ def _part(run: Run, passes: Mapping[int, list[float]], pieces: list[str]) -> dic
 def _filled(values: Sequence[object], length: int) -> list[object]:
     """Cut or pad to a length; missing values are None."""
     return [*values[:length], *[None] * (length - len(values))]
-
-
-def _passes(records: Sequence[Record]) -> dict[str, dict[int, list[float]]]:
-    """Return the seconds of every step by mode and repeat, without warm-ups."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for record in records:
-        if record["t"] == "times" and record["repeat"] >= 0:
-            seconds = found.setdefault(record["mode"], {}).setdefault(record["repeat"], [])
-            seconds[record["from"] :] = record["s"]
-    return found
-
-
-def _pieces(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return each mode's tokens as text, step by step."""
-    found: dict[str, list[str]] = {}
-    for record in records:
-        if record["t"] == "proof":
-            for mode, step in record["modes"].items():
-                found.setdefault(mode, []).append(step.get("piece", step["text"]))
-    return found

@@ -9,8 +9,9 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from kvviz.base.errors import KvvizError
@@ -26,24 +27,17 @@ VENDOR = HERE.parents[1] / "ui" / "assets" / "vendor"
 
 def to_html(document: Document, records: Sequence[Record] = ()) -> str:
     """Return the page. Raises KvvizError if plotly is not installed."""
-    plotly, own = _inline(_plotly()), _inline((HERE / "page.js").read_text(encoding="utf-8"))
-    parts = [
-        "<!doctype html>",
-        '<html lang="en">',
-        _head(document, (plotly, own)),
-        f"<body>{_body(document, records)}",
-        _data("figure", json.dumps(_figure(document), allow_nan=False)),
-        _data("comparison", to_json(records, document)),
-        f"<script>{plotly}</script>",
-        f"<script>{own}</script>",
-        "</body>",
-        "</html>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _plotly() -> str:
-    return next(VENDOR.glob("plotly-basic-*.min.js")).read_text(encoding="utf-8")
+    plotly = next(VENDOR.glob("plotly-basic-*.min.js")).read_text(encoding="utf-8")
+    scripts = [_inline(script) for script in (plotly, (HERE / "page.js").read_text(encoding="utf-8"))]
+    return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
+        texts_of(document, records),
+        css=(HERE / "page.css").read_text(encoding="utf-8"),
+        hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
+        figure=_data(json.dumps(_figure(document), allow_nan=False)),
+        comparison=_data(to_json(records, document)),
+        plotly=scripts[0],
+        own=scripts[1],
+    )
 
 
 def _inline(script: str) -> str:
@@ -51,21 +45,9 @@ def _inline(script: str) -> str:
     return re.sub(r"<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
 
 
-def _data(name: str, text: str) -> str:
-    """Embed JSON text in the page, with every < escaped so that nothing in it can end the element."""
-    escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return f'<script type="application/json" id="{name}">{escaped}</script>'
-
-
-def _head(document: Document, scripts: Iterable[str]) -> str:
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    css = (HERE / "page.css").read_text(encoding="utf-8")
-    return (
-        f'<head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(document['model'])} · kvviz</title><style>{css}</style></head>"
-    )
+def _data(text: str) -> str:
+    """Escape JSON text so that nothing in it can end the element that it lies in."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _sha256(script: str) -> str:
@@ -81,23 +63,16 @@ def _text(value: object) -> str:
 # --- text and tables ---------------------------------------------------------------------------------------------
 
 
-def _body(document: Document, records: Sequence[Record]) -> str:
-    return "\n".join(
-        [
-            f"<h1>{_text(document['model'])}</h1>",
-            f"<p>{_text(_work(document))}</p>",
-            f'<div class="scroll">{_table(document)}</div>',
-            f"<p>{_text(_identity(document))}</p>",
-            "<h2>Step by step</h2>",
-            f'<p class="soft">{_text(_method(document))}</p>',
-            '<p><button id="log" type="button" aria-pressed="false">logarithmic times</button> '
-            '<button id="save" type="button">Save as JSON</button></p>',
-            '<div id="charts" role="img" aria-label="Time, cache and speed-up at each new token"></div>',
-            _texts(document, records),
-            "<h2>Environment</h2>",
-            f'<table class="environment">{_environment(document)}</table>',
-        ]
-    )
+def texts_of(document: Document, records: Sequence[Record]) -> dict[str, str]:
+    """Return what stands between the page's charts, as HTML."""
+    sentences = {"model": document["model"], "work": _work(document)}
+    sentences |= {"identity": _identity(document), "method": _method(document)}
+    return {
+        **{name: _text(sentence) for name, sentence in sentences.items()},
+        "table": _table(document),
+        "texts": _texts(document, records),
+        "environment": _environment(document),
+    }
 
 
 def _work(document: Document) -> str:

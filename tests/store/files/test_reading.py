@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.store.files import exchange, reading, recording, tables
-from kvviz.store.files.webpage import _body, _figure
+from kvviz.store.files import exchange, reading, tables
+from kvviz.store.files.webpage import _figure, texts_of
 from tests.draws import draws
 
 
@@ -55,32 +55,13 @@ def test_another_id(made):
     assert reading.read(reading.to_json(renamed.records, renamed.document)) == renamed
 
 
-def test_a_recording_brings_its_document_along(single):
-    """A file from before comparisons had one: the same figures, up to the nanosecond that records keep."""
-    found = reading.read(recording.dumps(recording.shown(single.records)))
-    known = (
-        "token_ids",
-        "text",
-        "identical",
-        "cache_bytes",
-        "allocated_bytes",
-        "outliving_bytes",
-        "memory",
-        "peak_bytes",
-    )
-    for ours, theirs in zip(found.document["runs"], single.document["runs"], strict=True):
-        assert {name: ours[name] for name in known} == {name: theirs[name] for name in known}
-        assert ours["step_s"] == pytest.approx(theirs["step_s"], abs=2e-9)
-        assert [row["held"] for row in ours["layers"]] == [row["held"] for row in theirs["layers"]]
-    assert found.document["config_hash"] == single.document["config_hash"]
-
-
-def test_a_recording_that_does_not_say_enough_has_no_document(batch, single):
-    assert reading.read(recording.dumps(recording.shown(batch.records))).document is None
-    untimed = [record for record in recording.shown(single.records) if record["t"] != "times"]
-    assert reading.read(recording.dumps(untimed)).document is None
+def test_a_recording_holds_the_records_alone(single):
+    found = reading.read(reading.to_json(single.records))
+    assert found.document is None and found.records == single.records[1:]
+    assert found.spec["modes"] == ["uncached", "cached", "unpassed"]
+    assert found.renamed("new").records[0]["id"] == "new"
     with pytest.raises(KvvizError, match="no figures"):
-        exchange.written(reading.Imported(None, untimed), "html")
+        exchange.written(found, "html")
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------
@@ -280,7 +261,7 @@ def answered(text):
     if found.document is not None:
         assert reading.read(reading.to_json(found.records, found.document)) == found
         tables.to_csv(found.document, found.records).encode()
-        _body(found.document, found.records).encode()
+        repr(texts_of(found.document, found.records)).encode()
         if random.random() < 0.1:  # slow
             _figure(found.document)
     return True
