@@ -114,12 +114,12 @@ def object_of(fields: Mapping[str, Check], optional: Sequence[str] = ()) -> Chec
     return check
 
 
-def by_mode(check: Check) -> Check:
-    """An object with such a value for each of at most 40 modes."""
+def by_name(check: Check, least: int = 0) -> Check:
+    """An object with such a value for each of at most 40 short names, such as modes."""
 
     def checked(value: object, name: str) -> dict[str, Any]:
-        if not isinstance(value, dict) or len(value) > 40:
-            raise Unfit(f"{name} has to be an object of at most 40 modes")
+        if not isinstance(value, dict) or not least <= len(value) <= 40:
+            raise Unfit(f"{name} has to be an object of {least} to 40 named values")
         return {short_name(key, name): check(item, key) for key, item in value.items()}
 
     return checked

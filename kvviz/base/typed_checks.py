@@ -6,11 +6,11 @@ that a file lacks.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from kvviz.base.checks import Check, Unfit, by_mode, flag, list_of, maybe, object_of
+from kvviz.base.checks import Check, Unfit, by_name, flag, list_of, maybe, object_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,10 @@ class Absent:
 
 
 def check_of(form: object) -> Check:
-    """The check of a type: TypedDict, list, mapping by mode, bool, Literal, `| None`, or Annotated with a check."""
+    """The check of a type; a dataclass is made of its fields, and a tuple of a list.
+
+    Known are TypedDict, dataclass, list, tuple, dict by name, bool, Literal, `| None`, and Annotated with a check.
+    """
     origin, inner = get_origin(form), get_args(form)
     if origin is Annotated:
         return next((given for given in inner[1:] if callable(given)), None) or check_of(inner[0])
@@ -31,14 +34,20 @@ def check_of(form: object) -> Check:
         return maybe(check_of(next(part for part in inner if part is not NoneType)))
     if origin is list:
         return list_of(check_of(inner[0]))
+    if origin is tuple:
+        items = list_of(check_of(inner[0]))
+        return lambda value, name: tuple(items(value, name))
     if origin is dict:
-        return by_mode(check_of(inner[1]))
+        return by_name(check_of(inner[1]))
     if origin is Literal:
         return _one_of(inner)
     if form is bool:
         return flag
     if isinstance(form, type) and is_typeddict(form):
         return _object(form)
+    if isinstance(form, type) and is_dataclass(form):
+        fields = object_of({name: check_of(hint) for name, hint in get_type_hints(form, include_extras=True).items()})
+        return lambda value, name: form(**fields(value, name))
     raise TypeError(f"{form!r} has no check; annotate it with one")
 
 

@@ -2,12 +2,11 @@
 
 Each block computes its FLOPs in one forward over `new` tokens with `held` tokens cached before them (0 for a prefill),
 and the number of its weights. A product of (m, k) and (k, n) counts 2 m k n FLOPs. As in torch's flop counter,
-elementwise work (norms, softmax, activations, gates, rotary positions, sampling) does not count. Imports only the
-standard library.
+elementwise work (norms, softmax, activations, gates, rotary positions, sampling) does not count.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 TERMS = ("projections", "attention", "indexer", "mixing", "mlp", "router", "extra", "cross", "head")
@@ -85,6 +84,11 @@ class Matrix:
         return self.rows(forward) * (self.inputs + self.outputs) * self.used
 
 
+def matrices(term: str, *sizes: tuple[int, int]) -> list["Block"]:
+    """Return a plain matrix for each (inputs, outputs)."""
+    return [Matrix(term, inputs, outputs) for inputs, outputs in sizes]
+
+
 @dataclass(frozen=True)
 class Attention:
     """Scores and weighted sum of `heads` query heads; keys have `key_dim` elements, values `value_dim`.
@@ -100,22 +104,18 @@ class Attention:
     across: bool = False
     term: str = "attention"
 
-    weights = 0
-
-    def keys(self, forward: Forward) -> int:
-        """Keys that each query is multiplied with: all new ones, and the cached ones inside its window."""
-        if self.across:
-            return forward.source
-        return forward.reached(self.window)
-
-    def flops(self, forward: Forward) -> int:
-        """2 x batch x heads x new x keys x (key_dim + value_dim)."""
-        pairs = forward.batch * self.heads * forward.new * self.keys(forward)
-        return 2 * pairs * (self.key_dim + self.value_dim)
-
     def weights_read(self, forward: Forward) -> int:
         """Return 0: keys and values belong to the cache, not to the weights."""
         return 0
+
+    def pairs(self, forward: Forward) -> int:
+        """Pairs of a query and a key, over all heads: each query meets all new keys, and those inside its window."""
+        keys = forward.source if self.across else forward.reached(self.window)
+        return forward.batch * self.heads * forward.new * keys
+
+    def flops(self, forward: Forward) -> int:
+        """2 x pairs x (key_dim + value_dim)."""
+        return 2 * self.pairs(forward) * (self.key_dim + self.value_dim)
 
     def activations(self, forward: Forward) -> int:
         """Elements of the scores (written, then read), of the queries and of the outputs."""
@@ -124,43 +124,32 @@ class Attention:
 
     def score_elements(self, forward: Forward) -> int:
         """Elements of the scores, each written once and read once; a fused kernel keeps them on the chip."""
-        return 2 * forward.batch * self.heads * forward.new * self.keys(forward)
+        return 2 * self.pairs(forward)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A causal convolution of `channels` over `kernel` tokens; each channel reads the `group` it belongs to.
+    """A causal convolution of each of `channels` over `kernel` tokens.
 
     In a prefill, transformers pads the new tokens on both sides and drops the surplus at the end. In a step it
-    convolves the `kept` columns and the new one, one position more than needed. With `stepped` False, a step is
+    convolves the cached columns and the new one, one position more than needed. With `stepped` False, a step is
     elementwise.
     """
 
     channels: int
     kernel: int
-    kept: int
     stepped: bool = True
-    group: int = 1
     term: str = "mixing"
 
-    @property
-    def weights(self) -> int:
-        """channels x group x kernel."""
-        return self.channels * self.group * self.kernel
-
-    def places(self, forward: Forward) -> int:
-        """Positions at which the convolution is computed."""
-        if forward.held:
-            return (self.kept + forward.new - self.kernel + 1) if self.stepped else 0
-        return forward.new + self.kernel - 1
+    def weights_read(self, forward: Forward) -> int:
+        """Return all weights: channels x kernel."""
+        return self.channels * self.kernel
 
     def flops(self, forward: Forward) -> int:
-        """2 x batch x channels x group x kernel x places."""
-        return 2 * forward.batch * self.weights * self.places(forward)
-
-    def weights_read(self, forward: Forward) -> int:
-        """Return all weights."""
-        return self.weights
+        """2 x batch x channels x kernel x the positions at which the convolution is computed."""
+        step = forward.new + 1 if self.stepped else 0
+        places = step if forward.held else forward.new + self.kernel - 1
+        return 2 * forward.batch * self.channels * self.kernel * places
 
     def activations(self, forward: Forward) -> int:
         """Elements of inputs and outputs."""
@@ -171,68 +160,62 @@ class Convolution:
 class Scan:
     """The recurrence of a linear layer: `heads` states of (key_dim, value_dim), computed in chunks of `chunk` tokens.
 
-    `rule` names the row of RULES by which transformers computes it.
+    `rule` gives the multiply-adds of one sequence, as transformers computes it.
     """
 
-    rule: str
+    rule: Callable[["Scan", Forward], int]
     heads: int
     key_dim: int
     value_dim: int
     chunk: int = 1
     term: str = "mixing"
 
-    weights = 0
-
     @property
     def state(self) -> int:
         """Elements of one sequence's state."""
         return self.heads * self.key_dim * self.value_dim
 
-    def flops(self, forward: Forward) -> int:
-        """2 x batch x multiply-adds of one sequence by the rule."""
-        return 2 * forward.batch * RULES[self.rule](self, forward)
-
     def weights_read(self, forward: Forward) -> int:
         """Return 0: a recurrence has no weights of its own."""
         return 0
+
+    def flops(self, forward: Forward) -> int:
+        """2 x batch x multiply-adds of one sequence by the rule."""
+        return 2 * forward.batch * self.rule(self, forward)
 
     def activations(self, forward: Forward) -> int:
         """Elements of inputs and outputs."""
         return 2 * forward.batch * forward.new * self.heads * (self.key_dim + self.value_dim)
 
 
-def _chunks(scan: Scan, forward: Forward) -> int:
-    return math.ceil(forward.new / scan.chunk)
-
-
-def _selective(scan: Scan, forward: Forward) -> int:
+def selective(scan: Scan, forward: Forward) -> int:
     """Mamba: multiply-adds of reading the state with C once per token, new x state."""
     return forward.new * scan.state
 
 
-def _state_space_dual(scan: Scan, forward: Forward) -> int:
+def state_space_dual(scan: Scan, forward: Forward) -> int:
     """Mamba-2 in chunks of l: heads x (l l (N + P) + 2 l N P) per chunk, plus (chunks + 1)^2 states passed on.
 
     A step reads the state once. https://arxiv.org/abs/2405.21060
     """
     if forward.held:
         return forward.new * scan.state
-    c, square = _chunks(scan, forward), scan.chunk * scan.chunk * (scan.key_dim + scan.value_dim)
-    return c * (scan.heads * square + 2 * scan.chunk * scan.state) + (c + 1) ** 2 * scan.state
+    chunks, square = math.ceil(forward.new / scan.chunk), scan.chunk**2 * (scan.key_dim + scan.value_dim)
+    return chunks * (scan.heads * square + 2 * scan.chunk * scan.state) + (chunks + 1) ** 2 * scan.state
 
 
-def _gated_delta(scan: Scan, forward: Forward) -> int:
+def gated_delta(scan: Scan, forward: Forward) -> int:
     """Gated delta rule in chunks of l: heads x (l l (2 K + V) + 3 l K V) per chunk; a step is elementwise.
 
     Solving each chunk's triangular system does not count. https://arxiv.org/abs/2412.06464
     """
     if forward.held:
         return 0
-    square = scan.chunk * scan.chunk * (2 * scan.key_dim + scan.value_dim)
-    return _chunks(scan, forward) * (scan.heads * square + 3 * scan.chunk * scan.state)
+    chunks, square = math.ceil(forward.new / scan.chunk), scan.chunk**2 * (2 * scan.key_dim + scan.value_dim)
+    return chunks * (scan.heads * square + 3 * scan.chunk * scan.state)
 
 
-def _lightning(scan: Scan, forward: Forward) -> int:
+def lightning(scan: Scan, forward: Forward) -> int:
     """Lightning attention in blocks of l: heads x (l l (K + V) + 2 l K V) per block; the last block may be shorter.
 
     A step costs 2 K V per head. https://arxiv.org/abs/2501.08313
@@ -243,12 +226,5 @@ def _lightning(scan: Scan, forward: Forward) -> int:
     squares = full * scan.chunk**2 + rest**2
     return scan.heads * squares * (scan.key_dim + scan.value_dim) + 2 * forward.new * scan.state
 
-
-RULES: Mapping[str, Callable[[Scan, Forward], int]] = {
-    "selective": _selective,
-    "state space dual": _state_space_dual,
-    "gated delta": _gated_delta,
-    "lightning": _lightning,
-}
 
 Block = Matrix | Attention | Convolution | Scan

@@ -1,7 +1,7 @@
 """The measured ceilings of a device, and the file under KVVIZ_HOME that stores them.
 
-`kvviz.device.measure_ceilings` measures them; this module imports only the standard library. The file stores one set
-for each environment, because the ceilings depend on the number of threads and on the torch version.
+`kvviz.device.measure_ceilings` measures them. The file stores one set for each environment, because the ceilings depend
+on the number of threads and on the torch version.
 """
 
 import json
@@ -9,28 +9,33 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
-from kvviz.base.checks import Unfit, list_of, number, object_of, parse, short_name, text, whole
+from kvviz.base.checks import Unfit, by_name, number, parse, short_name, text, whole
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
+from kvviz.base.typed_checks import check_of
 from kvviz.cost.flops import Rates
 
 MAX_ENVIRONMENTS = 40  # number of sets that the file stores; the oldest are dropped first
 ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate the estimates use
+
+_Size = Annotated[int, whole(1, 10**7)]
+_Rate = Annotated[float, number(1e-12, 1e21)]
+_Rates = Annotated[Mapping[str, float], by_name(number(1e-12, 1e21), least=1)]
 
 
 @dataclass(frozen=True)
 class Machine:
     """The environment that ceilings depend on; `cores`, `python` and `platform` are only informative."""
 
-    device: str
-    device_name: str
-    threads: int
-    cores: int
-    torch: str
-    python: str
-    platform: str
+    device: Annotated[str, text(40)]
+    device_name: Annotated[str, text(300)]
+    threads: _Size
+    cores: _Size
+    torch: Annotated[str, text(100)]
+    python: Annotated[str, text(100)]
+    platform: Annotated[str, text(300)]
 
     @property
     def key(self) -> tuple[str, str, int, str]:
@@ -42,11 +47,11 @@ class Machine:
 class MatrixRate:
     """The measured rate of a product (rows, inner) x (inner, columns), which costs 2 x rows x inner x columns FLOPs."""
 
-    dtype: str
-    rows: int
-    inner: int
-    columns: int
-    flops_per_s: float
+    dtype: Annotated[str, short_name]
+    rows: _Size
+    inner: _Size
+    columns: _Size
+    flops_per_s: _Rate
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -64,14 +69,14 @@ class Ceilings:
     """
 
     environment: Machine
-    measured_at: str
-    buffer_bytes: int
-    read_bandwidth: float
-    read_by: str
-    reads: Mapping[str, float]
-    row_product: Mapping[str, float]
+    measured_at: Annotated[str, text(40)]
+    buffer_bytes: Annotated[int, whole(1)]
+    read_bandwidth: _Rate
+    read_by: Annotated[str, short_name]
+    reads: _Rates
+    row_product: _Rates
     matrix: tuple[MatrixRate, ...]
-    launch: float
+    launch: Annotated[float, number(1e-12, 10.0)]
 
     @property
     def matrix_rate(self) -> dict[str, float]:
@@ -92,49 +97,13 @@ class Ceilings:
         return {**asdict(self), "matrix": [asdict(row) for row in self.matrix], "matrix_rate": self.matrix_rate}
 
 
-_POSITIVE = number(1e-12)
-_MACHINE = object_of(
-    {
-        "device": text(40),
-        "device_name": text(300),
-        "threads": whole(1, 100_000),
-        "cores": whole(1, 100_000),
-        "torch": text(100),
-        "python": text(100),
-        "platform": text(300),
-    }
-)
-_MATRIX = object_of(
-    {
-        "dtype": short_name,
-        "rows": whole(1, 10**7),
-        "inner": whole(1, 10**7),
-        "columns": whole(1, 10**7),
-        "flops_per_s": number(1e-12, 1e21),
-    }
-)
+class _File(TypedDict):
+    kvviz: Literal["ceilings"]
+    version: Literal[1]
+    measured: list[Ceilings]
 
 
-def _rates_by_name(value: object, name: str) -> dict[str, float]:
-    if not isinstance(value, dict) or not 1 <= len(value) <= 40:
-        raise Unfit(f"{name} has to be an object of 1 to 40 rates")
-    return {short_name(key, name): _POSITIVE(item, name) for key, item in value.items()}
-
-
-_CEILINGS = object_of(
-    {
-        "environment": _MACHINE,
-        "measured_at": text(40),
-        "buffer_bytes": whole(1),
-        "read_bandwidth": _POSITIVE,
-        "read_by": short_name,
-        "reads": _rates_by_name,
-        "row_product": _rates_by_name,
-        "matrix": list_of(_MATRIX, 400),
-        "launch": number(1e-12, 10.0),
-    }
-)
-_FILE = object_of({"kvviz": short_name, "version": whole(1), "measured": list_of(_CEILINGS, MAX_ENVIRONMENTS)})
+_check_file = check_of(_File)
 
 
 def path() -> Path:
@@ -145,21 +114,13 @@ def path() -> Path:
 def read(data: bytes) -> list[Ceilings]:
     """Parse the sets in a file's bytes, oldest first. Raises KvvizError naming the field that is invalid."""
     try:
-        found = _FILE(parse(data, 2_000_000, "file of measured ceilings"), "the file")
-        if (found["kvviz"], found["version"]) != ("ceilings", 1):
-            raise Unfit("kvviz and version have to be ceilings and 1")
-        return [_ceilings(fields) for fields in found["measured"]]
+        found: list[Ceilings] = _check_file(parse(data, 2_000_000, "file of measured ceilings"), "the file")["measured"]
+        if any(not one.reads.get(one.read_by) == one.read_bandwidth == max(one.reads.values()) for one in found):
+            raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
+        return found
     except (Unfit, KvvizError) as error:
         how = "`kvviz ceilings --refresh` replaces them"
         raise KvvizError(f"the stored ceilings can't be read: {error}; {how}") from error
-
-
-def _ceilings(fields: dict[str, Any]) -> Ceilings:
-    """Build a set from its checked fields."""
-    if not fields["reads"].get(fields["read_by"]) == fields["read_bandwidth"] == max(fields["reads"].values()):
-        raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
-    matrix = tuple(MatrixRate(**row) for row in fields["matrix"])
-    return Ceilings(**{**fields, "environment": Machine(**fields["environment"]), "matrix": matrix})
 
 
 def kept() -> list[Ceilings]:

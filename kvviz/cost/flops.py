@@ -1,7 +1,7 @@
-"""The cost of a forward: FLOPs by term, bytes moved, and an estimate of its seconds at measured rates.
+"""The cost of a forward: FLOPs by term and bytes moved.
 
 The FLOPs are those of the matrix products, attention and convolutions that transformers computes. They equal the count
-of torch's flop counter (`bench/flops.py`); elementwise work does not count. Imports only the standard library.
+of torch's flop counter (`bench/flops.py`); elementwise work does not count.
 """
 
 from bisect import bisect_left
@@ -17,8 +17,6 @@ from kvviz.cost.shape import Shape, read_shape
 from kvviz.memory.formula import kv_memory
 from kvviz.models.config_fields import LARGEST, checked
 from kvviz.models.layers import LayerSpec
-
-OPERATIONS_PER_LAYER = 100  # eager PyTorch, kernels and the Python around them; order of magnitude
 
 
 def prefill(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
@@ -225,58 +223,6 @@ class Rates:
     read: float
     flops: float
     launch: float
-
-
-def parts(
-    params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
-) -> dict[str, float]:
-    """Estimate the seconds of a forward over `tokens` tokens by part; reading and computing overlap.
-
-    The forward does `work` FLOPs; without that number the estimate is 2 x params per token.
-    """
-    return {
-        "reading the weights": params * element_bytes / rates.read,
-        "computing": (2 * params * tokens if work is None else work) / rates.flops,
-        "launching operations": layers * OPERATIONS_PER_LAYER * rates.launch,
-    }
-
-
-def forward_seconds(
-    params: int, layers: int, tokens: int, element_bytes: int, rates: Rates, *, work: int | None = None
-) -> float:
-    """Estimate a forward over `tokens` tokens: the longer of reading and computing, plus the launches."""
-    reading, computing, starting = parts(params, layers, tokens, element_bytes, rates, work=work).values()
-    return max(reading, computing) + starting
-
-
-def pass_seconds(
-    params: int,
-    layers: int,
-    prompt_tokens: int,
-    new_tokens: int,
-    element_bytes: int,
-    rates: Rates,
-    *,
-    caches: bool,
-    batch: int = 1,
-    shape: Shape | None = None,
-) -> float:
-    """Estimate one full pass: a prefill and new_tokens - 1 decode steps, each over 1 token or over all so far.
-
-    With a `shape`, the FLOPs are counted block by block; without one they are 2 x params per token.
-    """
-
-    def seconds(index: int) -> float:
-        seen = prompt_tokens + index
-        step = caches and index > 0
-        make = cached_step if step else prefill
-        work = None if shape is None else total_flops(shape, make(shape, seen, batch))
-        return forward_seconds(params, layers, batch * (1 if step else seen), element_bytes, rates, work=work)
-
-    if new_tokens <= 64:
-        return sum(seconds(i) for i in range(new_tokens))
-    first, middle, last = seconds(1), seconds(new_tokens // 2), seconds(new_tokens - 1)
-    return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule, exact for a parabola
 
 
 def estimated(config: Mapping[str, object] | None) -> Shape | None:

@@ -1,51 +1,42 @@
 """The MLP of each decoder layer, dense or of experts, read from a config's fields.
 
 A gated MLP has three matrices (gate, up, down), a plain one has two. The fields say which layers have experts, how many
-of them a token uses and how wide they are; `family_costs.py` has what a family does without a field for it. Imports
-only the standard library.
+of them a token uses and how wide they are; `family_costs.toml` has what a family does without a field for it.
 """
 
 from collections.abc import Callable, Mapping
 
 from kvviz.base.errors import ConfigError
-from kvviz.cost.blocks import Block, Matrix
-from kvviz.cost.family_costs import (
-    COMPUTES_ALL_EXPERTS,
-    MLP_FACTOR,
-    SHARED_EXPERT_GATED,
-    SHARED_EXPERT_WIDTH,
-    UNGATED_MLP,
-)
+from kvviz.cost.blocks import Block, Matrix, matrices
+from kvviz.cost.family_costs import FAMILY_COSTS
 from kvviz.models.config_fields import Fields, checked
 from kvviz.models.field_names import EXPERTS, EXPERTS_PER_TOKEN, MLP_WIDTH, SHARED_EXPERTS
 
 
 def read_mlp(fields: Fields, index: int, hidden: int) -> list[Block]:
     """Return the matrices of one layer's MLP. Raises ConfigError naming what can't be counted."""
-    own = _OWN.get(fields.model_type)
-    if own is not None:
-        return own(fields, index, hidden)
+    if own := _OWN.get(fields.model_type):
+        return own(fields, hidden)
     if has_experts(fields, index):
         return _experts(fields, hidden) + _shared(fields, hidden)
     return dense(fields, hidden, dense_width(fields, index, hidden))
 
 
-def dense(fields: Fields, hidden: int, width: int, term: str = "mlp") -> list[Block]:
+def dense(fields: Fields, hidden: int, width: int) -> list[Block]:
     """Return the matrices up (and gate) and down, each hidden x width."""
-    into = 2 if is_gated(fields) else 1
-    return [*[Matrix(term, hidden, width)] * into, Matrix(term, width, hidden)]
+    return matrices("mlp", *[(hidden, width)] * (2 if is_gated(fields) else 1), (width, hidden))
 
 
 def is_gated(fields: Fields) -> bool:
     """Whether an MLP has a gate."""
     if fields.has("feed_forward_proj"):
         return str(fields.raw("feed_forward_proj")).startswith("gated")
-    return fields.model_type not in UNGATED_MLP
+    return fields.model_type not in FAMILY_COSTS["ungated_mlp"]
 
 
 def dense_width(fields: Fields, index: int, hidden: int) -> int:
     """Inner width of a dense MLP: four times the hidden size unless the config or the family says otherwise."""
-    factor = MLP_FACTOR.get(fields.model_type)
+    factor = FAMILY_COSTS["mlp_factor"].get(fields.model_type)
     if factor is not None:
         stated = isinstance(factor, str) and fields.has(factor)
         return int(fields.number(str(factor)) * hidden) if stated else 4 * hidden
@@ -94,7 +85,7 @@ def expert_width(fields: Fields, hidden: int) -> int:
 
 def chosen(fields: Fields, experts: int) -> int:
     """Number of experts that each token uses."""
-    if fields.model_type in COMPUTES_ALL_EXPERTS:
+    if fields.model_type in FAMILY_COSTS["computes_all_experts"]:
         return experts
     count = fields.first(*EXPERTS_PER_TOKEN)
     if count is None:
@@ -114,17 +105,17 @@ def _experts(fields: Fields, hidden: int) -> list[Block]:
 
 def _shared(fields: Fields, hidden: int) -> list[Block]:
     """Return the MLP that every token uses beside the experts."""
-    field = SHARED_EXPERT_WIDTH.get(fields.model_type)
+    field = FAMILY_COSTS["shared_expert_width"].get(fields.model_type)
     if field is None:
         count = fields.first(*SHARED_EXPERTS, least=0)
         width = count * expert_width(fields, hidden) if count else 0
     else:
         width = fields.optional(field, least=0) or 0
-    gate = [Matrix("router", hidden, 1)] if fields.model_type in SHARED_EXPERT_GATED else []
+    gate = matrices("router", (hidden, 1)) if fields.model_type in FAMILY_COSTS["shared_expert_gated"] else []
     return [*dense(fields, hidden, width), *gate] if width else []
 
 
-def _lfm2(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _lfm2(fields: Fields, hidden: int) -> list[Block]:
     """LFM2: the inner width is cut by a third and rounded up."""
     width = fields.first("block_ff_dim", "intermediate_size") or 4 * hidden
     if fields.raw("block_auto_adjust_ff_dim") is not False:
@@ -134,31 +125,33 @@ def _lfm2(fields: Fields, index: int, hidden: int) -> list[Block]:
     return dense(fields, hidden, width)
 
 
-def _granite_hybrid(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _granite_hybrid(fields: Fields, hidden: int) -> list[Block]:
     experts = fields.first("num_local_experts", least=0) or 0
     return (_experts(fields, hidden) if experts else []) + _shared(fields, hidden)
 
 
-def _none(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _none(fields: Fields, hidden: int) -> list[Block]:
     return []
 
 
-def _receptance(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _receptance(fields: Fields, hidden: int) -> list[Block]:
     """RWKV-4: key, value, and a gate as wide as the hidden size."""
     width = fields.optional("intermediate_size") or 4 * hidden
-    return [Matrix("mlp", hidden, width), Matrix("mlp", width, hidden), Matrix("mlp", hidden, hidden)]
+    return matrices("mlp", (hidden, width), (width, hidden), (hidden, hidden))
+
+
+def _recurrent_gemma(fields: Fields, hidden: int) -> list[Block]:
+    return dense(fields, hidden, fields.size("intermediate_size") // 2)
 
 
 # Families that build their MLP by a rule of their own.
-_OWN: Mapping[str, Callable[[Fields, int, int], list[Block]]] = {
-    "falcon_mamba": _none,
+_OWN: Mapping[str, Callable[[Fields, int], list[Block]]] = {
+    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2"), _none),
     "granitemoehybrid": _granite_hybrid,
     "lfm2": _lfm2,
-    "mamba": _none,
-    "mamba2": _none,
     "nemotron_h": _none,  # its MLPs are separate layers, `read_nemotron`
     "rwkv": _receptance,
-    "recurrent_gemma": lambda fields, index, hidden: dense(fields, hidden, fields.size("intermediate_size") // 2),
+    "recurrent_gemma": _recurrent_gemma,
 }
 
 
@@ -169,7 +162,7 @@ def read_nemotron(fields: Fields, hidden: int, *, experts: bool) -> list[Block]:
     inner = fields.optional("moe_latent_size") or hidden
     count = fields.size("n_routed_experts")
     width, used = fields.size("moe_intermediate_size"), chosen(fields, count)
-    latent = [Matrix("mlp", hidden, inner), Matrix("mlp", inner, hidden)] if inner != hidden else []
+    latent = matrices("mlp", (hidden, inner), (inner, hidden)) if inner != hidden else []
     shared = fields.size("moe_shared_expert_intermediate_size") * (fields.optional("n_shared_experts", 0) or 1)
     return [
         Matrix("router", hidden, count),

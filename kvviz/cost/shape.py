@@ -1,7 +1,7 @@
 """Read from a config the blocks of work in each layer of a decoder and outside the layers.
 
 `kvviz.models.spec` says what each layer keeps, this module what it computes. A ConfigError says why a model can't be
-counted. Imports only the standard library.
+counted.
 """
 
 from collections import Counter
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvviz.base.errors import ConfigError
-from kvviz.cost.blocks import Attention, Block, Matrix
-from kvviz.cost.family_costs import HEAD_MATRICES, UNCOUNTED
+from kvviz.cost.blocks import Attention, Block, Matrix, matrices
+from kvviz.cost.family_costs import FAMILY_COSTS
 from kvviz.cost.mlps import dense, read_mlp, read_nemotron
 from kvviz.cost.token_mixers import read_attention, read_linear
 from kvviz.models import layer_kinds
@@ -37,29 +37,14 @@ class Shape:
     @cached_property
     def counts(self) -> Counter[Block]:
         """Each distinct block with its number of occurrences; layers are mostly alike, so this makes counting fast."""
-        return Counter(self.blocks)
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """All blocks, with repetitions."""
-        return (*(block for layer in self.layers for block in layer), *self.outside)
-
-    @property
-    def weights(self) -> int:
-        """Weights in all matrices and convolutions, without embeddings, norms and biases.
-
-        A matrix that several layers share counts once for each of them.
-        """
-        return sum(block.weights for block in self.blocks)
+        return Counter((*(block for layer in self.layers for block in layer), *self.outside))
 
 
 def read_shape(config: Mapping[str, object], *, name: str = "", source: str = "") -> Shape:
-    """Read a Hugging Face config (the dict of a config.json).
-
-    Raises ConfigError naming what can't be read, or what can't be counted and why.
-    """
+    """Read a config.json's dict. Raises ConfigError naming what can't be read, or what can't be counted and why."""
     spec, fields = ModelSpec.from_config(config, name=name, source=source), decoder_fields(config)
-    if why := UNCOUNTED.get(fields.model_type):
+    why = next((why for why, types in FAMILY_COSTS["uncounted"].items() if fields.model_type in types), None)
+    if why:
         raise ConfigError(f"can't count {fields.model_type} because {why}")
     hidden, rows = fields.size("hidden_size"), read_layers(fields)
     types = layer_kinds.layer_types(fields, spec.decoder_layers)
@@ -75,8 +60,8 @@ def _layer(fields: Fields, rows: tuple[LayerSpec, ...], types: list[str], index:
     own = of_layer(fields, index, kind)
     if kind in (layer_kinds.MLP, layer_kinds.MOE):
         return read_nemotron(own, hidden, experts=kind == layer_kinds.MOE)
-    if whole := _WHOLE_LAYER.get(fields.model_type):
-        return whole(own, kind, row, hidden)
+    if fields.model_type == "zamba2":
+        return _zamba2(own, kind, row, hidden)
     mixing: list[Block] = []
     if kind in (layer_kinds.LINEAR, layer_kinds.CONV, layer_kinds.HYBRID, layer_kinds.HYBRID_SLIDING):
         mixing += read_linear(own, kind, hidden)
@@ -84,7 +69,7 @@ def _layer(fields: Fields, rows: tuple[LayerSpec, ...], types: list[str], index:
         shared = rows[_giver(rows, types, index)] if row.kind == "shared" else None
         mixing += read_attention(own, row, hidden, shared=shared)
     extra = _EXTRA.get(fields.model_type)
-    return [*mixing, *read_mlp(own, index, hidden), *(extra[0](own, index, hidden) if extra else [])]
+    return [*mixing, *read_mlp(own, index, hidden), *(extra[0](own, hidden) if extra else [])]
 
 
 def _giver(rows: tuple[LayerSpec, ...], types: list[str], index: int) -> int:
@@ -96,9 +81,8 @@ def _cross(fields: Fields, row: LayerSpec, hidden: int) -> list[Block]:
     """Return the blocks of attention to an encoder's output; the prefill computes its keys and values once."""
     heads = read_heads(fields)
     return [
-        Matrix("cross", hidden, heads * row.key_dim),
+        *matrices("cross", (hidden, heads * row.key_dim), (heads * row.value_dim, hidden)),
         *[Matrix("cross", hidden, row.kv_heads * dim, over="source") for dim in (row.key_dim, row.value_dim)],
-        Matrix("cross", heads * row.value_dim, hidden),
         Attention(heads, row.key_dim, row.value_dim, across=True, term="cross"),
     ]
 
@@ -113,42 +97,36 @@ def _outside(fields: Fields, spec: ModelSpec, hidden: int) -> list[Block]:
         raise ConfigError("can't count the head because the config has no vocab_size")
     extra = _EXTRA.get(fields.model_type)
     inner = fields.optional("word_embed_proj_dim") or hidden
-    narrowed = [Matrix("extra", inner, hidden), Matrix("extra", hidden, inner)] if inner != hidden else []
+    narrowed = matrices("extra", (inner, hidden), (hidden, inner)) if inner != hidden else []
     rows = "new" if whole else "last"
-    square = [Matrix("head", hidden, hidden, over=rows)] * HEAD_MATRICES.get(fields.model_type, 0)
+    square = [Matrix("head", hidden, hidden, over=rows)] * FAMILY_COSTS["head_matrices"].get(fields.model_type, 0)
     head = Matrix("head", inner, spec.vocab_size, over=rows)
     return [*narrowed, *(extra[1](fields, hidden) if extra else []), *square, head]
 
 
-def _gemma3n(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _gemma3n(fields: Fields, hidden: int) -> list[Block]:
     """Gemma 3n: alternating updates, the low-rank branch, and the per-layer embedding."""
     inputs, rank, own = (fields.size(n) for n in ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input"))
+    sizes = ((hidden, rank), (rank, hidden), (hidden, own), (own, hidden))
     return [
-        Matrix("extra", inputs, inputs),
+        *matrices("extra", (inputs, inputs), *[(hidden, inputs)] * 2, (inputs, inputs * inputs), *sizes),
         Matrix("extra", hidden * inputs, inputs, weightless=True),  # coefficients of this token mix the streams
-        *[Matrix("extra", hidden, inputs)] * 2,
-        Matrix("extra", inputs, inputs * inputs),
-        Matrix("extra", hidden, rank),
-        Matrix("extra", rank, hidden),
-        Matrix("extra", hidden, own),
-        Matrix("extra", own, hidden),
     ]
 
 
 def _gemma3n_outside(fields: Fields, hidden: int) -> list[Block]:
-    count, own = fields.size("num_hidden_layers"), fields.size("hidden_size_per_layer_input")
     streams = fields.size("altup_num_inputs") - 1
-    return [Matrix("extra", hidden, count * own), *[Matrix("extra", hidden, hidden)] * (2 * streams)]
+    return [*_gemma4_outside(fields, hidden), *matrices("extra", *[(hidden, hidden)] * (2 * streams))]
 
 
-def _gemma4(fields: Fields, index: int, hidden: int) -> list[Block]:
+def _gemma4(fields: Fields, hidden: int) -> list[Block]:
     own = fields.optional("hidden_size_per_layer_input", 0)
-    return [Matrix("extra", hidden, own), Matrix("extra", own, hidden)] if own else []
+    return matrices("extra", (hidden, own), (own, hidden)) if own else []
 
 
 def _gemma4_outside(fields: Fields, hidden: int) -> list[Block]:
     own = fields.optional("hidden_size_per_layer_input", 0)
-    return [Matrix("extra", hidden, fields.size("num_hidden_layers") * own)] if own else []
+    return matrices("extra", (hidden, fields.size("num_hidden_layers") * own)) if own else []
 
 
 def _zamba2(fields: Fields, kind: str, row: LayerSpec, hidden: int) -> list[Block]:
@@ -160,22 +138,17 @@ def _zamba2(fields: Fields, kind: str, row: LayerSpec, hidden: int) -> list[Bloc
     heads, width = read_heads(fields), fields.optional("intermediate_size") or 4 * hidden
     rank = fields.optional("adapter_rank") or 0
     return [
-        *[Matrix("projections", 2 * hidden, heads * row.key_dim)] * 3,
-        Matrix("projections", heads * row.value_dim, hidden),
+        *matrices("projections", *[(2 * hidden, heads * row.key_dim)] * 3, (heads * row.value_dim, hidden)),
         Attention(heads, row.key_dim, row.value_dim, row.window),
         *dense(fields, hidden, width),
-        Matrix("extra", hidden, rank),
-        Matrix("extra", rank, 2 * width),
-        Matrix("extra", hidden, hidden),
+        *matrices("extra", (hidden, rank), (rank, 2 * width), (hidden, hidden)),
         *read_linear(fields, kind, hidden),
     ]
 
 
 # What a family computes in addition to the usual blocks: in each layer, and outside the layers.
-_EXTRA: Mapping[str, tuple[Callable[[Fields, int, int], list[Block]], Callable[[Fields, int], list[Block]]]] = {
+_EXTRA: Mapping[str, tuple[Callable[[Fields, int], list[Block]], Callable[[Fields, int], list[Block]]]] = {
     "gemma3n_text": (_gemma3n, _gemma3n_outside),
     "gemma4_text": (_gemma4, _gemma4_outside),
     "gemma4_unified_text": (_gemma4, _gemma4_outside),
 }
-# Families whose layers consist of entirely different blocks.
-_WHOLE_LAYER: Mapping[str, Callable[[Fields, str, LayerSpec, int], list[Block]]] = {"zamba2": _zamba2}

@@ -1,35 +1,24 @@
-"""Estimate what bounds a step: the seconds of its four parts at the rates measured on this device.
+"""Estimate the seconds of a step and of a whole pass at the rates measured on this device.
 
-Reading (weights, then the cache) and computing overlap; launch overhead adds to both. Imports only the standard
-library.
+Reading (weights, then the cache) and computing overlap; launch overhead adds to both.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
 
 from kvviz.base.errors import KvvizError
-from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, parts, prefill, total_flops, weight_bytes_read
+from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
 from kvviz.cost.shape import Shape
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.spec import ModelSpec
 
+OPERATIONS_PER_LAYER = 100  # eager PyTorch, kernels and the Python around them; order of magnitude
 WORDS = {
     "weights_s": "reading the weights",
     "computing_s": "arithmetic",
     "starting_s": "launching operations",
     "scan_s": "reading the cached keys and values",
 }
-
-
-class StepSeconds(TypedDict):
-    """A `StepEstimate` as JSON values."""
-
-    tokens: int
-    weights_s: float
-    computing_s: float
-    starting_s: float
-    scan_s: float
 
 
 @dataclass(frozen=True)
@@ -70,36 +59,54 @@ class Model:
     params: int
     shape: Shape | None
 
+    def parts(self, tokens: int, dtype: str, rates: Rates, work: int | None = None) -> dict[str, float]:
+        """Estimate the seconds of a forward over `tokens` tokens by part, if it does `work` FLOPs or 2 x params each.
 
-def estimate_step(
-    model: Model, tokens: int, batch: int, dtype: str, rates: Rates | None, *, caches: bool
-) -> StepSeconds | None:
-    """Estimate a step at that context, as JSON values: over 1 token if the mode `caches`, else over all of them.
+        Every weight is read once, whatever the number of tokens.
+        """
+        return {
+            "reading the weights": self.params * DTYPE_BYTES[dtype] / rates.read,
+            "computing": (2 * self.params * tokens if work is None else work) / rates.flops,
+            "launching operations": len(self.spec.layers) * OPERATIONS_PER_LAYER * rates.launch,
+        }
 
-    None without rates, or for a model whose cache can't be counted.
-    """
-    if rates is None:
-        return None
-    try:
-        return _estimate(model, tokens, batch, dtype, rates, caches)
-    except KvvizError:
-        return None
+    def step(self, tokens: int, batch: int, dtype: str, rates: Rates, *, caches: bool) -> StepEstimate | None:
+        """Estimate a step at that context: over 1 token if the mode `caches`, else over all of them.
 
+        None for a model whose cache can't be counted.
+        """
+        processed, scanned = batch * (1 if caches else tokens), 0
+        try:
+            if self.shape is None:
+                weights, computing, starting = self.parts(processed, dtype, rates).values()
+                if caches:
+                    scanned = kv_memory(self.spec, tokens, batch=batch, dtype=dtype).total_bytes
+            else:
+                forward = (cached_step if caches else prefill)(self.shape, tokens, batch)
+                _, computing, starting = self.parts(processed, dtype, rates, total_flops(self.shape, forward)).values()
+                weights = weight_bytes_read(self.shape, forward, dtype) / rates.read
+                if caches:
+                    scanned = cache_bytes_read(self.shape, tokens, batch, dtype, forward.source or None)
+        except KvvizError:
+            return None
+        return StepEstimate(tokens, weights, computing, starting, scanned / rates.read)
 
-def _estimate(model: Model, tokens: int, batch: int, dtype: str, rates: Rates, caches: bool) -> StepSeconds:
-    size = (model.params, len(model.spec.layers), batch * (1 if caches else tokens), DTYPE_BYTES[dtype], rates)
-    if model.shape is None:
-        weights, computing, starting = parts(*size).values()
-        scanned = kv_memory(model.spec, tokens, batch=batch, dtype=dtype).total_bytes if caches else 0
-    else:
-        forward = (cached_step if caches else prefill)(model.shape, tokens, batch)
-        _, computing, starting = parts(*size, work=total_flops(model.shape, forward)).values()
-        weights = weight_bytes_read(model.shape, forward, dtype) / rates.read
-        scanned = cache_bytes_read(model.shape, tokens, batch, dtype, forward.source or None) if caches else 0
-    return {
-        "tokens": tokens,
-        "weights_s": weights,
-        "computing_s": computing,
-        "starting_s": starting,
-        "scan_s": scanned / rates.read,
-    }
+    def pass_seconds(
+        self, prompt_tokens: int, new_tokens: int, dtype: str, rates: Rates, *, caches: bool, batch: int = 1
+    ) -> float:
+        """Estimate one full pass: a prefill and new_tokens - 1 decode steps, each over 1 token or over all so far.
+
+        A step takes the longer of reading the weights and computing, plus the launches.
+        """
+
+        def seconds(index: int) -> float:
+            seen, step = prompt_tokens + index, caches and index > 0
+            forward = self.shape and (cached_step if step else prefill)(self.shape, seen, batch)
+            work = total_flops(self.shape, forward) if self.shape and forward else None
+            reading, computing, starting = self.parts(batch * (1 if step else seen), dtype, rates, work).values()
+            return max(reading, computing) + starting
+
+        if new_tokens <= 64:
+            return sum(seconds(i) for i in range(new_tokens))
+        first, middle, last = seconds(1), seconds(new_tokens // 2), seconds(new_tokens - 1)
+        return seconds(0) + (new_tokens - 1) * (first + 4 * middle + last) / 6  # Simpson's rule, exact for a parabola

@@ -1,14 +1,15 @@
 """The blocks that mix tokens in a decoder layer: attention or a recurrence.
 
-Widths follow from fields as in `kvviz.models.layers`; `family_costs.py` has what a family's code does beyond its
-widths, such as a gate as wide as the queries. Imports only the standard library.
+Widths follow from fields as in `kvviz.models.layers`; `family_costs.toml` has what a family's code does beyond its
+widths, such as a gate as wide as the queries.
 """
 
 from collections.abc import Callable
 
 from kvviz.base.errors import ConfigError
-from kvviz.cost.blocks import Attention, Block, Convolution, Matrix, Scan
-from kvviz.cost.family_costs import FULL_DELTA_GATES, GATED_HEADS, GATED_QUERIES
+from kvviz.cost import blocks
+from kvviz.cost.blocks import Attention, Block, Convolution, Matrix, Scan, matrices
+from kvviz.cost.family_costs import FAMILY_COSTS
 from kvviz.models.config_fields import Fields
 from kvviz.models.field_names import STATE_HEADS
 from kvviz.models.heads import read_heads
@@ -17,6 +18,8 @@ from kvviz.models.states import read_states
 
 DELTA_CHUNK = 64  # tokens that transformers' gated delta rule processes at once
 
+States = dict[str, tuple[int, ...]]  # name and shape of each state of a layer, as the cache keeps it
+
 
 def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: LayerSpec | None = None) -> list[Block]:
     """Return the blocks of an attention layer; `shared` is the layer whose keys and values it reads."""
@@ -24,19 +27,18 @@ def read_attention(fields: Fields, layer: LayerSpec, hidden: int, *, shared: Lay
         return _latent(fields, layer, hidden)
     heads, kept = read_heads(fields), shared or layer
     key, value = kept.key_dim, kept.value_dim
-    queries = heads * key * (2 if fields.model_type in GATED_QUERIES else 1)
-    made = [] if shared else [Matrix("projections", hidden, layer.kv_heads * dim) for dim in (key, value)]
+    queries = heads * key * (2 if fields.model_type in FAMILY_COSTS["gated_queries"] else 1)
+    made = [] if shared else [(hidden, layer.kv_heads * dim) for dim in (key, value)]
     return [
-        Matrix("projections", hidden, queries),
-        *made,
+        *matrices("projections", (hidden, queries), *made, (heads * value, hidden)),
         *_head_gate(fields, hidden),
-        Matrix("projections", heads * value, hidden),
         Attention(heads, key, value, kept.as_stored.window),  # a layer stored whole masks its window
     ]
 
 
 def _head_gate(fields: Fields, hidden: int) -> list[Block]:
-    return [Matrix("projections", hidden, read_heads(fields))] if fields.model_type in GATED_HEADS else []
+    gated = fields.model_type in FAMILY_COSTS["gated_heads"]
+    return matrices("projections", (hidden, read_heads(fields))) if gated else []
 
 
 def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
@@ -49,10 +51,8 @@ def _latent(fields: Fields, layer: LayerSpec, hidden: int) -> list[Block]:
     low, queries = fields.optional("q_lora_rank"), heads * (plain + rotary)
     widths = [(hidden, low), (low, queries)] if low else [(hidden, queries)]
     return [
-        *(Matrix("projections", *width) for width in widths),
-        Matrix("projections", hidden, rank + rotary),
+        *matrices("projections", *widths, (hidden, rank + rotary), (heads * value, hidden)),
         Matrix("projections", rank, heads * (plain + value), over="seen", window=layer.window),
-        Matrix("projections", heads * value, hidden),
         Attention(heads, plain + rotary, value, layer.window),
         *_head_gate(fields, hidden),
         *(_indexer(fields, layer, hidden, low) if layer.index_dim else []),
@@ -63,9 +63,7 @@ def _indexer(fields: Fields, layer: LayerSpec, hidden: int, low: int | None) -> 
     """Return the blocks of an indexer, which scores every token: heads of `index_dim`, their weights, one key."""
     heads, dim = fields.size("index_n_heads"), layer.index_dim
     return [
-        Matrix("indexer", low or hidden, heads * dim),
-        Matrix("indexer", hidden, dim),
-        Matrix("indexer", hidden, heads),
+        *matrices("indexer", (low or hidden, heads * dim), (hidden, dim), (hidden, heads)),
         Attention(heads, dim, 1, term="indexer"),  # scores, and their sum over the heads
     ]
 
@@ -74,122 +72,99 @@ def read_linear(fields: Fields, kind: str, hidden: int) -> list[Block]:
     """Return the blocks of a recurrent or convolving layer. Raises ConfigError if the family is not in _LINEAR."""
     for families, read in _LINEAR:
         if fields.model_type in families:
-            return read(fields, kind, hidden)
+            return read(fields, {state.name: state.shape for state in read_states(fields, kind)}, hidden)
     raise ConfigError(
         f"can't count the {kind} layers of {fields.model_type} because the cost of their recurrence is not known here"
     )
 
 
-def _state_shape(fields: Fields, kind: str, name: str) -> tuple[int, ...]:
-    """Return the shape of the layer's state of that name, as the cache keeps it."""
-    return next(state.shape for state in read_states(fields, kind) if state.name == name)
+def _conv(states: States) -> Convolution:
+    channels, columns = states["convolution"]
+    return Convolution(channels, columns)
 
 
-def _conv(fields: Fields, kind: str) -> Convolution:
-    channels, columns = _state_shape(fields, kind, "convolution")
-    return Convolution(channels, columns, columns)
-
-
-def _mamba(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _mamba(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Mamba: https://arxiv.org/abs/2312.00752."""
-    conv = _conv(fields, kind)
-    inner, state = _state_shape(fields, kind, "recurrent")
+    inner, state = states["recurrent"]
     rank = fields.raw("mamba_dt_rank") if fields.has("mamba_dt_rank") else fields.raw("time_step_rank")
     rank = rank if isinstance(rank, int) else -(-hidden // 16)
     return [
-        Matrix("projections", hidden, 2 * inner),
-        conv,
-        Matrix("projections", inner, rank + 2 * state),
-        Matrix("projections", rank, inner),
-        Scan("selective", 1, inner, state),
-        Matrix("projections", inner, hidden),
+        *matrices("projections", (hidden, 2 * inner), (inner, rank + 2 * state), (rank, inner), (inner, hidden)),
+        _conv(states),
+        Scan(blocks.selective, 1, inner, state),
     ]
 
 
-def _mamba2(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _mamba2(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Mamba-2: https://arxiv.org/abs/2405.21060."""
-    conv = _conv(fields, kind)
-    inner, state = _state_shape(fields, kind, "recurrent")
-    heads = fields.first(*STATE_HEADS)
+    conv, (inner, state), heads = _conv(states), states["recurrent"], fields.first(*STATE_HEADS)
     if not heads or inner % heads:
-        raise ConfigError(f"can't count the {kind} layers because their heads ({heads}) do not divide {inner}")
+        raise ConfigError(f"can't count the Mamba-2 layers because their heads ({heads}) do not divide {inner}")
     chunk = fields.first("mamba_chunk_size", "chunk_size") or 256
     return [
-        Matrix("projections", hidden, inner + conv.channels + heads),
+        *matrices("projections", (hidden, inner + conv.channels + heads), (inner, hidden)),
         conv,
-        Scan("state space dual", heads, state, inner // heads, chunk),
-        Matrix("projections", inner, hidden),
+        Scan(blocks.state_space_dual, heads, state, inner // heads, chunk),
     ]
 
 
-def _gated_delta(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _gated_delta(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Gated DeltaNet: https://arxiv.org/abs/2412.06464."""
-    conv = _conv(fields, kind)
-    heads, key, value = _state_shape(fields, kind, "recurrent")
+    conv, (heads, key, value) = _conv(states), states["recurrent"]
+    wide = heads * value
     return [
-        Matrix("projections", hidden, conv.channels + heads * value),
-        Matrix("projections", hidden, 2 * heads),
+        *matrices("projections", (hidden, conv.channels + wide), (hidden, 2 * heads), (wide, hidden)),
         conv,
-        Scan("gated delta", heads, key, value, DELTA_CHUNK),
-        Matrix("projections", heads * value, hidden),
+        Scan(blocks.gated_delta, heads, key, value, DELTA_CHUNK),
     ]
 
 
-def _kimi(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _kimi(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Kimi delta attention: https://arxiv.org/abs/2510.26692."""
-    conv = _conv(fields, kind)
-    heads, key, value = _state_shape(fields, kind, "recurrent")
+    conv, (heads, key, value) = _conv(states), states["recurrent"]
     wide = heads * value
-    narrow = [Matrix("projections", hidden, value), Matrix("projections", value, wide)]
-    gate = [Matrix("projections", hidden, wide)] if fields.model_type in FULL_DELTA_GATES else narrow
+    full = fields.model_type in FAMILY_COSTS["full_delta_gates"]
+    gate = [(hidden, wide)] if full else [(hidden, value), (value, wide)]
     return [
-        Matrix("projections", hidden, conv.channels),
-        Matrix("projections", hidden, heads),
-        *gate,
-        *gate,
+        *matrices("projections", (hidden, conv.channels), (hidden, heads), *gate, *gate, (wide, hidden)),
         conv,
-        Scan("gated delta", heads, key, value, DELTA_CHUNK),
-        Matrix("projections", wide, hidden),
+        Scan(blocks.gated_delta, heads, key, value, DELTA_CHUNK),
     ]
 
 
-def _lightning(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _lightning(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Lightning attention: https://arxiv.org/abs/2501.08313."""
-    heads, key, value = _state_shape(fields, kind, "recurrent")
+    heads, key, value = states["recurrent"]
     wide = heads * value
     return [
-        Matrix("projections", hidden, 3 * wide),
-        Matrix("projections", hidden, wide),
-        Scan("lightning", heads, key, value, fields.size("block_size")),
-        Matrix("projections", wide, hidden),
+        *matrices("projections", (hidden, 3 * wide), (hidden, wide), (wide, hidden)),
+        Scan(blocks.lightning, heads, key, value, fields.size("block_size")),
     ]
 
 
-def _recurrent_gemma(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _recurrent_gemma(fields: Fields, states: States, hidden: int) -> list[Block]:
     """RecurrentGemma: gated linear recurrent units with two block-diagonal gates: https://arxiv.org/abs/2402.19427."""
-    width, columns = _state_shape(fields, kind, "convolution")
-    heads = read_heads(fields)
+    (width, columns), heads = states["convolution"], read_heads(fields)
     block = width // heads
     return [
-        *[Matrix("projections", hidden, width)] * 2,
-        Convolution(width, columns + 1, columns, stepped=False),
+        *matrices("projections", (hidden, width), (hidden, width), (width, hidden)),
+        Convolution(width, columns + 1, stepped=False),
         *[Matrix("projections", block, block, heads, heads)] * 2,
-        Matrix("projections", width, hidden),
     ]
 
 
-def _receptance(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _receptance(fields: Fields, states: States, hidden: int) -> list[Block]:
     """RWKV-4: four matrices, and running sums, which are elementwise: https://arxiv.org/abs/2305.13048."""
     width = fields.optional("attention_hidden_size") or hidden
-    return [*[Matrix("projections", hidden, width)] * 3, Matrix("projections", width, hidden)]
+    return matrices("projections", *[(hidden, width)] * 3, (width, hidden))
 
 
-def _short_conv(fields: Fields, kind: str, hidden: int) -> list[Block]:
+def _short_conv(fields: Fields, states: States, hidden: int) -> list[Block]:
     """LFM2: a gated short convolution: https://arxiv.org/abs/2511.23404."""
-    return [Matrix("projections", hidden, 3 * hidden), _conv(fields, kind), Matrix("projections", hidden, hidden)]
+    return [*matrices("projections", (hidden, 3 * hidden), (hidden, hidden)), _conv(states)]
 
 
-_LINEAR: tuple[tuple[tuple[str, ...], Callable[[Fields, str, int], list[Block]]], ...] = (
+_LINEAR: tuple[tuple[tuple[str, ...], Callable[[Fields, States, int], list[Block]]], ...] = (
     (("mamba", "falcon_mamba", "jamba"), _mamba),
     (("mamba2", "bamba", "granitemoehybrid", "falcon_h1", "nemotron_h", "zamba2"), _mamba2),
     (("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), _gated_delta),

@@ -6,7 +6,8 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.cost.flops import Rates, estimated, pass_seconds
+from kvviz.cost.flops import Rates, estimated
+from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.work import Work
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
@@ -66,18 +67,10 @@ def needs(source: Source, work: Work) -> Needs:
 
 def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:
     """Estimate one pass of each mode (seconds) at the device's measured rates."""
-    spec, params = size_of(source)
-    size = (
-        params,
-        len(spec.layers),
-        prompt_length(work),
-        work.new_tokens,
-        DTYPE_BYTES[work.dtype],
-        Rates(**device["rates"]),
-    )
-    shape = estimated(source.config or {})
+    model = Model(*size_of(source), estimated(source.config or {}))
+    size = (prompt_length(work), work.new_tokens, work.dtype, Rates(**device["rates"]))
     return {
-        name: pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch, shape=shape)
+        name: model.pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch)
         for name in dict.fromkeys(work.modes)
     }
 

@@ -178,7 +178,7 @@ def test_only_so_many_environments_are_kept():
         ({"launch": -1.0}, "launch has to be"),
         ({"launch": True}, "launch has to be"),
         ({"row_product": {}}, "row_product has to be"),
-        ({"reads": {"sum": 1e10, "largest": "fast"}}, "reads has to be"),
+        ({"reads": {"sum": 1e10, "largest": "fast"}}, "largest has to be"),
         ({"read_bandwidth": 1e10}, "read_bandwidth has to be the highest"),
         ({"read_by": "sum"}, "read_bandwidth has to be the highest"),
         ({"matrix": [{"dtype": "float32", "rows": 1, "inner": 1, "columns": 1}]}, "matrix lacks flops_per_s"),

@@ -17,15 +17,14 @@ from kvviz.cost.flops import (
     document,
     estimated,
     flops,
-    forward_seconds,
     moved,
-    pass_seconds,
     prefill,
     square_equals_linear,
     total_flops,
     weight_bytes_read,
 )
 from kvviz.cost.shape import read_shape
+from kvviz.cost.step_estimate import Model
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import model_row, models
 
@@ -70,9 +69,9 @@ def test_a_token_passes_its_experts_and_no_others():
 
 def test_a_window_bounds_a_step_and_not_a_prefill():
     one = Attention(heads=4, key_dim=16, value_dim=16, window=8)
-    assert one.keys(Forward(1, held=100)) == 8
-    assert one.keys(Forward(1, held=3)) == 4
-    assert one.keys(Forward(100)) == 100
+    assert one.pairs(Forward(1, held=100)) == 4 * 8
+    assert one.pairs(Forward(1, held=3)) == 4 * 4
+    assert one.pairs(Forward(100)) == 4 * 100 * 100
 
 
 def test_a_latent_is_expanded_again_at_every_step():
@@ -150,29 +149,29 @@ def test_every_model_of_the_catalog_is_counted():
         assert found["weight_bytes_read"] < 2 * row.params * 1.55, row.id  # zamba2 reads its shared blocks again
 
 
+def model(name, *, counted=True):
+    """What an estimate knows of a catalog model, with its work block by block if `counted`."""
+    own = shape(name)
+    return Model(own.spec, model_row(name).params, own if counted else None)
+
+
 def test_estimates_know_attention_and_experts():
-    row = model_row("llama-2-7b")
-    size = (row.params, 32, 6000, 2, 2, RATES)
-    counted, by_size = (pass_seconds(*size, caches=False, shape=own) for own in (shape("llama-2-7b"), None))
-    assert 1.15 < counted / by_size < 1.3, "attention's products, 6,000 / 24,704 of the rest, on top"
-    mixtral = model_row("mixtral-8x7b")
-    size = (mixtral.params, 32, 500, 2, 2, RATES)
-    counted = pass_seconds(*size, caches=False, shape=shape("mixtral-8x7b"))
-    assert counted < 0.35 * pass_seconds(*size, caches=False), "2 of 8 experts"
+    size = (6000, 2, "bfloat16", RATES)
+    exact, by_size = (model("llama-2-7b", counted=c).pass_seconds(*size, caches=False) for c in (True, False))
+    assert 1.15 < exact / by_size < 1.3, "attention's products, 6,000 / 24,704 of the rest, on top"
+    size = (500, 2, "bfloat16", RATES)
+    exact, by_size = (model("mixtral-8x7b", counted=c).pass_seconds(*size, caches=False) for c in (True, False))
+    assert exact < 0.35 * by_size, "2 of 8 experts"
 
 
 @pytest.mark.parametrize("caches", [True, False])
 def test_a_long_pass_is_estimated_like_the_sum_of_its_steps(caches):
-    own, row = shape("gpt2"), model_row("gpt2")
-    size = (row.params, 12, 50, 300, 4, RATES)
-    steps = [
-        forward_seconds(
-            row.params, 12, 1 if caches and i else 50 + i, 4, RATES,
-            work=total_flops(own, (cached_step if caches and i else prefill)(own, 50 + i)),
-        )
-        for i in range(300)
-    ]  # fmt: skip
-    assert pass_seconds(*size, caches=caches, shape=own) == pytest.approx(sum(steps), rel=0.01)
+    gpt2, rest = model("gpt2"), (1, "float32", RATES)
+    steps = [gpt2.pass_seconds(50, *rest, caches=caches)]  # the prefill
+    for i in range(1, 300):
+        two = [gpt2.pass_seconds(49 + i, n, *rest[1:], caches=caches) for n in (1, 2)]
+        steps.append(two[1] - two[0])
+    assert gpt2.pass_seconds(50, 300, "float32", RATES, caches=caches) == pytest.approx(sum(steps), rel=0.01)
 
 
 def test_what_can_not_be_counted_is_still_estimated():

@@ -6,7 +6,7 @@ from typing import cast
 from kvviz.base.hashing import config_hash
 from kvviz.base.records import Environment, LayerState
 from kvviz.cost.flops import Rates, estimated
-from kvviz.cost.step_estimate import Model, estimate_step
+from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
@@ -96,13 +96,14 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
 
 
 def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> EstimateFields | None:
-    """Return the cost model's estimate of the middle decode step; None for a run without decode steps."""
-    if steps < 2:
+    """Return the cost model's estimate of the middle decode step; None without decode steps or rates."""
+    if steps < 2 or rates is None:
         return None
     loaded = run.loaded
     model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
     tokens, caches = run.prompt_tokens + steps // 2, mode_named(mode).caches
-    return estimate_step(model, tokens, run.work.batch, loaded.dtype, rates, caches=caches)
+    estimate = model.step(tokens, run.work.batch, loaded.dtype, rates, caches=caches)
+    return cast(EstimateFields, asdict(estimate)) if estimate else None
 
 
 def _layer(spec: LayerSpec, state: LayerState) -> Layer:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
-from kvviz.cost.flops import OPERATIONS_PER_LAYER
+from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER
 from kvviz.decoding.requirements import each_pass, needs
 from kvviz.experiments.kind import Device, Estimate, Record
 from kvviz.experiments.sweep.spec import PRESETS, Pass, SweepSpec, cell_name, cells, find_sources

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.words import human
-from kvviz.cost.flops import Rates, parts
-from kvviz.memory.formula import DTYPE_BYTES
+from kvviz.cost.flops import Rates
+from kvviz.cost.step_estimate import Model
 from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import Source
 
@@ -173,8 +173,8 @@ def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[st
     """
     if source.params is None or source.spec is None:
         return ""
-    size = (source.params, len(source.spec.layers))
-    most = {n: _most(parts(*size, n, DTYPE_BYTES[dtype], Rates(**rates))) for n in sorted(set(tokens))}
+    model = Model(source.spec, source.params, None)
+    most = {n: _most(model.parts(n, dtype, Rates(**rates))) for n in sorted(set(tokens))}
     each = [f"mostly {what} over {n:,} token{'s' if n > 1 else ''}" for n, what in most.items()]
     return f"by estimate a step of {source.model} is here {', '.join(each)}"
 

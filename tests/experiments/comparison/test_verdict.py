@@ -9,7 +9,7 @@ import pytest
 from kvviz.cost.flops import Rates, total_flops
 from kvviz.cost.flops import prefill as whole
 from kvviz.cost.shape import read_shape
-from kvviz.cost.step_estimate import WORDS, Model, estimate_step
+from kvviz.cost.step_estimate import WORDS, Model
 from kvviz.experiments.comparison import verdict as module
 from kvviz.experiments.comparison.verdict import PAYS, equation, judge, verdict
 from kvviz.models.sources import find_source
@@ -214,12 +214,10 @@ def test_each_part_of_the_estimate_follows_its_rate():
     source = find_source("gpt2", "random")
     shape = read_shape(source.config)
     model = Model(source.spec, source.params, shape)
-    once = estimate_step(model, 512, 1, "float32", RATES, caches=True)
-    again = estimate_step(model, 512, 1, "float32", RATES, caches=False)
-    assert once["scan_s"] == 12 * 2 * 768 * 512 * 4 / RATES.read and again["scan_s"] == 0
-    assert again["computing_s"] == total_flops(shape, whole(shape, 512)) / RATES.flops
-    assert once["starting_s"] == again["starting_s"] == 12 * 100 * RATES.launch
-    assert once["weights_s"] == pytest.approx(source.params * 4 / RATES.read, rel=0.02)
-    uncounted = estimate_step(Model(source.spec, source.params, None), 512, 1, "float32", RATES, caches=True)
-    assert uncounted["scan_s"] == once["scan_s"] and uncounted["weights_s"] == source.params * 4 / RATES.read
-    assert estimate_step(model, 512, 1, "float32", None, caches=True) is None
+    once, again = (model.step(512, 1, "float32", RATES, caches=caches) for caches in (True, False))
+    assert once.scan_s == 12 * 2 * 768 * 512 * 4 / RATES.read and again.scan_s == 0
+    assert again.computing_s == total_flops(shape, whole(shape, 512)) / RATES.flops
+    assert once.starting_s == again.starting_s == 12 * 100 * RATES.launch
+    assert once.weights_s == pytest.approx(source.params * 4 / RATES.read, rel=0.02)
+    uncounted = Model(source.spec, source.params, None).step(512, 1, "float32", RATES, caches=True)
+    assert uncounted.scan_s == once.scan_s and uncounted.weights_s == source.params * 4 / RATES.read
