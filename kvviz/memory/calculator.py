@@ -1,4 +1,4 @@
-"""The calculator's inputs as one value, which a link can hold, and its answers. Standard library only."""
+"""The calculator's inputs as one value, which a link can hold, and its answers."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import LayerMemory, Memory, kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import shown
-from kvviz.models.sources import LARGEST_CONFIG, check_depth, find_source
+from kvviz.models.sources import LARGEST_CONFIG, find_source, parse_config
 from kvviz.models.spec import ModelSpec
 
 MOST_MODELS = 6
@@ -72,7 +72,7 @@ def unpack(word: str) -> Config:
             raise ValueError("cut off, or larger than any config")
     except (binascii.Error, zlib.error, ValueError) as error:
         raise ConfigError("the link's config can't be unpacked; it may have been cut off") from error
-    return parse_config(text.decode("utf-8", "replace"))
+    return parse_config(text)
 
 
 def is_own(key: str) -> bool:
@@ -87,63 +87,45 @@ def own_title(config: Mapping[str, object]) -> str:
     return f"{name[:LONGEST_NAME]} (yours)"
 
 
-def parse_config(text: str) -> Config:
-    """The object of a pasted or dropped config.json. Raises ConfigError for any other text."""
-    if len(text) > LARGEST_CONFIG:
-        raise ConfigError(f"this is larger than {LARGEST_CONFIG:,} characters, which no config.json is")
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise ConfigError(f"this can't be read as JSON{where}; paste a whole config.json, from {{ to }}") from error
-    if not isinstance(config, dict):
-        raise ConfigError("this is JSON but no object; a config.json starts with {")
-    check_depth(config)
-    return config
+_IRRELEVANT = ("id2label", "label2id", "task_specific_params", "architectures", "vision_config", "audio_config")
 
 
 def slim(config: Mapping[str, object]) -> Config:
     """A config without what never decides a size: token ids, dropout, label names; its code becomes an empty field."""
-    irrelevant = (
-        "id2label",
-        "label2id",
-        "task_specific_params",
-        "architectures",
-        "vision_config",
-        "audio_config",
-    )
-    return {
-        key: _slimmed(key, value)
-        for key, value in config.items()
-        if key not in irrelevant and not key.endswith(("_token_id", "dropout", "_pdrop"))
-    }
-
-
-def _slimmed(key: str, value: object) -> object:
-    if key == "auto_map":
-        return {}
-    return slim(value) if isinstance(value, Mapping) and key != "per_layer_config" else value
+    kept: Config = {}
+    for key, value in config.items():
+        if key == "auto_map":
+            kept[key] = {}
+        elif key not in _IRRELEVANT and not key.endswith(("_token_id", "dropout", "_pdrop")):
+            kept[key] = slim(value) if isinstance(value, Mapping) and key != "per_layer_config" else value
+    return kept
 
 
 def from_params(params: Mapping[str, str]) -> tuple[Asked, list[str]]:
     """The inputs in a link, and a sentence for each that can't be read and has its default instead."""
     asked, problems = Asked(), []
-    readers: dict[str, Callable[[str], Any]] = {
-        "models": _models,
-        "gpu": str,
-        "dtype": _one_of(PRECISIONS),
-        "weights": _one_of(WEIGHT_BITS),
-        "view": _one_of(VIEWS),
-    }
-    for field in fields(Asked):
-        if field.name not in params:
-            continue
-        read = readers.get(field.name, _count)
+    for name in (field.name for field in fields(Asked) if field.name in params):
         try:
-            asked = replace(asked, **{field.name: read(params[field.name])})
+            asked = replace(asked, **{name: _read(name, params[name])})
         except ConfigError as error:
-            problems.append(f"{field.name} of the link: {error}")
+            problems.append(f"{name} of the link: {error}")
     return asked, problems
+
+
+def _read(name: str, text: str) -> Any:
+    """The value of one input in a link. Raises ConfigError."""
+    if name == "models":
+        return _models(text)
+    if name == "gpu":
+        return text
+    known: Collection[str] | None = {"dtype": PRECISIONS, "weights": WEIGHT_BITS, "view": VIEWS}.get(name)
+    if known is None:
+        if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:15]) < 2**40 or len(text) > 13:
+            raise ConfigError(f"{shown(text)} is no whole number of at least 1")
+        return int(text)
+    if text not in known:
+        raise ConfigError(f"{shown(text)} is not one of {', '.join(known)}")
+    return text
 
 
 def in_link(asked: Asked) -> tuple[str, ...]:
@@ -172,21 +154,6 @@ def _models(text: str) -> tuple[str, ...]:
     return keys
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:15]) < 2**40 or len(text) > 13:
-        raise ConfigError(f"{shown(text)} is no whole number of at least 1")
-    return int(text)
-
-
-def _one_of(known: Iterable[str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ConfigError(f"{shown(text)} is not one of {', '.join(known)}")
-        return text
-
-    return read
-
-
 def answers(asked: Asked) -> tuple[Answer, ...]:
     """One answer for each model."""
     return tuple(answer(asked, key) for key in asked.models)
@@ -194,14 +161,12 @@ def answers(asked: Asked) -> tuple[Answer, ...]:
 
 def answer(asked: Asked, key: str) -> Answer:
     """The answer for one model."""
+    known = Answer(key, "a config", {})
     try:
         known = _known(key)
-    except KvvizError as error:
-        return Answer(key, "a config", {}, problem=str(error))
-    try:
         spec = ModelSpec.from_config(known.config, name=known.title)
         return replace(known, spec=spec, memory=memory_of(spec, asked, known.params))
-    except ConfigError as error:
+    except KvvizError as error:
         return replace(known, problem=str(error))
 
 
@@ -218,18 +183,13 @@ def _known(key: str) -> Answer:
 
 def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None) -> Memory:
     """The memory of a spec as asked, with the bytes of its weights if `params` are known and one device holds them."""
+    names = ("batch", "dtype", "view", "beams", "tensor_parallel", "source_tokens")
+    known = params is not None and asked.tensor_parallel == 1
     return kv_memory(
         spec,
         asked.tokens,
-        batch=asked.batch,
-        dtype=asked.dtype,
-        view=asked.view,
-        beams=asked.beams,
-        tensor_parallel=asked.tensor_parallel,
-        source_tokens=asked.source_tokens,
-        weights_bytes=weight_bytes(params, asked.weights)
-        if params is not None and asked.tensor_parallel == 1
-        else None,
+        **{name: getattr(asked, name) for name in names},
+        weights_bytes=weight_bytes(params or 0, asked.weights) if known else None,
     )
 
 
@@ -246,9 +206,7 @@ def as_csv(answered: Iterable[Answer]) -> str:
     writer.writerow(["model", "view", "dtype", "tokens", "batch", *columns])
     for memory in (answer.memory for answer in answered if answer.memory):
         head = [memory.model, memory.view, memory.dtype, memory.tokens, memory.batch]
-        writer.writerows([*head, *(_cell(getattr(row, name)) for name in columns)] for row in memory.layers)
+        for row in memory.layers:
+            cells = (getattr(row, name) for name in columns)
+            writer.writerow([*head, *("x".join(map(str, cell)) if isinstance(cell, tuple) else cell for cell in cells)])
     return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,9 +1,10 @@
 """What fits on an accelerator: the bytes left beside weights and activations, and the tokens and sequences they hold.
 
-Standard library only. Activations are an estimate. The memory of a driver, its context or a fragmented heap isn't
+Activations are an estimate. The memory of a driver, its context or a fragmented heap isn't
 counted.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from kvviz.memory.engine_views import Case, view_named
 from kvviz.memory.formula import kv_memory, split
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.models.config_fields import Fields, checked
+from kvviz.models.field_names import EXPERTS_PER_TOKEN, MLP_WIDTH, SHARED_EXPERTS
 from kvviz.models.spec import ModelSpec, decoder_fields
 
 UNLIMITED = 2**30  # tokens or sequences: an answer that means that the cache sets no limit
@@ -48,29 +50,9 @@ class Activations:
             checked(name, getattr(self, name))
 
     @property
-    def terms(self) -> tuple[tuple[str, int], ...]:
-        """What is counted, each with its elements per token."""
-        stream, mlp = self.hidden, self.intermediate
-        return ("residual stream", stream), ("normed input", stream), ("gate of the MLP", mlp), ("up of the MLP", mlp)
-
-    @property
     def nbytes(self) -> int:
-        """Bytes of all terms, for all tokens of all sequences."""
-        return self.batch * self.tokens * sum(elements for _, elements in self.terms) * self.element_bytes
-
-
-# The names under which configs give the width of an MLP; GPT-2's is null.
-_INTERMEDIATE = (
-    "intermediate_size",
-    "n_inner",
-    "decoder_ffn_dim",
-    "ffn_dim",
-    "d_ff",
-    "ffn_hidden_size",
-    "intermediate_size_mlp",
-)
-_EXPERTS = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "top_k_experts")
-_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+        """Bytes for all tokens of all sequences."""
+        return self.batch * self.tokens * 2 * (self.hidden + self.intermediate) * self.element_bytes
 
 
 def widths(config: Mapping[str, object]) -> tuple[int, int]:
@@ -90,12 +72,12 @@ def states_intermediate(config: Mapping[str, object]) -> bool:
 
 def _intermediate(fields: Fields) -> int | None:
     """The widest MLP that a token passes: a plain one, or its experts together."""
-    plain = max((size for name in _INTERMEDIATE if (size := _size(fields, name))), default=None)
-    passed = _first(fields, _EXPERTS)
+    names = (*MLP_WIDTH, "intermediate_size_mlp")
+    plain = max((size for name in names if (size := _size(fields, name))), default=None)
+    passed = next((size for name in EXPERTS_PER_TOKEN if (size := _size(fields, name))), None)
+    shared = next((size for name in SHARED_EXPERTS if (size := _size(fields, name))), 0)
     expert = _size(fields, "moe_intermediate_size") or plain
-    if not passed or not expert:
-        return plain or expert
-    return max(plain or 0, (passed + (_first(fields, _SHARED) or 0)) * expert)
+    return max(plain or 0, (passed + shared) * expert) if passed and expert else plain or expert
 
 
 def _size(fields: Fields, name: str) -> int | None:
@@ -104,20 +86,22 @@ def _size(fields: Fields, name: str) -> int | None:
     return max(fields.indices(name) or [0]) if isinstance(value, list | tuple) else fields.optional(name, least=0)
 
 
-def _first(fields: Fields, names: tuple[str, ...]) -> int | None:
-    return next((size for name in names if (size := _size(fields, name))), None)
-
-
 Meter = Callable[[int], int]
 
 
 def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
-    """Reserved bytes as a function of tokens: `kv_memory`'s figure without its rows, remembered for each number."""
+    """The most bytes that are reserved on the way to a number of tokens: `kv_memory`'s figures without their rows.
+
+    An engine that frees blocks behind a window needs a little less after a block's end, and much less after a chunk's,
+    than just before: Llama 4, in chunks of 8,192 tokens, needs less for 16,385 tokens than for 16,384 on the way.
+    """
     known = kv_memory(spec, 1, batch=batch, **case)  # checks every argument
     keep = view_named(known.view).keep
     layers = tuple(split(layer, known.tensor_parallel) for layer in spec.layers)
     follows = spec.crossing and spec.source_tokens is None and case.get("source_tokens") is None
     stored, sequences = precision(known.dtype), batch * known.beams
+    chunks = {layer.window for layer in layers if layer.kind == "chunked" and layer.window}
+    slides = any(layer.window for layer in layers)
 
     @cache
     def reserved(tokens: int) -> int:
@@ -125,62 +109,11 @@ def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
         kept = keep(layers, Case(tokens, source, stored, spec.state_float32))
         return sequences * sum(row.allocated for row in kept)
 
-    return reserved
-
-
-def _on_the_way(spec: ModelSpec, reserved: Meter) -> Meter:
-    """The most bytes that are reserved on the way to a number of tokens.
-
-    An engine that frees blocks behind a window needs a little less after a block's end, and much less after a chunk's,
-    than just before: Llama 4, in chunks of 8,192 tokens, needs less for 16,385 tokens than for 16,384 on the way.
-    """
-    chunks = sorted({layer.window for layer in spec.layers if layer.kind == "chunked" and layer.window})
-    slides = any(layer.window for layer in spec.layers)
-
     def needed(tokens: int) -> int:
         ends = [tokens // chunk * chunk for chunk in chunks] + ([tokens - 1] if slides else [])
         return max(reserved(n) for n in (tokens, *ends) if n >= 1)
 
     return needed
-
-
-STRIDES = (256, 16, 1)  # tokens: bytes jump at multiples of llama.cpp's cells and of blocks
-
-
-def _largest(needed: Meter, room: int) -> int | None:
-    """The largest number up to UNLIMITED whose bytes are within the room: in whole strides first, then to the token."""
-    if needed(1) > room:
-        return None
-    if needed(UNLIMITED) <= room:
-        return UNLIMITED
-    low, high = 0, UNLIMITED
-    for stride in STRIDES:
-        if low and needed(low + 1) > room:
-            return low
-        low = stride * _last_that_fits(needed, stride, room, low // stride, high // stride)
-        high = low + stride
-    return low
-
-
-def _last_that_fits(needed: Meter, stride: int, room: int, low: int, high: int) -> int:
-    """The last number of strides that fits, if `low` does and `high` does not.
-
-    By interpolation, and by halves each third time. Beyond full windows the bytes lie on a line, so the second guess is
-    mostly right.
-    """
-
-    def bytes_of(strides: int) -> int:
-        return needed(max(1, strides * stride))
-
-    turn = 1
-    while high - low > 1:
-        share = (room - bytes_of(low)) / (bytes_of(high) - bytes_of(low)) if turn % 3 else 0.5
-        guess = low + int((high - low) * share)
-        for number in (guess, guess + 1):
-            if low < number < high:
-                low, high = (number, high) if bytes_of(number) <= room else (low, number)
-        turn += 1
-    return low
 
 
 @dataclass(frozen=True)
@@ -210,11 +143,19 @@ def fits_all(
 ) -> tuple[Fit, ...]:
     """What each accelerator holds, those of the catalog in its order by default. Bytes are those of one device."""
     each = kv_memory(spec, tokens, **case).reserved_bytes
-    needed = _on_the_way(spec, _meter(spec, batch, case))  # one for all devices: it remembers what it has computed
+    needed = _meter(spec, batch, case)  # one for all devices: it remembers what it has computed
     found = []
     for device in accelerators().values() if devices is None else devices:
         room = device.memory_bytes - weights_bytes - activation_bytes
         sequences = min(UNLIMITED, max(0, room // each)) if each else UNLIMITED
         fits = room >= 0 and batch * each <= room
-        found.append(Fit(device, room, _largest(needed, room), sequences if room >= 0 else 0, fits))
+        found.append(
+            Fit(
+                device,
+                room,
+                bisect_right(range(1, UNLIMITED + 1), room, key=needed) or None,
+                sequences if room >= 0 else 0,
+                fits,
+            )
+        )
     return tuple(found)

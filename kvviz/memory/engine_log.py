@@ -1,11 +1,12 @@
 """Read what an engine's log says of its KV cache. `check_engine_log.py` compares it with the formula.
 
-Standard library only. It reads vLLM's and llama.cpp's lines, with any timestamps and prefixes before them. Formats:
+It reads vLLM's and llama.cpp's lines, with any timestamps and prefixes before them. Formats:
 https://github.com/vllm-project/vllm/blob/001cabc1/vllm/v1/core/kv_cache_utils.py and
 https://github.com/ggml-org/llama.cpp/blob/02c28f53/src/llama-kv-cache.cpp
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kvviz.base.errors import KvvizError
@@ -17,7 +18,22 @@ MOST_CACHES = 50  # whose sizes one start of llama.cpp prints
 
 
 @dataclass(frozen=True)
-class Part:
+class Pool:
+    """vLLM's pool of blocks, by what the log prints of it; what it does not print is None.
+
+    `tolerance_bytes` is half a unit of the last digit printed. `requests` of `request_tokens` tokens each fit.
+    """
+
+    nbytes: int | None
+    tolerance_bytes: int
+    tokens: int | None
+    blocks: int | None
+    request_tokens: int | None
+    requests: float | None
+
+
+@dataclass(frozen=True)
+class PrintedCache:
     """One cache whose size llama.cpp prints. `name`: all, full (non-SWA), window (SWA) or states.
 
     `tolerance_bytes` is half a unit of the last digit printed; dtypes are as printed (f16, q8_0); `streams`: how many
@@ -28,30 +44,14 @@ class Part:
     printed: str
     nbytes: int
     tolerance_bytes: int
-    cells: int | None = None
-    layers: int | None = None
-    streams: int = 1
-    key_dtype: str | None = None
-    value_dtype: str | None = None
+    cells: int | None
+    layers: int | None
+    streams: int
+    key_dtype: str | None
+    value_dtype: str | None
 
 
-@dataclass(frozen=True)
-class EngineLog:
-    """What a log says of the KV cache. `engine` is vllm or llama.cpp; what was not printed is None.
-
-    `nbytes`: vLLM's pool, or the sum of llama.cpp's parts. `lines`: those that were read.
-    """
-
-    engine: str
-    lines: tuple[str, ...]
-    nbytes: int | None = None
-    tolerance_bytes: int = 0
-    tokens: int | None = None
-    blocks: int | None = None
-    request_tokens: int | None = None
-    concurrency: float | None = None
-    parts: tuple[Part, ...] = ()
-
+Caches = tuple[PrintedCache, ...]
 
 _READABLE = (
     'vLLM\'s "GPU KV cache size: … tokens", "Maximum concurrency for … tokens per request: …x", "Available KV cache '
@@ -61,18 +61,17 @@ _READABLE = (
 _RELEVANT = re.compile("KV cache|blocks:|concurrency|size", re.I)  # each line that is read has one of these words
 
 
-def parse(text: str) -> EngineLog:
+def parse(text: str) -> Pool | Caches:
     """Read the lines of one engine. Raises KvvizError that names the readable lines if there are none."""
     if len(text) > LARGEST_TEXT:
         raise KvvizError(f"the text has {len(text):,} characters; paste the lines about the KV cache alone")
     lines = [line.strip() for line in text.splitlines() if _RELEVANT.search(line)]
-    vllm, llama = _vllm_log(lines), _llama_log(lines)
-    if vllm and llama:
+    pool, caches = _read_pool(lines), _read_caches(lines)
+    if pool and caches:
         raise KvvizError("lines of vLLM and of llama.cpp are mixed; paste those of one engine")
-    log = vllm or llama
-    if log is None:
+    if not pool and not caches:
         raise KvvizError(f"no line about a KV cache's size is among these; kvviz reads {_READABLE}")
-    return log
+    return pool or caches
 
 
 def _number(printed: str) -> float:
@@ -80,6 +79,10 @@ def _number(printed: str) -> float:
     if value > LARGEST_NUMBER:
         raise KvvizError(f"{printed[:40]} is more than any cache has; paste the lines as the engine printed them")
     return value
+
+
+def _whole(printed: str | None) -> int | None:
+    return int(_number(printed)) if printed else None
 
 
 def _half_a_digit(printed: str, unit: int) -> int:
@@ -93,26 +96,23 @@ _BLOCKS = re.compile(r"# (?!CPU )\w+ blocks:\s*(\d[\d,]*)")
 _REQUESTS = re.compile(r"Maximum concurrency for\s*(\d[\d,]*)\s*tokens per request:\s*(\d[\d,]*(?:\.\d+)?)\s*x", re.I)
 
 
-def _vllm_log(lines: list[str]) -> EngineLog | None:
+def _read_pool(lines: Iterable[str]) -> Pool | None:
     """vLLM's lines. If several workers print a figure, the least one counts, as it does for vLLM."""
-    kept = tuple(line for line in lines if any(form.search(line) for form in (_POOL, _TOKENS, _BLOCKS, _REQUESTS)))
-    if not kept:
-        return None
 
     def least(form: re.Pattern[str]) -> str | None:
-        return min((match[1] for line in kept if (match := form.search(line))), key=_number, default=None)
+        return min((match[1] for line in lines if (match := form.search(line))), key=_number, default=None)
 
-    pool, tokens, blocks = least(_POOL), least(_TOKENS), least(_BLOCKS)
-    request = next((match for line in kept if (match := _REQUESTS.search(line))), None)
-    return EngineLog(
-        "vllm",
-        kept,
-        nbytes=round(_number(pool) * GIB) if pool else None,
-        tolerance_bytes=_half_a_digit(pool, GIB) if pool else 0,
-        tokens=int(_number(tokens)) if tokens else None,
-        blocks=int(_number(blocks)) if blocks else None,
-        request_tokens=int(_number(request[1])) if request else None,
-        concurrency=_number(request[2]) if request else None,
+    size, tokens, blocks = least(_POOL), least(_TOKENS), least(_BLOCKS)
+    request = next((match for line in lines if (match := _REQUESTS.search(line))), None)
+    if not (size or tokens or blocks or request):
+        return None
+    return Pool(
+        nbytes=round(_number(size) * GIB) if size else None,
+        tolerance_bytes=_half_a_digit(size, GIB) if size else 0,
+        tokens=_whole(tokens),
+        blocks=_whole(blocks),
+        request_tokens=_whole(request[1]) if request else None,
+        requests=_number(request[2]) if request else None,
     )
 
 
@@ -122,50 +122,41 @@ _SIZE = re.compile(
     r"(?:\s+(\d+) rs_seq)?\s*\)(.*)",
     re.I,
 )
-_SELF_SIZE = re.compile(r"KV self size\s*=\s*(\d+(?:\.\d+)?)\s*Mi?B(.*)", re.I)  # the oldest say MB and mean MiB
+_SELF_SIZE = re.compile(r"KV self size\s*=\s*(\d+(?:\.\d+)?)\s*Mi?B()()()()(.*)", re.I)  # the oldest: MB means MiB
 _DTYPE = re.compile(r"(?<![\w^])(K|V|R|S|c\^KV) \((\w+)\)")
 
 
-def _llama_log(lines: list[str]) -> EngineLog | None:
+def _read_caches(lines: Iterable[str]) -> Caches:
     """llama.cpp's lines. It prints a cache twice, for a trial and for the true start; that counts once."""
-    name, found, kept = "all", dict[Part, None](), list[str]()
+    name, found = "all", dict[PrintedCache, None]()
     for line in lines:
         if match := _KIND.search(line):
             name = "full" if match[1] else "window"
-        elif part := _part(line, name):
-            found[part] = None
-            kept.append(line)
+        elif match := _SIZE.search(line) or _SELF_SIZE.search(line):
+            found[_cache(match, name)] = None
             name = "all"
-    parts = tuple(found)
-    if not parts:
-        return None
-    if len(parts) > MOST_CACHES:
-        raise KvvizError(f"these lines name {len(parts):,} caches; paste those of one start of llama.cpp")
-    unnamed = [part for part in parts if part.name == "all"]
+    if len(found) > MOST_CACHES:
+        raise KvvizError(f"these lines name {len(found):,} caches; paste those of one start of llama.cpp")
+    unnamed = [cache for cache in found if cache.name == "all"]
     if len(unnamed) == 2:  # no line says which is which: the one without a window is made first
         names = dict(zip(unnamed, ("full", "window"), strict=True))
-        parts = tuple(replace(part, name=names.get(part, part.name)) for part in parts)
-    total, tolerance = sum(part.nbytes for part in parts), sum(part.tolerance_bytes for part in parts)
-    return EngineLog("llama.cpp", tuple(kept), total, tolerance, parts=parts)
+        return tuple(replace(cache, name=names.get(cache, cache.name)) for cache in found)
+    return tuple(found)
 
 
-def _part(line: str, name: str) -> Part | None:
-    """The cache whose size a line prints; None for a line of another form."""
-    new, old = _SIZE.search(line), _SELF_SIZE.search(line)
-    match = new or old
-    if match is None:
-        return None
-    dtypes = dict(_DTYPE.findall(match[6] if new else match[2]))
+def _cache(match: re.Match[str], name: str) -> PrintedCache:
+    """The cache whose size a line prints."""
+    size, cells, layers, streams, earlier_states, rest = match.groups()
+    dtypes = dict(_DTYPE.findall(rest))
     both = dtypes.get("c^KV")  # a latent row is key and value
-    part = Part(
-        "states" if {"R", "S"} & dtypes.keys() else name,
-        f"{match[1]} MiB",
-        round(_number(match[1]) * MIB),
-        _half_a_digit(match[1], MIB),
+    return PrintedCache(
+        name="states" if {"R", "S"} & dtypes.keys() else name,
+        printed=f"{size} MiB",
+        nbytes=round(_number(size) * MIB),
+        tolerance_bytes=_half_a_digit(size, MIB),
+        cells=_whole(cells),
+        layers=_whole(layers),
+        streams=(_whole(streams) or 1) * (1 + (_whole(earlier_states) or 0)),
         key_dtype=dtypes.get("K", both),
         value_dtype=dtypes.get("V", both),
     )
-    if new is None:
-        return part
-    cells, layers, streams, earlier = (int(_number(new[i] or "0")) for i in (2, 3, 4, 5))
-    return replace(part, cells=cells, layers=layers, streams=(streams or 1) * (1 + earlier))  # earlier states

@@ -1,10 +1,5 @@
-"""The views: what each engine keeps of a sequence, and what it reserves for it, by its own rules.
+"""The views: what each engine keeps of a sequence after a number of tokens, and what it reserves, by its own rules."""
 
-Standard library only. A view maps the layers of a decoder to what they hold of one sequence after a number of tokens;
-each names its source.
-"""
-
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +7,7 @@ from dataclasses import dataclass
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import Precision
 from kvviz.models.layers import LayerSpec
+from kvviz.models.states import State
 
 FLOATS = ("float32", "bfloat16", "float16")
 
@@ -41,14 +37,23 @@ class Kept:
 
 @dataclass(frozen=True)
 class View:
-    """A way of counting: `keep` gives one Kept for each layer."""
+    """A way of counting: `keep_counted` gives one Kept for each layer, which is as transformers stores it if `hf`."""
 
     name: str
     title: str
     rule: str
     source: str
     dtypes: tuple[str, ...]
-    keep: Callable[[Sequence[LayerSpec], Case], list[Kept]]
+    keep_counted: Callable[[Sequence[LayerSpec], Case], list[Kept]]
+    hf: bool = False
+
+    def counted(self, layers: Sequence[LayerSpec]) -> Sequence[LayerSpec]:
+        """The layers as this view counts them."""
+        return [layer.as_stored for layer in layers] if self.hf else layers
+
+    def keep(self, layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+        """What each layer keeps."""
+        return self.keep_counted(self.counted(layers), case)
 
 
 def token_bytes(layer: LayerSpec, precision: Precision) -> int:
@@ -81,17 +86,12 @@ def _kept(layer: LayerSpec, case: Case, held: int, cells: int) -> Kept:
     return Kept(held, constant + held * index, held * (token + index) + constant, cells * (token + index) + constant)
 
 
-def _architecture(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+def _all_in_reach(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     return [_kept(layer, case, held := _reach(layer, case), held) for layer in layers]
 
 
 def _hf_dynamic(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-    stored = [layer.as_stored for layer in layers]
-    return [_kept(layer, case, _reach(layer, case, slack=1), _reach(layer, case)) for layer in stored]
-
-
-def _hf_static(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-    return [_kept(layer, case, held := _reach(layer, case), held) for layer in (row.as_stored for row in layers)]
+    return [_kept(layer, case, _reach(layer, case, slack=1), _reach(layer, case)) for layer in layers]
 
 
 CELLS = 256  # llama.cpp pads a sequence's cells to a multiple of this
@@ -113,33 +113,27 @@ def llama_cpp_cells(layer: LayerSpec, tokens: int) -> int:
 
 
 def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-    return [_llama_cpp_layer(layer, case) for layer in layers]
+    found = []
+    for layer in layers:
+        if layer.index_dim:
+            raise ConfigError("llama.cpp's layout of an indexer's keys is not known to kvviz; take another view")
+        if any(state.name not in ("convolution", "recurrent") for state in layer.states):
+            raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
+        held = cells = _reach(layer, case)
+        if held and layer.kind != "cross":
+            cells = llama_cpp_cells(layer, case.tokens)
+        states = sum(4 * _without_newest(state) for state in layer.states)
+        token = token_bytes(layer, case.precision)
+        found.append(Kept(held, states, held * token + states, cells * token + states))
+    return found
 
 
-def _llama_cpp_layer(layer: LayerSpec, case: Case) -> Kept:
-    if layer.index_dim:
-        raise ConfigError("llama.cpp's layout of an indexer's keys is not known to kvviz; take another view")
-    if layer.states and any(state.name not in ("convolution", "recurrent") for state in layer.states):
-        raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
-    cells = llama_cpp_cells(layer, case.tokens)
-    if layer.kind in ("none", "shared", "linear"):
-        cells = 0
-    if layer.kind == "cross":
-        cells = case.source_tokens
-    states = sum(4 * _without_newest(state.name, state.shape) for state in layer.states)
-    held, token = _reach(layer, case), token_bytes(layer, case.precision)
-    return Kept(held, states, held * token + states, cells * token + states)
-
-
-def _without_newest(name: str, shape: tuple[int, ...]) -> int:
+def _without_newest(state: State) -> int:
     """Elements of a state; an engine keeps K - 1 past columns for a convolution with a kernel of K columns."""
-    if name != "convolution":
-        return math.prod(shape)
-    return shape[0] * (shape[1] - 1)
+    return state.elements if state.name != "convolution" else state.shape[0] * (state.shape[1] - 1)
 
 
 BLOCK = 16  # tokens of a block in vLLM, and in kvviz's own paged cache
-
 
 Group = tuple[str | int | None, ...]
 
@@ -165,17 +159,12 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     """
     parts = [_vllm_parts(number, layer, case) for number, layer in enumerate(layers)]
     every = [part for own in parts for part in own]
-    page, padding = _page(every), _padding_layers(every)
-    return [_vllm_layer(layer, own, page, padding, case) for layer, own in zip(layers, parts, strict=True)]
-
-
-def _vllm_layer(
-    layer: LayerSpec, own: list[_Paged], page: int, padding: Mapping[tuple[int, Group], int], case: Case
-) -> Kept:
-    held = _reach(layer, case)
-    states = sum(part.state for part in own)
-    pages = sum(_blocks(part, page) * (1 + padding.get((part.layer, part.group), 0)) for part in own)
-    return Kept(held, states, held * token_bytes(layer, case.precision) + states, pages * page)
+    page, padding, found = _page(every), _padding_layers(every), []
+    for layer, own in zip(layers, parts, strict=True):
+        held, states = _reach(layer, case), sum(part.state for part in own)
+        pages = sum(_blocks(part, page) * (1 + padding.get((part.layer, part.group), 0)) for part in own)
+        found.append(Kept(held, states, held * token_bytes(layer, case.precision) + states, pages * page))
+    return found
 
 
 def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
@@ -184,16 +173,14 @@ def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
     parts = []
     if layer.kv_heads:
         tokens = case.source_tokens if layer.kind == "cross" else case.tokens
-        token = token_bytes(layer, case.precision)
         group = (layer.kind == "cross", layer.window, layer.kv_heads, layer.key_dim, layer.value_dim)
+        token = token_bytes(layer, case.precision)
         parts.append(_Paged(number, group, token, 0, _skipped(layer, tokens), tokens))
     if layer.states:
-        recurrent = 4 if case.state_float32 else case.precision.state_bytes
-        sizes = (
-            _without_newest(s.name, s.shape) * (recurrent if s.float32 else case.precision.state_bytes)
-            for s in layer.states
-        )
-        parts.append(_Paged(number, ("state",), 0, sum(sizes), 0, 1))
+        usual = case.precision.state_bytes
+        recurrent = 4 if case.state_float32 else usual
+        size = sum(_without_newest(state) * (recurrent if state.float32 else usual) for state in layer.states)
+        parts.append(_Paged(number, ("state",), 0, size, 0, 1))
     return parts
 
 
@@ -248,7 +235,7 @@ _VIEWS = (
         "Every token that attention can still reach, once: a window of W keeps W tokens.",
         "the model's config",
         (*FLOATS, "fp8", "int8", "int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
-        _architecture,
+        _all_in_reach,
     ),
     View(
         "hf-dynamic",
@@ -257,6 +244,7 @@ _VIEWS = (
         HF_SOURCE,
         FLOATS,
         _hf_dynamic,
+        hf=True,
     ),
     View(
         "hf-static",
@@ -264,7 +252,8 @@ _VIEWS = (
         "Reserved at once for all tokens of the run; a window of W reserves W.",
         HF_SOURCE,
         FLOATS,
-        _hf_static,
+        _all_in_reach,
+        hf=True,
     ),
     View(
         "vllm",

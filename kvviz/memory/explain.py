@@ -1,7 +1,4 @@
-"""A memory figure as a formula with its numbers, and the config field that each number came from.
-
-Standard library only; formulas are LaTeX.
-"""
+"""A memory figure as a LaTeX formula with its numbers, and the config field that each number came from."""
 
 import math
 from dataclasses import dataclass
@@ -43,17 +40,19 @@ class Term:
 
 def terms(spec: ModelSpec, memory: Memory) -> tuple[Term, ...]:
     """The layers of a memory document, equal ones together, in the order in which they first occur."""
-    numbers: dict[tuple[object, ...], list[int]] = {}
+    same: dict[object, list[int]] = {}
     for number, row in enumerate(memory.layers):
-        numbers.setdefault((_format(row), spec.layers[number].states), []).append(number)
+        alike = (row.kind, row.kv_heads, row.key_dim, row.value_dim, row.window, row.held, row.state_bytes, row.nbytes)
+        same.setdefault((alike, spec.layers[number].states), []).append(number)
     return tuple(
-        Term(len(same), memory.layers[same[0]], spec.layers[same[0]], sum(memory.layers[i].nbytes for i in same))
-        for same in numbers.values()
+        Term(
+            len(numbers),
+            memory.layers[numbers[0]],
+            spec.layers[numbers[0]],
+            len(numbers) * memory.layers[numbers[0]].nbytes,
+        )
+        for numbers in same.values()
     )
-
-
-def _format(row: LayerMemory) -> tuple[object, ...]:
-    return row.kind, row.kv_heads, row.key_dim, row.value_dim, row.window, row.held, row.state_bytes, row.nbytes
 
 
 def equation(spec: ModelSpec, memory: Memory) -> str:
@@ -69,23 +68,16 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
 
 
 def _product(term: Term, memory: Memory) -> str:
-    row, kind = term.row, precision(memory.dtype)
-    sequences = memory.batch * memory.beams
-    factors = [_under(term.count, "layers")]
-    if sequences > 1:
-        factors.append(_under(sequences, "sequences"))
-    return r" \cdot ".join([*factors, _inner(row, term.layer, kind, sequences)])
-
-
-def _inner(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> str:
-    """One layer's bytes for one sequence."""
-    parts = []
-    if row.kv_heads and row.held:
-        parts.append(rf"{_under(row.held, _held_word(row))} \cdot {_token(row, layer, kind)}")
-    states = _state_terms(row, layer, kind, sequences)
-    parts += states
-    text = " + ".join(parts)
-    return text if len(parts) == 1 and not states else rf"\left({text}\right)"
+    row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
+    states = _state_terms(row, term.layer, kind, sequences)
+    parts = (
+        [rf"{_under(row.held, _held_word(row))} \cdot {_token(row, term.layer, kind)}"]
+        if row.kv_heads and row.held
+        else []
+    )
+    one = " + ".join([*parts, *states])
+    factors = [_under(term.count, "layers"), *([_under(sequences, "sequences")] if sequences > 1 else [])]
+    return r" \cdot ".join([*factors, rf"\left({one}\right)" if states else one])
 
 
 def _held_word(row: LayerMemory) -> str:
@@ -96,18 +88,14 @@ def _held_word(row: LayerMemory) -> str:
 
 def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
     """Bytes of one held token in one layer."""
+    index = f" + {_under(layer.index_dim, 'indexer key')}" if layer.index_dim else ""
     if layer.latent:
-        widths = rf"({_under(row.key_dim, 'latent')} + {_under(row.value_dim, 'rotary key')}{_index(layer)})"
-        return rf"{widths} \cdot {_element(kind)}"
-    heads, pair = _under(row.kv_heads, "KV heads"), _pair(row, kind)
-    text = rf"{heads} \cdot {pair}"
-    if layer.index_dim:
-        return rf"({text} + {_under(layer.index_dim, 'indexer key')}) \cdot {_element(kind)}"
+        latent = rf"({_under(row.key_dim, 'latent')} + {_under(row.value_dim, 'rotary key')}{index})"
+        return rf"{latent} \cdot {_element(kind)}"
+    text = rf"{_under(row.kv_heads, 'KV heads')} \cdot {_pair(row, kind)}"
+    if index:
+        return rf"({text}{index}) \cdot {_element(kind)}"
     return text if kind.head_bytes else rf"{text} \cdot {_element(kind)}"
-
-
-def _index(layer: LayerSpec) -> str:
-    return f" + {_under(layer.index_dim, 'indexer key')}" if layer.index_dim else ""
 
 
 def _pair(row: LayerMemory, kind: Precision) -> str:
@@ -137,8 +125,7 @@ def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences:
 
 
 def _under(value: int, word: str) -> str:
-    name = word.replace("_", r"\_") if not word.startswith("d_") else ""
-    label = rf"\text{{{name}}}" if name else word
+    label = word if word.startswith("d_") else rf"\text{{{word}}}"
     return rf"\underset{{{label}}}{{{_number(value)}}}"
 
 
@@ -163,28 +150,24 @@ class Origin:
     field: str
 
 
-_FIELD_WORDS = (
-    ("num_hidden_layers", "layers"),
-    ("num_decoder_layers", "layers"),
-    ("decoder_layers", "layers"),
-    ("num_layers", "layers"),
-    ("layer_types", "which layers are of which kind"),
-    ("layers_block_type", "which layers are of which kind"),
-    ("sliding_window_pattern", "which layers have a window"),
-    ("num_key_value_heads", "KV heads"),
-    ("multi_query", "one KV head for all"),
-    ("num_attention_heads", "query heads"),
-    ("decoder_attention_heads", "heads"),
-    ("head_dim", "head dim"),
-    ("v_head_dim", "width of a value"),
-    ("kv_lora_rank", "width of the latent"),
-    ("qk_rope_head_dim", "width of the rotary key"),
-    ("index_head_dim", "width of the indexer's key"),
-    ("sliding_window", "window, tokens"),
-    ("attention_chunk_size", "chunk, tokens"),
-    ("num_kv_shared_layers", "layers that reuse others' keys and values"),
-    ("max_source_positions", "encoder tokens"),
-)
+_FIELD_WORDS = {
+    **dict.fromkeys(("num_hidden_layers", "num_decoder_layers", "decoder_layers", "num_layers"), "layers"),
+    **dict.fromkeys(("layer_types", "layers_block_type"), "which layers are of which kind"),
+    "sliding_window_pattern": "which layers have a window",
+    "num_key_value_heads": "KV heads",
+    "multi_query": "one KV head for all",
+    "num_attention_heads": "query heads",
+    "decoder_attention_heads": "heads",
+    "head_dim": "head dim",
+    "v_head_dim": "width of a value",
+    "kv_lora_rank": "width of the latent",
+    "qk_rope_head_dim": "width of the rotary key",
+    "index_head_dim": "width of the indexer's key",
+    "sliding_window": "window, tokens",
+    "attention_chunk_size": "chunk, tokens",
+    "num_kv_shared_layers": "layers that reuse others' keys and values",
+    "max_source_positions": "encoder tokens",
+}
 _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n_groups", "lru_", "cca_")
 
 
@@ -195,8 +178,7 @@ def origins(spec: ModelSpec) -> tuple[Origin, ...]:
         words["num_attention_heads"] = "KV heads"
     if any(layer.latent for layer in spec.layers):  # one row for all heads
         words.pop("num_key_value_heads", None)
-    names = {
-        what: name for name, what in words.items() if name in spec.origins
-    }  # of several fields for one thing, the last counts
+    # Of several fields for one thing, the last counts.
+    names = {what: name for name, what in words.items() if name in spec.origins}
     states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]
     return tuple(Origin(what, spec.values[name], spec.origins[name]) for what, name in [*names.items(), *states])

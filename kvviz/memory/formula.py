@@ -3,7 +3,6 @@
 Standard library only. Every figure names its view: the engine whose bytes it counts (`kvviz.memory.engine_views`).
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -115,20 +114,25 @@ def kv_memory(
     `source_tokens`: length of an encoder's output; by default what the architecture fixes, else `tokens`. Raises
     ConfigError for a count below 1, or an unknown dtype or view.
     """
-    counts = {"tokens": tokens, "batch": batch, "beams": beams, "tensor_parallel": tensor_parallel}
-    for name, value in counts.items():
+    for name, value in (("tokens", tokens), ("batch", batch), ("beams", beams), ("tensor_parallel", tensor_parallel)):
         checked(name, value)
     check_dtype(dtype, view)
     if source_tokens is not None:
         checked("source_tokens", source_tokens)
+    elif spec.source_tokens is not None:
+        source_tokens = spec.source_tokens
     else:
-        source_tokens = _source_tokens(spec, tokens)
+        source_tokens = tokens if spec.crossing else 0  # a decoder that attends to images has none without an image
+    engine, stored = view_named(view), precision(dtype)
     layers = tuple(split(layer, tensor_parallel) for layer in spec.layers)
-    rows, more = (
-        _rows(spec, layers, Case(count, source_tokens, precision(dtype), spec.state_float32), view)
-        for count in (tokens, tokens + 1)
+    kept, next_kept = (
+        engine.keep(layers, Case(count, source_tokens, stored, spec.state_float32)) for count in (tokens, tokens + 1)
     )
-    sequences = batch * beams
+    sequences, own = batch * beams, spec.decoder_layers
+    rows = (
+        _layer_memory(i if i < own else i - own, layer, row, tokens, source_tokens, sequences)
+        for i, (layer, row) in enumerate(zip(engine.counted(layers), kept, strict=True))
+    )
     return Memory(
         model=spec.name,
         source=spec.source,
@@ -136,9 +140,9 @@ def kv_memory(
         view=view,
         tokens=tokens,
         batch=batch,
-        dtype=precision(dtype).name,
-        layers=tuple(_layer_memory(*row, tokens, source_tokens, sequences) for row in rows),
-        per_token_bytes=sequences * (_total(more) - _total(rows)),
+        dtype=stored.name,
+        layers=tuple(rows),
+        per_token_bytes=sequences * (sum(row.nbytes for row in next_kept) - sum(row.nbytes for row in kept)),
         weights_bytes=weights_bytes,
         beams=beams,
         tensor_parallel=tensor_parallel,
@@ -153,54 +157,25 @@ def check_dtype(dtype: str, view: str) -> None:
         raise ConfigError(f"the view {view} has no cache in {row.name}; it has {', '.join(offered)}")
 
 
-def _source_tokens(spec: ModelSpec, tokens: int) -> int:
-    """Tokens of the cross-attention: fixed by the architecture, else as many as the decoder's own.
-
-    A decoder that attends to images has none without an image.
-    """
-    if spec.source_tokens is not None:
-        return spec.source_tokens
-    return tokens if spec.crossing else 0
-
-
 def split(layer: LayerSpec, devices: int) -> LayerSpec:
     """A layer on each of `devices` devices, which divide its KV heads, or repeat them if there are fewer heads.
 
     Of 8 KV heads, each of 4 devices has 2, and each of 16 has 1. A latent row is on every device. Source: vLLM,
     https://github.com/vllm-project/vllm/blob/001cabc1/vllm/model_executor/models/llama.py
     """
-    if devices == 1 or not layer.kv_heads or layer.latent:
-        return _check_states(layer, devices)
+    if devices > 1 and layer.states:
+        raise ConfigError(
+            "how recurrent states are shared out over devices differs by engine; tensor_parallel has to be 1"
+        )
     heads = layer.kv_heads
+    if devices == 1 or not heads or layer.latent:
+        return layer
     if heads % devices and devices % heads:
         raise ConfigError(
             f"tensor_parallel is {devices}; it has to divide the {heads} KV heads or be a multiple of them"
         )
     stored = split(layer.stored, devices) if layer.stored else None
-    return _check_states(replace(layer, kv_heads=max(1, heads // devices), stored=stored), devices)
-
-
-def _check_states(layer: LayerSpec, devices: int) -> LayerSpec:
-    if devices > 1 and layer.states:
-        raise ConfigError(
-            "how recurrent states are shared out over devices differs by engine; tensor_parallel has to be 1"
-        )
-    return layer
-
-
-Row = tuple[int, LayerSpec, Kept]
-
-
-def _rows(spec: ModelSpec, layers: Sequence[LayerSpec], case: Case, view: str) -> list[Row]:
-    """Each layer with its number and what it keeps; a layer of cross-attention has the number of its self-attention."""
-    own = spec.decoder_layers
-    kept = view_named(view).keep(layers, case)
-    shown_as = [layer.as_stored if view.startswith("hf") else layer for layer in layers]
-    return [(i if i < own else i - own, layer, kept[i]) for i, layer in enumerate(shown_as)]
-
-
-def _total(rows: Sequence[Row]) -> int:
-    return sum(kept.nbytes for _, _, kept in rows)
+    return replace(layer, kv_heads=max(1, heads // devices), stored=stored)
 
 
 def _layer_memory(

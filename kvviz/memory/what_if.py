@@ -1,6 +1,6 @@
 """The same model with other heads, latent rows or other windows, as a ModelSpec, and what each change saves.
 
-Standard library only. States do not change, nor do layers that reuse another's keys and values.
+States do not change, nor do layers that reuse another's keys and values.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +27,6 @@ class Idea:
     memory: Memory
     factor: float
     saved: int
-
-
-Change = Callable[[LayerSpec], LayerSpec]
 
 
 def with_kv_heads(spec: ModelSpec, heads: int) -> ModelSpec:
@@ -73,26 +70,22 @@ def as_mha(spec: ModelSpec) -> ModelSpec:
 
 def as_latent(spec: ModelSpec, rank: int = 512, rotary: int = 64) -> ModelSpec:
     """Every layer of self-attention keeps one row of rank + rotary elements: https://arxiv.org/abs/2405.04434."""
-    checked("rank", rank)
-    checked("rotary", rotary, least=0)
-    return _changed(spec, lambda layer: _latent(layer, rank, rotary))
 
+    def latent(layer: LayerSpec) -> LayerSpec:
+        kind = "latent" if layer.kind == "full" else layer.kind
+        return replace(layer, kind=kind, kv_heads=1, key_dim=rank, value_dim=rotary, latent=True)
 
-def _latent(layer: LayerSpec, rank: int, rotary: int) -> LayerSpec:
-    kind = "latent" if layer.kind == "full" else layer.kind
-    return replace(layer, kind=kind, kv_heads=1, key_dim=rank, value_dim=rotary, latent=True)
+    return replace(spec, layers=tuple(_own(layer, latent) for layer in spec.layers))
 
 
 def without_windows(spec: ModelSpec) -> ModelSpec:
     """Every layer reaches all tokens."""
-    return _changed(spec, _without_window)
 
+    def unbounded(layer: LayerSpec) -> LayerSpec:
+        whole = "latent" if layer.latent else "full"
+        return replace(layer, kind=whole if layer.kind in ("sliding", "chunked") else layer.kind, window=None)
 
-def _without_window(layer: LayerSpec) -> LayerSpec:
-    if layer.window is None:
-        return layer
-    kind = ("latent" if layer.latent else "full") if layer.kind in ("sliding", "chunked") else layer.kind
-    return replace(layer, kind=kind, window=None)
+    return replace(spec, layers=tuple(_own(layer, unbounded) for layer in spec.layers))
 
 
 def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> ModelSpec:
@@ -101,19 +94,17 @@ def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> M
     With `full_each` N, every N-th of them stays as it is: https://arxiv.org/abs/2503.19786 has N = 6.
     """
     checked("window", window)
-    checked("full_each", full_each or 1)
     attending = [number for number, layer in enumerate(spec.layers) if _attends(layer)]
     kept = set(attending[full_each - 1 :: full_each]) if full_each else set()
-    layers = [
-        layer if i in kept else _own(layer, lambda row: _slid(row, window)) for i, layer in enumerate(spec.layers)
-    ]
+
+    def slid(layer: LayerSpec) -> LayerSpec:
+        if layer.window is not None and layer.window <= window:
+            return layer
+        kind = "sliding" if layer.kind in ("full", "latent", "chunked") else layer.kind
+        return replace(layer, kind=kind, window=window)
+
+    layers = (layer if i in kept else _own(layer, slid) for i, layer in enumerate(spec.layers))
     return replace(spec, layers=tuple(layers))
-
-
-def _slid(layer: LayerSpec, window: int) -> LayerSpec:
-    if layer.window is not None and layer.window <= window:
-        return layer
-    return replace(layer, kind="sliding" if layer.kind in ("full", "latent", "chunked") else layer.kind, window=window)
 
 
 def _attends(layer: LayerSpec) -> bool:
@@ -121,16 +112,12 @@ def _attends(layer: LayerSpec) -> bool:
     return layer.kv_heads > 0 and layer.kind != "cross"
 
 
-def _own(layer: LayerSpec, change: Change) -> LayerSpec:
+def _own(layer: LayerSpec, change: Callable[[LayerSpec], LayerSpec]) -> LayerSpec:
     """A layer of self-attention with the change, made to its stored form as well; any other layer unchanged."""
     if not _attends(layer):
         return layer
     changed = change(layer)
     return replace(changed, stored=_own(layer.stored, change)) if layer.stored else changed
-
-
-def _changed(spec: ModelSpec, change: Change) -> ModelSpec:
-    return replace(spec, layers=tuple(_own(layer, change) for layer in spec.layers))
 
 
 # The name, the sentence and the change; the groups, rank and windows are those of the papers.
@@ -165,23 +152,19 @@ def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
     now = _again(spec, memory, memory.dtype).reserved_bytes
     if not now:
         return ()
-    return tuple(_compared(*idea, now) for idea in (*_changes(spec, memory), *_dtypes(spec, memory, now)))
+    return tuple(
+        Idea(name, sentence, other, other.reserved_bytes / now, now - other.reserved_bytes)
+        for name, sentence, other in _changes(spec, memory, now)
+    )
 
 
-def _compared(name: str, sentence: str, memory: Memory, now: int) -> Idea:
-    return Idea(name, sentence, memory, memory.reserved_bytes / now, now - memory.reserved_bytes)
-
-
-def _changes(spec: ModelSpec, memory: Memory) -> Iterator[tuple[str, str, Memory]]:
+def _changes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, str, Memory]]:
+    """The variants, then the view's other precisions, except those of the same size (float16 beside bfloat16)."""
     for name, sentence, change in _VARIANTS:
         with suppress(ConfigError):
-            other = change(spec)
-            if other.layers != spec.layers:
-                yield name, sentence, _again(other, memory, memory.dtype)
-
-
-def _dtypes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, str, Memory]]:
-    """The view's other precisions, except those of the same size (float16 beside bfloat16)."""
+            changed = change(spec)
+            if changed.layers != spec.layers:
+                yield name, sentence, _again(changed, memory, memory.dtype)
     for dtype in view_named(memory.view).dtypes:
         with suppress(ConfigError):
             other = _again(spec, memory, dtype)
@@ -191,12 +174,7 @@ def _dtypes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, st
 
 def _again(spec: ModelSpec, memory: Memory, dtype: str) -> Memory:
     """The memory of a spec in the same case, on one device."""
+    batch, beams, source_tokens = memory.batch, memory.beams, memory.source_tokens
     return kv_memory(
-        spec,
-        memory.tokens,
-        batch=memory.batch,
-        dtype=dtype,
-        view=memory.view,
-        beams=memory.beams,
-        source_tokens=memory.source_tokens,
+        spec, memory.tokens, batch=batch, dtype=dtype, view=memory.view, beams=beams, source_tokens=source_tokens
     )

@@ -28,7 +28,9 @@ MLP_WIDTH = (
     *("decoder_ffn_dim", "ffn_dim", "n_inner", "d_ff", "ffn_hidden_size", "dff", "dim_ff", "intermediate_size"),
 )
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
-EXPERTS_PER_TOKEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
+EXPERTS_PER_TOKEN = (
+    *("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts"),
+)
 SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 # A config with none of these fields does not state its depth.

@@ -1,4 +1,4 @@
-"""Resolve an id, a folder or a config to a `Source`. Imports only the standard library and never uses the network."""
+"""Resolve an id, a folder or a config to a `Source`, without the network."""
 
 import json
 import re
@@ -15,6 +15,7 @@ from kvviz.models.weight_files import parameters
 
 BUNDLED = CATALOG / "bundled"
 LARGEST_CONFIG = 5_000_000  # bytes; a published config.json has a few thousand
+_PICKLES = ("bin", "pt", "pth", "ckpt", "pkl")
 DEEPEST_CONFIG = 40  # levels of nested objects and lists; published configs have five
 
 
@@ -85,7 +86,11 @@ def find_source(model: str, weights: str = "auto") -> Source:
     if is_file:
         return _from_config_file(path, weights)
     if weights in ("hub", "auto") and looks_like_hub_id(model):
-        return _from_hub(model, weights)
+        if weights == "hub":
+            return _from_hub(model)
+        raise KvvizError(
+            f"{model!r} looks like a Hugging Face id; --weights hub fetches it, auto never uses the network"
+        )
     raise KvvizError(
         f"no model {model!r}: it is neither a catalog id (near ones: {', '.join(near(model))}), "
         "nor a folder, nor a config.json"
@@ -102,7 +107,7 @@ def _from_allowed_ids(model: str, weights: str) -> Source:
         )
     if weights not in ("hub", "auto"):
         raise KvvizError(f"{model} comes from the Hugging Face Hub with its own weights, not {weights} ones")
-    return _from_hub(model, "hub")
+    return _from_hub(model)
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,95}/(?![.-])[A-Za-z0-9_.-]{1,96}")
@@ -172,15 +177,10 @@ def _from_folder(folder: Path, weights: str) -> Source:
     if weights not in ("auto", "local"):
         raise KvvizError(f"{folder} is a folder: its weights are local or random, not {weights}")
     if not stored:
-        raise KvvizError(f"{folder} holds no .safetensors file{_pickled(folder)}; kvviz loads no other format")
+        pickled = next((path.name for end in _PICKLES for path in sorted(folder.glob(f"*.{end}"))), "")
+        there = f" but {pickled}, a pickle, which could run code" if pickled else ""
+        raise KvvizError(f"{folder} holds no .safetensors file{there}; kvviz loads no other format")
     return replace(known, weights="local", folder=folder, params=parameters(folder))
-
-
-def _pickled(folder: Path) -> str:
-    """Return the part of a sentence that names weights in a format that can contain code."""
-    ends = ("bin", "pt", "pth", "ckpt", "pkl")
-    name = next((path.name for end in ends for path in sorted(folder.glob(f"*.{end}"))), "")
-    return f" but {name}, a pickle, which could run code" if name else ""
 
 
 def _from_config_file(path: Path, weights: str) -> Source:
@@ -190,11 +190,7 @@ def _from_config_file(path: Path, weights: str) -> Source:
     return Source(str(path), str(config.get("model_type", path.stem)), "random", config=config, origin=str(path))
 
 
-def _from_hub(model: str, weights: str) -> Source:
-    if weights == "auto":
-        raise KvvizError(
-            f"{model!r} looks like a Hugging Face id; --weights hub fetches it, auto never uses the network"
-        )
+def _from_hub(model: str) -> Source:
     return Source(model, model.split("/")[1], "hub", hub=model, origin=f"https://huggingface.co/{model}")
 
 
@@ -210,26 +206,31 @@ def read_config(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_CONFIG + 1)  # stat does not help: a file under /proc has size 0
-        if len(data) > LARGEST_CONFIG:
-            raise KvvizError(f"{path} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
-        config = json.loads(data.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise KvvizError(f"{path} can't be read as JSON ({type(error).__name__})") from error
+    except OSError as error:
+        raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
+    return parse_config(data, str(path))
+
+
+def parse_config(text: str | bytes, what: str = "this") -> dict[str, object]:
+    """The object of a config.json's text. Raises ConfigError, which begins with `what`, for any other text."""
+    if len(text) > LARGEST_CONFIG:
+        raise ConfigError(f"{what} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConfigError(f"{what} can't be read as JSON{where}; a whole config.json goes from {{ to }}") from error
     if not isinstance(config, dict):
-        raise KvvizError(f"{path} holds no JSON object, which a config.json is")
-    check_depth(config)
+        raise ConfigError(f"{what} holds no JSON object; a config.json starts with {{")
+    _check_depth(config)
     return config
 
 
-def check_depth(config: dict[str, object]) -> None:
+def _check_depth(config: dict[str, object]) -> None:
     """Raise ConfigError for a config nested so deeply that code walking it could overflow the stack."""
     level: list[dict[str, object] | list[object]] = [config]
     for _ in range(DEEPEST_CONFIG):
-        level = [
-            part
-            for whole in level
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-            if isinstance(part, dict | list)
-        ]
+        parts = (part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole))
+        level = [part for part in parts if isinstance(part, dict | list)]
     if level:
         raise ConfigError(f"this config is nested more than {DEEPEST_CONFIG} deep; no config.json is built so")

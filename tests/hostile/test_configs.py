@@ -13,10 +13,10 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding import meta_probe_process as probing
 from kvviz.experiments.comparison.records import layer_groups
 from kvviz.memory import calculator
-from kvviz.memory.calculator import answers, from_params, pack, parse_config, slim
+from kvviz.memory.calculator import answers, from_params, pack, slim
 from kvviz.memory.check_engine_log import judge
 from kvviz.memory.engine_log import LARGEST_TEXT, parse
-from kvviz.models.sources import read_config
+from kvviz.models.sources import parse_config, read_config
 from kvviz.models.spec import ModelSpec
 from kvviz.store.files import reading
 

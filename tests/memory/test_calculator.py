@@ -17,11 +17,11 @@ from kvviz.memory.calculator import (
     from_params,
     in_link,
     pack,
-    parse_config,
     slim,
     to_params,
 )
 from kvviz.models.catalog.rows import examples, models
+from kvviz.models.sources import parse_config
 
 OWN = pack({"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4})
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import ConfigError
-from kvviz.memory.calculator import pack, parse_config, slim, unpack
+from kvviz.memory.calculator import pack, slim, unpack
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import families
+from kvviz.models.sources import parse_config
 from kvviz.models.spec import ModelSpec
 from tests.draws import draws
 

@@ -4,9 +4,10 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.shorthand import LIMITS, PRESETS, Case, from_params, shape_of, to_params
-from kvviz.memory.calculator import is_own, own_title, pack, parse_config, slim, unpack
+from kvviz.memory.calculator import is_own, own_title, pack, slim, unpack
 from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
+from kvviz.models.sources import parse_config
 from kvviz.ui.shared.form import Field, Form
 
 _PLAIN, _OWN = "", "own"

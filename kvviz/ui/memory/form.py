@@ -17,7 +17,6 @@ from kvviz.memory.calculator import (
     is_own,
     own_title,
     pack,
-    parse_config,
     slim,
     to_params,
     unpack,
@@ -25,6 +24,7 @@ from kvviz.memory.calculator import (
 from kvviz.memory.engine_views import VIEWS
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.hub_config import fetch_config
+from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
 from kvviz.ui.shared.files import content
 from kvviz.ui.shared.form import Field, Form
