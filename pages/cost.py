@@ -10,7 +10,7 @@ from kvviz.ui.frame.aloud import say_aloud
 st.title("What a token costs", anchor=False)
 st.markdown(
     "Without a cache every new token reads the whole text again; with one, only itself. "
-    "Put in a prompt of **L** tokens, **T** new ones and a hidden size **d**, and see how the work adds up."
+    "Put in a prompt of **P** tokens, **N** new ones and a hidden size **d**, and see how the work adds up."
 )
 
 draw(ask())

@@ -23,8 +23,8 @@ COLOURS = {
 }
 # The order of the stack, from bottom to top.
 NAMES = {
-    "linear": "the prompt again: T L d²",
-    "square": "the new tokens again: T² d² / 2",
+    "linear": "the prompt again: N P d²",
+    "square": "the new tokens again: N² d² / 2",
     "projections": "projections",
     "mlp": "MLP",
     "router": "router",

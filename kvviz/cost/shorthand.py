@@ -1,14 +1,14 @@
-"""Compare the shorthand for decoding's cost, T L d^2 + T^2 d^2 / 2 against (L + T) d^2, with the full count.
+"""Compare the shorthand for decoding's cost, N P d^2 + N^2 d^2 / 2 against (P + N) d^2, with the full count.
 
-The shorthand counts one d x d product for each token that a forward processes, and nothing else; L is the prompt's
-length and T the number of new tokens. The full count of a plain decoder layer is 24 n d^2 + 4 n^2 d FLOPs over n tokens
+The shorthand counts one d x d product for each token that a forward processes, and nothing else; P is the prompt's
+length and N the number of new tokens. The full count of a plain decoder layer is 24 n d^2 + 4 n^2 d FLOPs over n tokens
 (query, key, value, output, an MLP four times as wide; scores and weighted sum); `kvviz.cost.flops` counts real models.
-Imports only the standard library.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.cost.flops import cached_step, flops, prefill, square_equals_linear
@@ -23,7 +23,7 @@ LIMITS = {"prompt": 1_000_000, "new": 4096, "width": 1_000_000, "layers": 10_000
 
 @dataclass(frozen=True)
 class Case:
-    """`prompt` tokens (L), `new` tokens (T), a hidden size `width` (d), `layers`, and the cache's `dtype`.
+    """`prompt` tokens (P), `new` tokens (N), a hidden size `width` (d), `layers`, and the cache's `dtype`.
 
     `model` is a catalog id or a packed config for the full count; "" counts plain layers.
     """
@@ -45,12 +45,12 @@ class Case:
 
     @property
     def linear(self) -> int:
-        """T L d^2: the prompt, processed again for every new token."""
+        """N P d^2: the prompt, processed again for every new token."""
         return self.new * self.prompt * self.width**2
 
     @property
     def square(self) -> float:
-        """T^2 d^2 / 2: the new tokens, processed again for every later one."""
+        """N^2 d^2 / 2: the new tokens, processed again for every later one."""
         return self.new**2 * self.width**2 / 2
 
     @property
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def cached(self) -> int:
-        """(L + T) d^2, the shorthand's cost with a cache: every token once."""
+        """(P + N) d^2, the shorthand's cost with a cache: every token once."""
         return (self.prompt + self.new) * self.width**2
 
     @property
@@ -70,12 +70,12 @@ class Case:
 
     @property
     def linear_over_square(self) -> float:
-        """Linear term divided by quadratic term: 2 L / T, independent of d."""
+        """Linear term divided by quadratic term: 2 P / N, independent of d."""
         return 2 * self.prompt / self.new
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the cache at the end: 2 x layers x (L + T) x d x element bytes."""
+        """Bytes of the cache at the end: 2 x layers x (P + N) x d x element bytes."""
         return 2 * self.layers * (self.prompt + self.new) * self.width * DTYPE_BYTES[self.dtype]
 
     def steps(self) -> list[tuple[int, int, int]]:
@@ -97,26 +97,22 @@ def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
     case, problems = Case(), []
     for name in (field.name for field in fields(Case) if field.name in params):
         try:
-            case = _with(case, name, params[name])
+            case = replace(case, **{name: _value(name, params[name])})
         except KvvizError as error:
             problems.append(f"The link's {error}.")
     return case, problems
 
 
-def _with(case: Case, name: str, text: str) -> Case:
-    """Set one field of the case from a link's text. Raises KvvizError if the field can't hold the text."""
-    if name == "dtype":
-        return replace(case, dtype=text)
-    if name == "model":
-        if text:
-            config_of(text)  # raises for an unknown model
-        return replace(case, model=text)
+def _value(name: str, text: str) -> Any:
+    """Read a field from a link's text. Raises KvvizError for a text that is no number, or for an unknown model."""
+    if name == "model" and text:
+        config_of(text)
+    if name not in LIMITS:
+        return text
     try:
-        value = int(text)
+        return int(text)
     except ValueError as error:
         raise KvvizError(f"{name} is {text[:40]!r}, no whole number") from error
-    sizes = {size: getattr(case, size) for size in LIMITS}
-    return Case(**{**sizes, name: value}, dtype=case.dtype, model=case.model)
 
 
 def to_params(case: Case) -> dict[str, str]:
@@ -168,15 +164,12 @@ def plain(width: int, layers: int) -> Count:
     return Count(lambda n: step(n, n), lambda n: step(n, 1), 6 * width)
 
 
-def full(case: Case) -> Count:
-    """Count a case's model fully, or plain layers. Raises KvvizError for a model that can't be counted."""
-    return model_count(case.model) if case.model else plain(case.width, case.layers)
-
-
 @lru_cache(maxsize=32)
-def model_count(model: str) -> Count:
-    """Count a model by `kvviz.cost.flops`, including the head."""
-    shape = shape_of(model)
+def full(case: Case) -> Count:
+    """Count a case's model, including the head, or plain layers. Raises KvvizError if it can't be counted."""
+    if not case.model:
+        return plain(case.width, case.layers)
+    shape = shape_of(case.model)
     return Count(
         lambda n: flops(shape, prefill(shape, n)),
         lambda n: flops(shape, cached_step(shape, n)),
@@ -196,46 +189,39 @@ def square_alone(prompt: int, new: int) -> float:
     return (prompt**2 + sum(n * n for n in later)) / (prompt**2 + sum(later))
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A claim that follows from the shorthand, and what the full count gives for the same case."""
-
-    claim: str
-    counted: str
-
-
-def disagreements(case: Case) -> tuple[Disagreement, ...]:
-    """Return the four claims that the full count corrects, with the case's own numbers."""
+def disagreements(case: Case) -> list[tuple[str, str]]:
+    """Return four claims that follow from the shorthand, each with what the full count gives for the same case."""
     count, end = full(case), case.prompt + case.new
     whole = count.uncached(end)
     attention = whole.get("attention", 0) / sum(whole.values())
     early, late = (sum(count.cached(n).values()) for n in (case.prompt + 1, end))
     without, within = run_flops(case)
     overtakes = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
-    larger = "linear" if case.linear > case.square else "quadratic"
-    smaller = "quadratic" if larger == "linear" else "linear"
-    factor = max(case.linear_over_square, 1 / case.linear_over_square)
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
-    return (
-        Disagreement(
+    return [
+        (
             "A step without the cache costs the square of the context.",
             f"Both powers are there, n and n². At {end:,} tokens attention's square is {attention:.1%} of the step; "
             f"it overtakes the layers' other products {overtakes}.",
         ),
-        Disagreement(
-            f"So the cache saves (L + T)³ / (L + T)² = {end:,}×.",
+        (
+            f"So the cache saves (P + N)³ / (P + N)² = {end:,}×.",
             f"The square alone gives {square_alone(case.prompt, case.new):,.1f}×; everything counted, "
             f"{without / within:,.1f}×.",
         ),
-        Disagreement(
+        (
             "A step with the cache is constant.",
             f"Nearly: it still scans the cache. From {case.prompt + 1:,} to {end:,} tokens it {more}.",
         ),
-        Disagreement(
-            "In the long run the quadratic term dominates.",
-            f"In T L d² + T² d² / 2 it is a question of T against 2 L, whatever d is: here the {larger} term is "
-            f"{factor:,.4g} times the {smaller} one."
-            if case.linear != case.square
-            else "Here both are equal: T = 2 L.",
-        ),
+        ("In the long run the quadratic term dominates.", _larger_term(case)),
+    ]
+
+
+def _larger_term(case: Case) -> str:
+    if case.linear == case.square:
+        return "Here both are equal: N = 2 P."
+    larger, smaller = ("linear", "quadratic") if case.linear > case.square else ("quadratic", "linear")
+    return (
+        f"In N P d² + N² d² / 2 it is a question of N against 2 P, whatever d is: here the {larger} term is "
+        f"{max(case.linear_over_square, 1 / case.linear_over_square):,.4g} times the {smaller} one."
     )

@@ -58,11 +58,11 @@ def _case(form: Form) -> Case:
         "Full count of",
         format_func=_title,
         on_change=lambda: _adopt_shape(form),
-        help="The shorthand knows only L, T and d. The full count takes a plain decoder layer, or a real model.",
+        help="The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model.",
         **form.choice("model", [_PLAIN, *models(), _OWN]),
     )
-    two.number_input("Prompt L, tokens", **form.within("prompt", 1, LIMITS["prompt"]))
-    three.number_input("New tokens T", **form.within("new", 1, LIMITS["new"]))
+    two.number_input("Prompt P, tokens", **form.within("prompt", 1, LIMITS["prompt"]))
+    three.number_input("New tokens N", **form.within("new", 1, LIMITS["new"]))
     four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, LIMITS["width"]))
     five.number_input("Layers", disabled=bool(model), **form.within("layers", 1, LIMITS["layers"]))
     if model == _OWN:

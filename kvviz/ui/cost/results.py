@@ -61,12 +61,12 @@ def _own_cache(case: Case) -> str:
 
 
 def _equation(case: Case) -> str:
-    n, t, d = (_tex(value) for value in (case.prompt, case.new, case.width))
+    p, n, d = (_tex(value) for value in (case.prompt, case.new, case.width))
     return (
         r"\begin{aligned}\text{without: }&"
-        rf"\underbrace{{T L d^2}}_{{{t}\cdot{n}\cdot{d}^2 = {_tex(case.linear)}}} + "
-        rf"\underbrace{{T^2 d^2 / 2}}_{{{t}^2\cdot{d}^2/2 = {_tex(case.square)}}} = {_tex(case.uncached)}\\"
-        rf"\text{{with: }}&(L + T)\,d^2 = {_tex(case.prompt + case.new)}\cdot{d}^2 = {_tex(case.cached)}"
+        rf"\underbrace{{N P d^2}}_{{{n}\cdot{p}\cdot{d}^2 = {_tex(case.linear)}}} + "
+        rf"\underbrace{{N^2 d^2 / 2}}_{{{n}^2\cdot{d}^2/2 = {_tex(case.square)}}} = {_tex(case.uncached)}\\"
+        rf"\text{{with: }}&(P + N)\,d^2 = {_tex(case.prompt + case.new)}\cdot{d}^2 = {_tex(case.cached)}"
         r"\end{aligned}"
     )
 
@@ -86,9 +86,9 @@ def areas(case: Case) -> None:
             "linear": [x * case.prompt * case.width**2 for x in xs],
             "square": [x**2 * case.width**2 / 2 for x in xs],
         }
-        plot(area_figure(xs, parts, x_title="new tokens T", unit=" operations"), key="c_areas")
+        plot(area_figure(xs, parts, x_title="new tokens N", unit=" operations"), key="c_areas")
         st.caption(
-            f"Look which area is the wider at the right edge: linear over quadratic is 2 L / T = "
+            f"Look which area is the wider at the right edge: linear over quadratic is 2 P / N = "
             f"**{case.linear_over_square:,.4g}**, whatever d is."
         )
     with right:
@@ -99,7 +99,7 @@ def areas(case: Case) -> None:
         st.dataframe(rows, hide_index=True, height=340, column_config=columns)
         exact = sum(cost for _, _, cost in case.steps())
         st.caption(
-            f"Summed up exactly: {exact:,}, since the steps count from 0: T (T − 1) / 2 where the formula says T² / 2."
+            f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
         )
 
 
@@ -167,7 +167,7 @@ def parting(case: Case) -> None:
     st.markdown(
         "The shorthand is a good first look: it shows why the cost climbs. Its limits, with the numbers of this case:"
     )
-    rows = "\n".join(f"| {row.claim} | {row.counted} |" for row in disagreements(case))
+    rows = "\n".join(f"| {claim} | {counted} |" for claim, counted in disagreements(case))
     st.markdown(f"| A widely used shorthand says | The full count |\n|---|---|\n{rows}")
     st.caption(
         "FLOPs of matrix products, attention and convolutions, as transformers computes them (the causal half that is "
