@@ -120,3 +120,24 @@ def open_page(chromium, server):
     log = server.log.read_text()[before:]
     assert "Traceback" not in log
     assert "Error" not in log and '"error"' not in log
+
+
+@pytest.fixture(scope="session")
+def measured(chromium, server):
+    """`measured("tiny-gpt2")` is the path of a finished comparison of 16 new tokens, measured once on the live page."""
+    paths = {}
+
+    def path(model):
+        if model not in paths:
+            page = chromium.new_page()
+            page.set_default_timeout(60_000)
+            page.goto(f"{server.url}/live?model={model}&new_tokens=16")
+            page.get_by_role("button", name="Run", exact=True).click()
+            page.wait_for_url("**/live?comparison=*")
+            expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=60_000)
+            page.wait_for_timeout(1000)  # what is measured is written twice a second
+            paths[model] = page.url.removeprefix(server.url)
+            page.context.close()
+        return paths[model]
+
+    return path

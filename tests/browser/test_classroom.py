@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.test_live import choose, in_state, live, points, run
+from tests.browser.test_live import asked, in_state, live, points, run
 
 pytestmark = pytest.mark.browser
 
@@ -22,8 +22,7 @@ SHOWN = """() => {
 
 
 def test_three_screens_show_the_same_and_what_the_document_says(open_page, server):
-    pages = [open_page() for _ in range(3)]
-    choose(pages[0], "tiny GPT-2", new_tokens=24)
+    pages = [open_page(asked(new_tokens=24)) for _ in range(3)]
     run(pages[0])
     for page in pages:
         in_state(page, "done")

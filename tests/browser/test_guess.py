@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_live import choose, in_state, live, run
+from tests.browser.test_live import asked, in_state, live, run
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +38,7 @@ def stroke(page, places):
 
 
 def test_a_guess_is_laid_under_the_measured_curve(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=24)
+    page = open_page(asked(new_tokens=24))
     sent = []
     page.on("request", lambda request: sent.append(request.post_data or "") if request.method == "POST" else None)
     page.get_by_test_id("kv-guess-draw").click()

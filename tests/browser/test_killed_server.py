@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Server
-from tests.browser.test_live import choose, in_state, live, run
+from tests.browser.test_live import asked, in_state, live, many_passes, run
 
 pytestmark = pytest.mark.browser
 
@@ -14,8 +14,8 @@ def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, tmp_pat
     first.wait()
     page = chromium.new_context().new_page()
     page.set_default_timeout(60_000)
-    page.goto(f"{first.url}/live")
-    choose(page, "tiny GPT-2", new_tokens=512, repeats=20)
+    page.goto(first.url + asked(new_tokens=512))
+    many_passes(page)
     run(page)
     in_state(page, "measuring")
     own = live(page).get_attribute("data-comparison")

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -17,25 +18,26 @@ from kvviz.ui.live.form import PROMPTS
 pytestmark = pytest.mark.browser
 
 
-def choose(page, model, new_tokens=None, repeats=None):
+def asked(model="tiny-gpt2", **fields):
+    """The address of a live page whose form asks for this."""
+    return "/live?" + urlencode({"model": model, **fields})
+
+
+def choose(page, model):
+    """Choose a model by hand."""
     box = page.get_by_role("combobox", name="Model")
     box.click()
     box.fill(model)
     page.get_by_role("option").first.click()
-    if new_tokens is not None:
-        slider = page.get_by_role("slider", name="New tokens")
-        value = int(slider.get_attribute("aria-valuenow") or slider.input_value())
-        slider.focus()
-        if new_tokens == 512:
-            slider.press("End")
-        else:
-            for _ in range(abs(new_tokens - value) // 8):
-                slider.press("ArrowRight" if new_tokens > value else "ArrowLeft")
-    if repeats is not None:
-        page.get_by_text("Settings", exact=True).click()
-        field = page.get_by_label("Timed passes of each mode")
-        field.fill(str(repeats))
-        field.press("Enter")
+    settled(page)
+
+
+def many_passes(page, count="20"):
+    """Ask for so many timed passes that the run goes on until it is stopped."""
+    page.get_by_text("Settings", exact=True).click()
+    field = page.get_by_label("Timed passes of each mode")
+    field.fill(count)
+    field.press("Enter")
     settled(page)
 
 
@@ -87,12 +89,12 @@ def mark(page):
 
 
 def test_a_run_from_press_to_badge(open_page):
-    page = open_page()
-    choose(page, "tiny Qwen3", new_tokens=16)
+    page = open_page(asked(new_tokens=16))
+    choose(page, "tiny Qwen3")
     run(page)
     in_state(page, "done")
     expect(page.get_by_test_id("kv-badge")).to_have_text(re.compile(r"16 of 16 tokens identical · max \|Δlogit\| = \d"))
-    expect(page.get_by_test_id("kv-speedup")).to_have_text(re.compile(r"faster with the cache"))
+    expect(page.get_by_test_id("kv-speedup")).to_have_text(re.compile(r"\d(\.\d+)?×"))
     uncached, cached = (page.get_by_test_id(f"kv-text-{mode}") for mode in ("uncached", "cached"))
     assert uncached.inner_text() == cached.inner_text()
     assert cached.locator(".kv-token").count() == 16
@@ -104,11 +106,9 @@ def test_a_run_from_press_to_badge(open_page):
     assert "comparison=" in page.url
 
 
-def test_figures_on_the_page_are_those_of_the_curves(open_page):
+def test_figures_on_the_page_are_those_of_the_curves(open_page, measured):
     """The browser's own medians, shown while measuring, are the server's at the end."""
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=24)
-    run(page)
+    page = open_page(measured("tiny-gpt2"))
     in_state(page, "done")
     mine, shown = page.evaluate(
         """async () => {
@@ -124,13 +124,11 @@ def test_figures_on_the_page_are_those_of_the_curves(open_page):
             assert own[name] == pytest.approx(final[name], rel=1e-6)
 
 
-def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page):
+def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page, measured):
     """A second drawing would be asked for before the form is there, and empty it."""
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=16)
-    run(page)
-    in_state(page, "done")
-    for path in ("/live", "/live?" + page.url.split("?")[1]):
+    link = measured("tiny-gpt2")
+    page = open_page(link)
+    for path in ("/live", link):
         asked = []
 
         def note(socket, asked=asked):
@@ -140,7 +138,7 @@ def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page):
         page.on("websocket", note)
         page.goto(page.url.split("/live")[0] + path)
         in_state(page, "done")
-        page.wait_for_timeout(3000)
+        page.wait_for_timeout(2000)
         assert len(asked) == 1
         expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
         expect(page.get_by_text("What the curves say")).to_be_visible()
@@ -170,34 +168,13 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
     assert page.get_by_test_id("kv-text-uncached").is_visible() and page.get_by_test_id("kv-text-cached").is_visible()
 
 
-def test_the_curve_grows_in_the_same_node_and_stop_stops(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=512, repeats=20)
+def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
+    page = open_page(asked(new_tokens=512))
+    many_passes(page)
     run(page)
     in_state(page, "measuring")
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
     mark(page)
-    counts = []
-    for _ in range(4):
-        counts.append(points(page)["count"])
-        page.wait_for_timeout(500)
-    assert counts == sorted(counts)
-    assert counts[-1] > counts[0]
-    assert (points(page)["mark"], points(page)["plot"]) == ("same", "same")
-    press(page, "Stop")
-    in_state(page, "stopped", seconds=5)
-    standing = points(page)["count"]
-    page.wait_for_timeout(600)
-    assert points(page)["count"] == standing > 0
-    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
-
-
-def test_zoom_survives_updates(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=512, repeats=20)
-    run(page)
-    in_state(page, "measuring")
-    page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
     box = page.get_by_test_id("kv-chart").locator(".nsewdrag").first.bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 100, middle)
@@ -207,58 +184,61 @@ def test_zoom_survives_updates(open_page):
     span = "() => document.querySelector('[data-testid=kv-chart]')._fullLayout.xaxis.range"
     zoomed = page.evaluate(span)
     assert zoomed[1] - zoomed[0] < 200
-    before = points(page)["count"]
-    page.wait_for_timeout(1000)
-    assert points(page)["count"] > before
+    counts = []
+    for _ in range(4):
+        counts.append(points(page)["count"])
+        page.wait_for_timeout(500)
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
     assert page.evaluate(span) == zoomed
+    assert (points(page)["mark"], points(page)["plot"]) == ("same", "same")
     press(page, "Stop")
     in_state(page, "stopped", seconds=5)
+    standing = points(page)["count"]
+    page.wait_for_timeout(600)
+    assert points(page)["count"] == standing > 0
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
 
 
 def test_two_viewers_of_one_run_and_one_who_comes_late(open_page):
-    first, second = open_page(), open_page()
-    choose(first, "tiny LLaMA", new_tokens=128, repeats=3)
+    first, second = open_page(asked("tiny-llama", new_tokens=64)), open_page()
     run(first)
     in_state(second, "done")  # who opened the page without a link follows the device
     late = open_page("/live?" + first.url.split("?")[1])
     in_state(late, "done")
     texts = {page.get_by_test_id("kv-text-cached").inner_text() for page in (first, second, late)}
     assert len(texts) == 1
-    assert {points(page)["count"] for page in (first, second, late)} == {256}
+    assert {points(page)["count"] for page in (first, second, late)} == {128}
     expect(late.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
 
 
 def test_a_dropped_connection_leaves_no_hole(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=512, repeats=1)
+    page = open_page(asked(new_tokens=128))
     run(page)
     in_state(page, "proof")
     for _ in range(3):
         page.evaluate("() => document.querySelector('[data-testid=kv-live]').kvFeed().socket.close()")
-        page.wait_for_timeout(500)
+        page.wait_for_timeout(300)
     in_state(page, "done")
     steps = page.evaluate(
         """() => document.querySelector('[data-testid=kv-live]').kvState()
              .modes.map((m) => [m.tokens.length, m.times.length])"""
     )
-    assert steps == [[512, 512], [512, 512]]
+    assert steps == [[128, 128], [128, 128]]
 
 
 def test_bad_work_is_one_sentence_on_the_page(open_page):
-    page = open_page()
-    page.get_by_label("Prompt", exact=True).fill("x" * 1020)
-    page.get_by_label("Prompt", exact=True).press("Control+Enter")
-    choose(page, "tiny GPT-2")
+    page = open_page(asked(prompt="x" * 1020))
     run(page)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("1,024 positions")
 
 
 def test_script_in_a_prompt_is_text(open_page):
-    page = open_page()
+    page = open_page(asked(new_tokens=8))
     page.get_by_label("Prompt", exact=True).fill("<img src=x onerror=alert(1)><b>bold</b>")
     page.get_by_label("Prompt", exact=True).press("Control+Enter")
-    choose(page, "tiny GPT-2", new_tokens=8)
+    settled(page)
     run(page)
     in_state(page, "done")
     assert page.locator("[data-testid=kv-text-cached] img, [data-testid=kv-text-cached] b").count() == 0
@@ -266,10 +246,8 @@ def test_script_in_a_prompt_is_text(open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_follow_the_theme(open_page, scheme):
-    page = open_page(color_scheme=scheme)
-    choose(page, "tiny GPT-2", new_tokens=8)
-    run(page)
+def test_colours_follow_the_theme(open_page, measured, scheme):
+    page = open_page(measured("tiny-gpt2"), color_scheme=scheme)
     in_state(page, "done")
     expected = {"light": "#D55E00", "dark": "#F28E4B"}[scheme]
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
@@ -292,14 +270,14 @@ def test_torch_is_in_the_worker_and_not_in_the_server(open_page, server):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
 def test_a_killed_worker_is_named_and_replaced(open_page, server):
-    page = open_page()
-    choose(page, "tiny Gemma", new_tokens=128, repeats=20)
+    page = open_page(asked(new_tokens=64))
+    many_passes(page)
     run(page)
     in_state(page, "measuring")
     os.kill(worker_of(server), signal.SIGKILL)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
-    choose(page, "tiny GPT-2", new_tokens=8)
+    choose(page, "tiny GPT-2")
     run(page)
     in_state(page, "done")
 
@@ -323,10 +301,8 @@ def look_at(page, step):
     page.wait_for_timeout(400)
 
 
-def test_the_slider_takes_everything_back_to_a_step(open_page):
-    page = open_page()
-    choose(page, "tiny Qwen3", new_tokens=16)
-    run(page)
+def test_the_slider_takes_everything_back_to_a_step(open_page, measured):
+    page = open_page(measured("tiny-qwen3"))
     in_state(page, "done")
     look_at(page, 5)
     assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
@@ -358,10 +334,8 @@ def shade(page, layer, position):
     )
 
 
-def test_the_grid_shows_what_is_held_written_and_gone(open_page):
-    page = open_page()
-    choose(page, "tiny Gemma", new_tokens=16)
-    run(page)
+def test_the_grid_shows_what_is_held_written_and_gone(open_page, measured):
+    page = open_page(measured("tiny-gemma3"))
     in_state(page, "done")
     look_at(page, 10)
     newest = 35 + 10 - 2
@@ -378,29 +352,25 @@ def test_the_grid_shows_what_is_held_written_and_gone(open_page):
     assert 255 > shade(page, full, newest) > shade(page, full, 3) == shade(page, sliding, 3) > 0
 
 
-def test_the_race_ends_with_who_was_first(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=32)
-    run(page)
+def test_the_race_ends_with_who_was_first(open_page, measured):
+    page = open_page(measured("tiny-gpt2"))
     in_state(page, "done")
     page.get_by_test_id("kv-race").click()
     expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"^0\.\d\d s, shown \d+ times slower"))
-    page.wait_for_timeout(2500)
+    page.wait_for_timeout(1500)
     shown = [page.get_by_test_id(f"kv-text-{m}").locator(".kv-token:visible").count() for m in ("uncached", "cached")]
-    assert 0 < min(shown) <= max(shown) < 32 or max(shown) == 32
+    assert 0 < min(shown) <= max(shown) < 16 or max(shown) == 16
     expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"was done after .* before"), timeout=15_000)
-    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 32
+    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 16
 
 
-def test_three_figures_for_the_memory(open_page):
-    page = open_page()
-    choose(page, "tiny Qwen3", new_tokens=8)
-    run(page)
+def test_three_figures_for_the_memory(open_page, measured):
+    page = open_page(measured("tiny-qwen3"))
     in_state(page, "done")
     memory = page.get_by_test_id("kv-memory")
-    size = f"{4 * 2 * 42 * 64 * 4:,} B"
+    size = f"{4 * 2 * 50 * 64 * 4:,} B"
     expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
-    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 42 tokens × (32 + 32) × 4 B")
+    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
 
 
 def open_file(page, path):
@@ -477,8 +447,7 @@ def test_a_file_that_is_no_recording_gets_a_sentence(open_page, tmp_path):
 
 
 def test_batches_have_columns_of_their_own(open_page):
-    page = open_page()
-    choose(page, "tiny GPT-2", new_tokens=8)
+    page = open_page(asked(new_tokens=8))
     page.get_by_text("Settings", exact=True).click()
     field = page.get_by_label("Batch", exact=True)
     field.fill("4")
@@ -490,16 +459,12 @@ def test_batches_have_columns_of_their_own(open_page):
     assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"
 
 
-def test_the_grid_has_the_width_of_its_place(open_page):
+def test_the_grid_has_the_width_of_its_place(open_page, measured):
     """Also where a finished comparison is opened by its address, so that it is drawn before the page has a width."""
-    page = open_page()
-    choose(page, "tiny-gpt2", new_tokens=16)
-    run(page)
+    page = open_page(measured("tiny-gpt2"))
     in_state(page, "done")
-    again = open_page(f"/live?comparison={live(page).get_attribute('data-comparison')}")
-    in_state(again, "done")
-    grid = again.get_by_test_id("kv-grid")
+    grid = page.get_by_test_id("kv-grid")
     expect(grid).to_be_visible()
-    again.wait_for_timeout(500)
+    page.wait_for_timeout(500)
     drawn, place = grid.evaluate("node => [node.width / devicePixelRatio, node.clientWidth]")
     assert abs(drawn - place) < 2

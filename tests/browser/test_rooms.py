@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_live import choose, in_state, live, run
+from tests.browser.test_live import asked, in_state, live, run
 
 pytestmark = pytest.mark.browser
 
@@ -27,8 +27,7 @@ def slider(page):
 
 
 def test_a_class_follows_its_teacher(open_page):
-    teacher = open_page("/live")
-    choose(teacher, "tiny GPT-2", new_tokens=16)
+    teacher = open_page(asked(new_tokens=16))
     teacher.get_by_test_id("kv-room-button").click()
     teacher.get_by_role("button", name="Open a room").click()
     link = teacher.get_by_test_id("kv-room-link").input_value()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_live import choose, in_state, live, run
+from tests.browser.test_live import choose
 
 pytestmark = pytest.mark.browser
 
@@ -15,30 +15,13 @@ def charts(page):
     return page.locator(".js-plotly-plot").first
 
 
-@pytest.fixture(scope="module")
-def measured():
-    """The comparison that the first test of this file has measured."""
-    return []
-
-
 @pytest.fixture
-def kept(open_page, measured):
-    """A comparison that was measured on the live page, and its page."""
-    if measured:
-        page = open_page(f"/live?comparison={measured[0]}")
-        in_state(page, "done")
-        return page, measured[0]
-    page = open_page("/live")
-    choose(page, "tiny-gpt2", new_tokens=16)
-    run(page)
-    in_state(page, "done")
-    measured.append(live(page).get_attribute("data-comparison"))
-    return page, measured[0]
+def comparison(measured):
+    """The id of a comparison that was measured on the live page."""
+    return measured("tiny-gpt2").split("=")[1]
 
 
-def test_from_the_live_page_to_the_compare_page(kept, open_page):
-    page, comparison = kept
-    page.wait_for_timeout(1500)  # it is written twice a second
+def test_from_the_live_page_to_the_compare_page(comparison, open_page):
     other = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
     expect(charts(other)).to_be_visible()
     expect(other.get_by_text("Ratios are the baseline")).to_be_visible()
@@ -46,8 +29,7 @@ def test_from_the_live_page_to_the_compare_page(kept, open_page):
     expect(charts(other)).to_be_visible()
 
 
-def test_zooming_one_chart_zooms_all(kept, open_page):
-    _, comparison = kept
+def test_zooming_one_chart_zooms_all(comparison, open_page):
     page = open_page(f"/compare?runs={comparison}-cached")
     expect(charts(page)).to_be_visible()
     box = charts(page).locator(".nsewdrag").first.bounding_box()
@@ -63,8 +45,7 @@ def test_zooming_one_chart_zooms_all(kept, open_page):
     assert ranges[0][1] - ranges[0][0] < 10, "sixteen tokens were there before"
 
 
-def test_what_is_handed_on_opens_from_disk_without_a_network(kept, open_page, chromium):
-    _, comparison = kept
+def test_what_is_handed_on_opens_from_disk_without_a_network(comparison, open_page, chromium):
     page = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
     page.get_by_text("Hand on", exact=True).click()
     with page.expect_download() as event:
@@ -81,8 +62,7 @@ def test_what_is_handed_on_opens_from_disk_without_a_network(kept, open_page, ch
     context.close()
 
 
-def test_a_file_comes_back_as_a_run(kept, open_page):
-    _, comparison = kept
+def test_a_file_comes_back_as_a_run(comparison, open_page):
     page = open_page(f"/compare?runs={comparison}-cached")
     page.get_by_text("Hand on", exact=True).click()
     with page.expect_download() as event:
@@ -100,10 +80,7 @@ def test_a_file_comes_back_as_a_run(kept, open_page):
 def test_a_sweep_fills_in_and_ends(open_page):
     page = open_page("/sweep")
     page.get_by_text("Four layers of 128: 16 + 64 tokens", exact=True).click()
-    box = page.get_by_role("combobox", name="Model")
-    box.click()
-    box.fill("tiny-gpt2")
-    page.get_by_role("option").first.click()
+    choose(page, "tiny-gpt2")
     passes = page.get_by_role("spinbutton", name="Passes of each cell")
     passes.fill("2")
     passes.press("Enter")
