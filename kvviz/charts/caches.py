@@ -8,23 +8,22 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND
+from kvviz.charts.layout import blank
 from kvviz.charts.memory import unit_for
 from kvviz.experiments.cache_designs.words import KL_ROUNDING, mean
 
-Runs = Sequence[Mapping[str, Any]]
+Run = Mapping[str, Any]
+Runs = Sequence[Run]
 
 # Each measure over the steps: its title, and how to read a run's bytes at each step (None if not counted).
-MEASURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Sequence[int] | None]]] = {
+MEASURES: dict[str, tuple[str, Callable[[Run], Sequence[int] | None]]] = {
     "allocated": ("Allocated", lambda run: run["allocated_bytes"]),
     "held": ("Held", lambda run: run["cache_bytes"]),
-    "wasted": (
-        "Wasted",
-        lambda run: [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)],
-    ),
+    "wasted": ("Wasted", lambda run: [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]),
     "copied": ("Copied a step", lambda run: run["books"] and run["books"]["copied"]),
     "gathered": ("Gathered a step", lambda run: run["books"] and run["books"]["gathered"]),
 }
+_WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
 def bytes_figure(runs: Runs, measure: str) -> go.Figure:
@@ -33,57 +32,31 @@ def bytes_figure(runs: Runs, measure: str) -> go.Figure:
     kept = [(run, read(run)) for run in runs if run["quality"] is not None]
     lines = [(run, values) for run, values in kept if values is not None]
     unit, size = unit_for(max((max(values) for _, values in lines), default=0))
-    figure = go.Figure()
+    figure = blank("new token", f"{title.lower()}, {unit}", height=400, hovermode="x unified", **_WIDE)
     for run, values in lines:
-        figure.add_trace(
-            go.Scatter(
-                x=list(range(1, len(values) + 1)),
-                y=[value / size for value in values],
-                name=run["title"],
-                mode="lines",
-                line={"color": palette.LIGHT[run["mode"]], "width": 2.5, "dash": palette.DASH[run["mode"]]},
-                customdata=[human(value) for value in values],
-                hovertemplate="%{customdata}",
-            )
-        )
-    return _laid(figure, "new token", f"{title.lower()}, {unit}", 400).update_layout(hovermode="x unified")
-
-
-def _laid(figure: go.Figure, x: str, y: str, height: int) -> go.Figure:
-    return figure.update_layout(
-        font_size=14,
-        height=height,
-        legend=LEGEND,
-        margin={"l": 10, "r": 10, "t": 30, "b": 10},
-        xaxis={"title": x, "automargin": True},
-        yaxis={"title": y, "automargin": True, "rangemode": "tozero"},
-    )
+        x, y = list(range(1, len(values) + 1)), [value / size for value in values]
+        words = {"customdata": [human(value) for value in values], "hovertemplate": "%{customdata}"}
+        figure.add_scatter(x=x, y=y, name=run["title"], mode="lines", line=palette.line(run["mode"]), **words)
+    return figure
 
 
 def kl_figure(runs: Runs) -> go.Figure:
     """Draw KL(reference || design) after each token on a logarithmic axis; a line begins at its first lossy token."""
-    figure = go.Figure()
+    figure = blank("token of the text", "KL, nats", height=400, **_WIDE)
     for run in _lossy(runs):
         values = run["quality"]["kl"]
-        figure.add_trace(
-            go.Scatter(
-                x=list(range(1, len(values) + 1)),
-                y=[value if value >= KL_ROUNDING else None for value in values],
-                name=run["title"],
-                mode="lines+markers",
-                line={"color": palette.LIGHT[run["mode"]], "width": 1.5, "dash": palette.DASH[run["mode"]]},
-                marker={"symbol": palette.MARKER[run["mode"]], "size": 5},
-                hovertemplate=f"{run['title']}, token %{{x}}: %{{y:.2g}} nats<extra></extra>",
-            )
-        )
-    _laid(figure, "token of the text", "KL, nats", 400)
+        x, y = list(range(1, len(values) + 1)), [value if value >= KL_ROUNDING else None for value in values]
+        words = f"{run['title']}, token %{{x}}: %{{y:.2g}} nats<extra></extra>"
+        marker = {"symbol": palette.MARKER[run["mode"]], "size": 5}
+        line = {"line": palette.line(run["mode"], 1.5), "marker": marker}
+        figure.add_scatter(x=x, y=y, name=run["title"], mode="lines+markers", hovertemplate=words, **line)
     longest = max((len(run["quality"]["kl"]) for run in runs if run["quality"]), default=1)
     powers = [10.0**power for power in range(-9, 4, 2)]
     figure.update_yaxes(type="log", tickvals=powers, ticktext=[_power(tick) for tick in powers])
     return figure.update_xaxes(range=[0, longest + 1])
 
 
-def _lossy(runs: Runs) -> list[Mapping[str, Any]]:
+def _lossy(runs: Runs) -> list[Run]:
     return [run for run in runs if run["quality"] and max(run["quality"]["kl"]) >= KL_ROUNDING]
 
 
@@ -93,28 +66,23 @@ def quality_figure(runs: Runs) -> go.Figure:
     A logarithmic axis has no 0, so exact designs lie on a line below all others, labelled 0.
     """
     kept = [run for run in runs if run["quality"] is not None]
-    lost = [mean(run["quality"]["kl"]) for run in _lossy(kept)]
+    lossy = _lossy(kept)
+    lost = [mean(run["quality"]["kl"]) for run in lossy]
     top = math.ceil(math.log10(max(lost))) if lost else 0
     bottom = math.floor(math.log10(min(lost))) - 1 if lost else -3
     unit, size = unit_for(max(run["quality"]["nbytes"] for run in kept))
-    places: dict[tuple[float, float], list[Mapping[str, Any]]] = {}
+    places: dict[tuple[float, float], list[Run]] = {}
     for run in kept:
-        kl = mean(run["quality"]["kl"])
-        place = (run["quality"]["nbytes"] / size, kl if run in _lossy(kept) else 10.0**bottom)
-        places.setdefault(place, []).append(run)
-    figure = go.Figure()
+        height = mean(run["quality"]["kl"]) if run in lossy else 10.0**bottom
+        places.setdefault((run["quality"]["nbytes"] / size, height), []).append(run)
     widest = max(x for x, _ in places)
-    for (x, y), members in places.items():
-        figure.add_trace(_point(x, y, members, right=x < widest / 2))
+    points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
-    _laid(figure, f"held at the end of the text, {unit}", "mean KL, nats", 420).update_layout(showlegend=False)
+    words = ["0", *(_power(tick) for tick in ticks[1:])]
+    figure = blank(f"held at the end of the text, {unit}", "mean KL, nats", height=420, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
-    return figure.update_yaxes(
-        type="log",
-        range=[bottom - 0.6, top + 0.4],
-        tickvals=ticks,
-        ticktext=["0", *(_power(tick) for tick in ticks[1:])],
-    )
+    figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
+    return figure.add_traces(points)
 
 
 def _power(tick: float) -> str:
@@ -130,18 +98,12 @@ def _label(members: Runs) -> str:
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
-    first = members[0]
+    mode, where = members[0]["mode"], "middle right" if right else "top left"
     told = "<br>".join(
         f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {mean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"
         for run in members
     )
-    return go.Scatter(
-        x=[x],
-        y=[y],
-        mode="markers+text",
-        marker={"symbol": palette.MARKER[first["mode"]], "size": 14, "color": palette.LIGHT[first["mode"]]},
-        text=[_label(members)],
-        textposition="middle right" if right else "top left",
-        hovertemplate=f"{told}<extra></extra>",
-    )
+    marker = {"symbol": palette.MARKER[mode], "size": 14, "color": palette.LIGHT[mode]}
+    words = {"text": [_label(members)], "textposition": where, "hovertemplate": f"{told}<extra></extra>"}
+    return go.Scatter(x=[x], y=[y], mode="markers+text", marker=marker, **words)

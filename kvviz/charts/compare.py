@@ -1,17 +1,16 @@
 """Overlays several runs: time per token, cumulative time, cache bytes and speed-up."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from kvviz.charts import palette
+from kvviz.charts.layout import as_text
 from kvviz.charts.memory import unit_for
-from kvviz.charts.text import as_text
-from kvviz.experiments.comparison.records import Document, Run
 
 T = TypeVar("T")
 
@@ -29,13 +28,18 @@ class Curve:
     q3_s: tuple[float, ...]
     cache_bytes: tuple[int, ...]
     prompt_tokens: int
-    batch: int = 1
     predicted_s: tuple[float, ...] = ()
 
     def x(self, by: str) -> list[int]:
         """The x value of each step: its number, or the position of the token that it writes."""
         start = self.prompt_tokens if by == "position" else 0
         return [start + i + 1 for i in range(len(self.step_s))]
+
+
+def curve_of(run: Mapping[str, Any], cache_bytes: Sequence[int], prompt_tokens: int, name: str) -> Curve:
+    """Turn a run of a comparison document into a curve."""
+    steps, low, high = (tuple(run[f"step_s{part}"]) for part in ("", "_q1", "_q3"))
+    return Curve(name, steps, low, high, tuple(cache_bytes), prompt_tokens, tuple(run.get("predicted_s") or ()))
 
 
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
@@ -53,18 +57,28 @@ def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, bas
     figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
     figure.update_xaxes(title_text=ALIGNMENTS[by], row=4, col=1)
     legend = {"orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0}
-    figure.update_layout(font_size=15, height=1000, hovermode="closest", legend=legend, margin={"t": 30, "r": 20})
-    return figure
+    return figure.update_layout(
+        font_size=15, height=1000, hovermode="closest", legend=legend, margin={"t": 30, "r": 20}
+    )
 
 
 def _draw(
     figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
 ) -> None:
-    """Add a run to all four charts, in one colour and dash."""
+    """Add a run to all four charts, in one colour and dash; the legend hides all of it together."""
     shown = telling(curve.step_s)
-    x = _at(curve.x(by), shown)
+    x, line = _at(curve.x(by), shown), palette.series_line(number)
+    group, top = {"legendgroup": str(number)}, {"row": 1, "col": 1, "showlegend": False}
+    low, high, predicted = (
+        [1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s, curve.predicted_s)
+    )
+    band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
+    figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)
+    if predicted:  # before the run: thin and dashed
+        look = {"mode": "lines", "line": {**line, "width": 1.5, "dash": "dash"}, "opacity": 0.75}
+        hover = "predicted before the run: %{y:.2f} ms<extra></extra>"
+        figure.add_scatter(x=x, y=predicted, hovertemplate=hover, **look, **group, **top)
     milliseconds = [curve.step_s[i] * 1000 for i in shown]
-    figure.add_trace(_band(curve, x, shown, number), row=1, col=1)
     held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
     lines: tuple[tuple[Sequence[float | None], list[str] | None], ...] = (
         (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
@@ -72,10 +86,11 @@ def _draw(
         ([b / size for b in held], [f"{b:,} B" for b in held]),
         (_at(ratio(curve), shown), None),
     )
-    if curve.predicted_s:
-        figure.add_trace(_predicted(curve, x, shown, number), row=1, col=1)
+    mode, name = "lines" if len(x) > 80 else "lines+markers", as_text(curve.name)
     for row, (values, words) in enumerate(lines, 1):
-        figure.add_trace(_line(curve.name, x, values, words, number, legend=row == 1), row=row, col=1)
+        hover = ("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>"
+        look = {"name": name, "mode": mode, "line": line, "marker": {"size": 5}, "showlegend": row == 1}
+        figure.add_scatter(x=x, y=list(values), text=words, hovertemplate=hover, row=row, col=1, **look, **group)
 
 
 MAX_POINTS = 1600  # of a line; a lecture hall's projector has fewer pixel columns
@@ -97,60 +112,6 @@ def _at(values: Sequence[T], shown: Sequence[int]) -> list[T]:
     return [values[i] for i in shown]
 
 
-def _band(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.Scatter:
-    high, low = ([part[i] * 1000 for i in shown] for part in (curve.q3_s, curve.q1_s))
-    return go.Scatter(
-        x=x + x[::-1],
-        y=high + low[::-1],
-        fill="toself",
-        fillcolor=_colour(number),
-        opacity=0.16,
-        mode="none",
-        hoverinfo="skip",
-        showlegend=False,
-        legendgroup=str(number),
-    )
-
-
-def _predicted(curve: Curve, x: list[int], shown: Sequence[int], number: int) -> go.Scatter:
-    """Draw the prediction made before the run, thin and dashed; the legend hides it together with its curve."""
-    return go.Scatter(
-        x=x,
-        y=[curve.predicted_s[i] * 1000 for i in shown],
-        mode="lines",
-        line={"color": _colour(number), "width": 1.5, "dash": "dash"},
-        opacity=0.75,
-        hovertemplate="predicted before the run: %{y:.2f} ms<extra></extra>",
-        showlegend=False,
-        legendgroup=str(number),
-    )
-
-
-def _line(
-    name: str, x: list[int], values: Sequence[float | None], words: list[str] | None, number: int, *, legend: bool
-) -> go.Scatter:
-    return go.Scatter(
-        x=x,
-        y=list(values),
-        name=as_text(name),
-        mode="lines" if len(x) > 80 else "lines+markers",
-        line={"color": _colour(number), "width": 2.5, "dash": _dash(number)},
-        marker={"size": 5},
-        text=words,
-        hovertemplate=("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>",
-        showlegend=legend,
-        legendgroup=str(number),
-    )
-
-
-def _colour(number: int) -> str:
-    return palette.SERIES[number % len(palette.SERIES)]
-
-
-def _dash(number: int) -> str:
-    return palette.SERIES_DASH[number % len(palette.SERIES_DASH)]
-
-
 def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
     """Return a function: at each x, the baseline's seconds over a curve's, or None if the baseline lacks the step."""
     base = dict(zip(baseline.x(by), baseline.step_s, strict=True))
@@ -160,17 +121,3 @@ def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
         return [base[x] / seconds if x in base and seconds else None for x, seconds in pairs]
 
     return ratio
-
-
-def curve_of(run: Run, document: Document, name: str) -> Curve:
-    """Turn a run of a comparison document into a curve."""
-    return Curve(
-        name=as_text(name),
-        step_s=tuple(run["step_s"]),
-        q1_s=tuple(run["step_s_q1"]),
-        q3_s=tuple(run["step_s_q3"]),
-        cache_bytes=tuple(run["cache_bytes"]),
-        prompt_tokens=document["prompt_tokens"],
-        batch=document["batch"],
-        predicted_s=tuple(run.get("predicted_s") or ()),
-    )

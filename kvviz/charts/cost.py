@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from kvviz.charts.layout import LEGEND
+from kvviz.charts.layout import blank
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 # Linear parts have cool hues and the quadratic part a warm one, like the cached and uncached modes elsewhere.
@@ -61,29 +61,12 @@ def area_figure(
     """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens."""
     size, prefix = scaled(max((sum(column) for column in zip(*parts.values(), strict=True)), default=1))
     said = f"{prefix}{unit}".strip()
-    figure = go.Figure()
+    figure = blank(x_title, said, height=340, hovermode="x unified", xaxis_range=[xs[0], xs[-1]])
     for name, values in parts.items():
-        figure.add_trace(
-            go.Scatter(
-                x=list(xs),
-                y=[value / size for value in values],
-                name=NAMES[name],
-                mode="lines",
-                stackgroup="all",
-                line={"width": 1, "color": COLOURS[name]},
-                hovertemplate=f"%{{y:.4g}} {said}",
-            )
-        )
+        y, line = [value / size for value in values], {"width": 1, "color": COLOURS[name]}
+        look = {"mode": "lines", "stackgroup": "all", "line": line, "hovertemplate": f"%{{y:.4g}} {said}"}
+        figure.add_scatter(x=list(xs), y=y, name=NAMES[name], **look)
     if mark is not None:
         label = {"text": mark[1], "yref": "paper", "y": 0.98, "yanchor": "top", "xanchor": "right", "textangle": -90}
         figure.add_vline(x=mark[0], line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
-    figure.update_layout(
-        font_size=14,
-        height=340,
-        hovermode="x unified",
-        legend=LEGEND,
-        margin={"l": 10, "r": 10, "t": 30, "b": 10},
-        xaxis={"title": x_title, "range": [xs[0], xs[-1]]},
-        yaxis={"title": said, "rangemode": "tozero"},
-    )
     return figure

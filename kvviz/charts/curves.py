@@ -6,47 +6,33 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND
+from kvviz.charts.layout import blank
 from kvviz.decoding.modes import MODES
 
 
 def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figure:
     """Draw the milliseconds per new token of every run of a comparison: medians with quartile bands."""
-    figure = go.Figure()
+    kind, margin = "log" if log else "linear", {"t": 40, "r": 20}
+    figure = blank("new token", "ms for this token", yaxis_type=kind, hovermode="closest", margin=margin, **_PAPER)
     for run in document["runs"]:
         _add_run(figure, run)
-    figure.update_layout(
-        template="plotly_white",
-        font_size=15,
-        hovermode="closest",
-        legend=LEGEND,
-        xaxis={"title": "new token"},
-        yaxis={"title": "ms for this token", "type": "log" if log else "linear", "rangemode": "tozero"},
-        margin={"t": 40, "r": 20},
-    )
     return figure
 
 
+_PAPER = {"template": "plotly_white", "font_size": 15}  # for a notebook
+
+
 def _add_run(figure: go.Figure, run: Mapping[str, Any]) -> None:
-    name = run["mode"]
-    colour = palette.LIGHT.get(name, "#555555")
+    name, line = run["mode"], palette.line(run["mode"])
     x = list(range(1, len(run["step_s"]) + 1))
     low, high = _ms(run["step_s_q1"]), _ms(run["step_s_q3"])
-    band = go.Scatter(x=x + x[::-1], y=high + low[::-1], fill="toself", fillcolor=colour, opacity=0.18, mode="none")
-    figure.add_trace(band.update(hoverinfo="skip", showlegend=False))
-    text = [_hover(run, i) for i in range(len(x))]
-    figure.add_trace(
-        go.Scatter(
-            x=x,
-            y=_ms(run["step_s"]),
-            name=MODES[name].title if name in MODES else name,
-            mode="lines+markers",
-            line={"color": colour, "width": 2.5, "dash": palette.DASH.get(name, "dash")},
-            marker={"symbol": palette.MARKER.get(name, "cross"), "size": [11] + [5] * (len(x) - 1)},
-            text=text,
-            hoverinfo="text",
-        )
-    )
+    band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.18, "mode": "none", "hoverinfo": "skip"}
+    figure.add_scatter(x=x + x[::-1], y=high + low[::-1], showlegend=False, **band)
+    title = MODES[name].title if name in MODES else name
+    marker = {"symbol": palette.MARKER.get(name, "cross"), "size": [11] + [5] * (len(x) - 1)}
+    words = {"text": [_hover(run, i) for i in range(len(x))], "hoverinfo": "text"}
+    look = {"mode": "lines+markers", "line": line, "marker": marker}
+    figure.add_scatter(x=x, y=_ms(run["step_s"]), name=title, **look, **words)
 
 
 def _ms(seconds: list[float]) -> list[float]:
@@ -62,18 +48,9 @@ def watched_figure(steps: Sequence[Any]) -> go.Figure:
     """Draw the milliseconds and cache bytes of each forward of a watched run, on two axes with units."""
     x = [step.index + 1 for step in steps]
     text = [f"{step.phase}, {len(step.fed[0]) if step.fed else 0} tokens fed" for step in steps]
-    figure = go.Figure()
+    times, sizes = _ms([step.seconds for step in steps]), [step.cache_bytes / 2**20 for step in steps]
+    right = {"title": "cache, MiB", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False}
+    figure = blank("forward", "ms for this forward", yaxis2=right, margin=None, **_PAPER)
     line = {"color": palette.LIGHT["watched"], "width": 2.5}
-    time = go.Scatter(x=x, y=_ms([s.seconds for s in steps]), text=text, name="time", mode="lines+markers", line=line)
-    size = [step.cache_bytes / 2**20 for step in steps]
-    cache = go.Scatter(x=x, y=size, name="cache", yaxis="y2", line={"color": "#777777", "dash": "dot"})
-    figure.add_traces([time, cache])
-    figure.update_layout(
-        template="plotly_white",
-        font_size=15,
-        legend=LEGEND,
-        xaxis={"title": "forward"},
-        yaxis={"title": "ms for this forward", "rangemode": "tozero"},
-        yaxis2={"title": "cache, MiB", "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False},
-    )
-    return figure
+    figure.add_scatter(x=x, y=times, text=text, name="time", mode="lines+markers", line=line)
+    return figure.add_scatter(x=x, y=sizes, name="cache", yaxis="y2", line={"color": "#777777", "dash": "dot"})

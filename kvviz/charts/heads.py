@@ -23,27 +23,19 @@ def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
         figure.add_trace(_dots(list(members), 1, "circle", colour, "query head %{x}", heads))
         word = "the latent row" if layer.kind == "latent" else f"KV head {group}"
         figure.add_trace(_dots([centre], 0, "square", colour, word, heads))
-    figure.update_layout(
-        height=230,
-        showlegend=False,
-        hovermode="closest",
-        margin={"t": 10, "b": 10, "l": 10, "r": 10},
-        xaxis={"visible": False, "range": [-0.8, heads - 0.2]},
-        yaxis={
-            "range": [-0.35, 1.3],
-            "tickvals": [0, 1],
-            "ticktext": ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"],
-            "showgrid": False,
-            "zeroline": False,
-            "tickfont": {"size": 14},
-        },
-    )
-    return figure
+    heights = {
+        "range": [-0.35, 1.3],
+        "tickvals": [0, 1],
+        "tickfont": {"size": 14},
+        "showgrid": False,
+        "zeroline": False,
+    }
+    heights["ticktext"] = ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"]
+    figure.update_layout(height=230, showlegend=False, hovermode="closest", margin={"t": 10, "b": 10, "l": 10, "r": 10})
+    return figure.update_layout(xaxis={"visible": False, "range": [-0.8, heads - 0.2]}, yaxis=heights)
 
 
 def _dots(x: list[float], y: float, symbol: str, colour: str, words: str, heads: int) -> go.Scatter:
     size = max(5, min(16, 640 // heads)) + (6 if symbol == "square" else 0)
-    marker = {"symbol": symbol, "size": size, "color": colour}
-    return go.Scatter(
-        x=x, y=[y] * len(x), mode="markers", marker=marker, hovertemplate=f"{words}<extra></extra>", name=words
-    )
+    look = {"mode": "markers", "marker": {"symbol": symbol, "size": size, "color": colour}}
+    return go.Scatter(x=x, y=[y] * len(x), hovertemplate=f"{words}<extra></extra>", name=words, **look)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND
+from kvviz.charts.layout import blank
 
 SAME = 1e-3  # in float32, logits of two equivalent computations differ by less than this
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
@@ -16,11 +16,8 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
     figure = _figure("new token", "largest |logit difference|", log=True)
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
-    ends = [1, max(len(right), len(wrong))]
-    figure.add_trace(
-        go.Scatter(x=ends, y=[SAME, SAME], name="rounding stays below", mode="lines", line=_DOTTED, hoverinfo="skip")
-    )
-    return figure
+    ends, words = [1, max(len(right), len(wrong))], "rounding stays below"
+    return figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
 
 
 def kept_alive(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
@@ -42,30 +39,15 @@ def timed(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
 
 
 def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(
-        height=330,
-        font_size=15,
-        legend=LEGEND,
-        xaxis={"title": x, "dtick": None},
-        yaxis={"title": y, "type": "log" if log else "linear", "rangemode": "tozero", "exponentformat": "power"},
-        margin={"t": 40, "r": 10, "b": 50},
-    )
-    return figure
+    axis = {"yaxis_type": "log" if log else "linear", "yaxis_exponentformat": "power"}
+    return blank(x, y, height=330, font_size=15, margin={"t": 40, "r": 10, "b": 50}, **axis)
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:
     """Add the lines of the right and the wrong loop, in the colours of their modes."""
     for values, mode, title in ((right, "cached", "the right loop"), (wrong, "uncached", "with the mistake")):
-        figure.add_trace(
-            go.Scatter(
-                x=list(range(1, len(values) + 1)),
-                y=list(values),
-                name=title,
-                mode="lines+markers",
-                line={"color": palette.LIGHT[mode], "width": 2.5},
-                marker={"symbol": palette.MARKER[mode], "size": 7},
-                hovertemplate=f"{title}: {hover}<extra></extra>",
-            )
-        )
+        line, marker = {"color": palette.LIGHT[mode], "width": 2.5}, {"symbol": palette.MARKER[mode], "size": 7}
+        look = {"mode": "lines+markers", "line": line, "marker": marker}
+        x, words = list(range(1, len(values) + 1)), f"{title}: {hover}<extra></extra>"
+        figure.add_scatter(x=x, y=list(values), name=title, hovertemplate=words, **look)
     return figure

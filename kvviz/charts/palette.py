@@ -3,6 +3,8 @@
 https://jfly.uni-koeln.de/color/ ; dark pages use lighter variants. Lines differ in dash and marker as well.
 """
 
+from typing import Any
+
 from kvviz.caches.designs import DESIGNS
 
 # mode: colour on a light page, colour on a dark page, dash, marker; a cache design's row defines its own
@@ -22,6 +24,18 @@ LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for 
 # Models side by side use six hues of the same palette; their lines differ in dash as well.
 SERIES = ("#0072B2", "#D55E00", "#00916E", "#9A4B7D", "#B8860B", "#4B5563")
 SERIES_DASH = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+
+def line(mode: str, width: float = 2.5) -> dict[str, Any]:
+    """Return Plotly's line of a mode, or of one that there is no more."""
+    return {"color": LIGHT.get(mode, "#555555"), "width": width, "dash": DASH.get(mode, "dash")}
+
+
+def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
+    """Return Plotly's line of one of several models or runs; the colours begin anew after the last."""
+    i = number % len(SERIES)
+    return {"color": SERIES[i], "width": width, "dash": SERIES_DASH[i]}
+
 
 # Colours of what a layer caches, and of what else occupies memory.
 KINDS = {

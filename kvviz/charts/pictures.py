@@ -1,49 +1,15 @@
 """Draws a cache's memory layout: turns the plain values of `picture()` into HTML that wraps on a narrow screen."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from kvviz.base.words import human
-from kvviz.charts.text import as_text
+from kvviz.charts.layout import as_text
 
 Picture = Mapping[str, Any]
 
-STYLE = """<style>
-.kvp { font-size: 0.9rem; line-height: 1.35; }
-.kvp p { margin: 0.35rem 0; }
-.kvp p:first-child { margin-top: 0; }
-.kvp-row { display: flex; flex-wrap: wrap; gap: 3px; margin: 0.3rem 0; align-items: center; }
-.kvp-s { width: 11px; height: 20px; border-radius: 2px; box-sizing: border-box; border: 1px solid transparent; }
-.kvp-old { background: #2F7FC1; }
-.kvp-new { background: #E69F00; }
-.kvp-none { border: 1px dashed #8A94A0; }
-.kvp-sink { background: #9A4B7D; }
-.kvp-code { background: #00916E; }
-.kvp-scale { background: #B8860B; }
-.kvp-n { width: 34px; height: 24px; border-radius: 3px; color: #fff; font-size: 0.8rem; text-align: center;
-  line-height: 24px; box-sizing: border-box; font-variant-numeric: tabular-nums; }
-.kvp-n.kvp-none, .kvp-chip.kvp-none { color: inherit; line-height: 22px; }
-.kvp-n.kvp-new { color: #000; }
-.kvp-next { outline: 2px solid #D55E00; outline-offset: 1px; }
-.kvp-box { border: 1.5px solid #8A94A0; border-radius: 5px; padding: 2px 4px 4px; min-width: 74px; }
-.kvp-box.kvp-free { border-style: dashed; opacity: 0.75; }
-.kvp-box.kvp-shared { border-color: #9A4B7D; box-shadow: 0 0 0 1.5px #9A4B7D; }
-.kvp-box b { display: flex; justify-content: space-between; gap: 6px; font-size: 0.8rem; font-weight: 600; }
-.kvp-bits { display: grid; grid-template-columns: repeat(16, 4px); gap: 1px; }
-.kvp-bits i { height: 12px; background: #8A94A0; opacity: 0.28; }
-.kvp-bits i.kvp-old, .kvp-bits i.kvp-new { opacity: 1; background: #2F7FC1; }
-.kvp-bits i.kvp-new { background: #E69F00; }
-.kvp-chip { min-width: 34px; height: 24px; border-radius: 12px; padding: 0 6px; text-align: center; line-height: 24px;
-  font-size: 0.8rem; color: #fff; background: #2F7FC1; box-sizing: border-box; }
-.kvp-chip.kvp-none { background: none; }
-.kvp-chip.kvp-shared { background: #9A4B7D; }
-.kvp-line { display: flex; align-items: flex-start; }
-.kvp-name { flex: 0 0 6.2em; line-height: 1.9rem; }
-.kvp-bar { display: flex; height: 22px; border-radius: 4px; overflow: hidden; margin: 0.3rem 0; }
-.kvp-key { display: inline-block; width: 11px; height: 14px; border-radius: 2px; margin: 0 4px -2px 0;
-  box-sizing: border-box; }
-.kvp-word { white-space: nowrap; margin-right: 8px; }
-</style>"""
+STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
 
 
 def picture_html(picture: Picture, title: str) -> str:
@@ -176,9 +142,4 @@ def _codes(picture: Picture) -> str:
     return words + _row(boxes + residual) + f'<div class="kvp-bar">{bar}</div>' + _key(**key)
 
 
-_DRAWN: dict[str, Callable[[Picture], str]] = {
-    "buffer": _buffer,
-    "blocks": _blocks,
-    "ring": _ring,
-    "codes": _codes,
-}
+_DRAWN: dict[str, Callable[[Picture], str]] = {"buffer": _buffer, "blocks": _blocks, "ring": _ring, "codes": _codes}

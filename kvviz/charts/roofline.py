@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts.cost import figure_of
-from kvviz.charts.layout import LEGEND
-from kvviz.charts.text import as_text
+from kvviz.charts.layout import MARGIN, as_text, blank
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
 
@@ -66,7 +65,12 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     """
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
     low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 1.6)
-    figure = go.Figure()
+    lowest = min(p["flops_per_s"] for p in points)
+    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 2.0)
+    axes = {"xaxis": _log("FLOP per byte moved", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "x": 0}
+    margin = {**MARGIN, "t": 20}
+    figure = go.Figure().update_layout(font_size=14, height=560, legend=legend, margin=margin, **axes)
     read, most, rows = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s"), figure_of(row.read, "B/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
     _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
@@ -74,30 +78,11 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
     for name, members in series(points).items():
-        figure.add_trace(
-            go.Scatter(
-                x=[p["intensity"] for p in members],
-                y=[p["flops_per_s"] for p in members],
-                customdata=[_told(p) for p in members],
-                error_y=_spread(members),
-                name=titles[name],
-                mode="lines+markers",
-                line={"color": COLOURS[name], "width": 1.5},
-                marker={"symbol": MARKERS[name], "size": 9},
-                hovertemplate="%{customdata}<extra></extra>",
-            )
-        )
-    lowest = min(p["flops_per_s"] for p in points)
-    highest = max(roof.flops, sheet[1].flops if sheet else 0.0)
-    bottom, top = _reach([lowest, highest], 2.0)
-    figure.update_layout(
-        font_size=14,
-        height=560,
-        legend={"orientation": "h", "y": -0.16, "yanchor": "top", "x": 0},
-        margin={"l": 10, "r": 10, "t": 20, "b": 10},
-        xaxis=_log("FLOP per byte moved", low, high),
-        yaxis=_log("FLOP/s", bottom, top),
-    )
+        x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
+        words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
+        look = {"name": titles[name], "mode": "lines+markers", "marker": {"symbol": MARKERS[name], "size": 9}}
+        line = {"color": COLOURS[name], "width": 1.5}
+        figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
     return figure
 
 
@@ -123,31 +108,19 @@ def _log(title: str, low: float, high: float) -> dict[str, Any]:
 
 def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, colour: str, dash: str) -> None:
     xs = sorted({low, high, min(max(roof.ridge, low), high)})
-    figure.add_trace(
-        go.Scatter(
-            x=xs,
-            y=[roof.at(x) for x in xs],
-            name=name,
-            mode="lines",
-            line={"color": colour, "width": 2.5 if dash == "solid" else 2, "dash": dash},
-            hovertemplate=f"{as_text(name)}: %{{y:.3s}}FLOP/s at %{{x:.3g}} FLOP/B<extra></extra>",
-        )
-    )
+    words = f"{as_text(name)}: %{{y:.3s}}FLOP/s at %{{x:.3g}} FLOP/B<extra></extra>"
+    line = {"color": colour, "width": 2.5 if dash == "solid" else 2, "dash": dash}
+    figure.add_scatter(x=xs, y=[roof.at(x) for x in xs], name=name, mode="lines", line=line, hovertemplate=words)
 
 
 def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: float, high: float) -> None:
     title, roof = sheet
     _roof(figure, roof, low, high, f"{title}, by its data sheet", SHEET, "dash")
-    figure.add_trace(
-        go.Scatter(
-            x=[p["intensity"] for p in points],
-            y=[roof.at(p["intensity"]) for p in points],
-            name="these forwards there, at most",
-            mode="markers",
-            marker={"symbol": "circle-open", "size": 8, "color": SHEET},
-            hovertemplate="%{x:.3g} FLOP/B: at most %{y:.3s}FLOP/s<extra></extra>",
-        )
-    )
+    x = [p["intensity"] for p in points]
+    look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": SHEET}}
+    words = {"name": "these forwards there, at most"}
+    words["hovertemplate"] = "%{x:.3g} FLOP/B: at most %{y:.3s}FLOP/s<extra></extra>"
+    figure.add_scatter(x=x, y=[roof.at(each) for each in x], **look, **words)
 
 
 def _told(p: Mapping[str, Any]) -> str:
@@ -171,78 +144,42 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
 
     `marks`: by context, the smallest batch at which a decode step reads more cache bytes than weight bytes.
     """
-    figure = go.Figure()
+    batches = sorted({p["batch"] for p in points})
+    figure = blank("sequences decoded together", "tokens/s, all together", height=380, hovermode="x unified")
+    figure.update_xaxes(type="log", tickvals=batches, ticktext=batches)
     for name, members in series(points).items():
         if name not in ("short", "long"):
             continue
-        tokens, first = members[0]["tokens"], members[0]["tokens_per_s"]
-        figure.add_trace(
-            go.Scatter(
-                x=[p["batch"] for p in members],
-                y=[p["tokens_per_s"] for p in members],
-                customdata=[p["tokens_per_s"] / first for p in members],
-                name=f"context {tokens:,}",
-                mode="lines+markers",
-                line={"color": COLOURS[name], "width": 2},
-                marker={"symbol": MARKERS[name], "size": 9},
-                hovertemplate=f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence",
-            )
-        )
+        tokens, colour, y = members[0]["tokens"], COLOURS[name], [p["tokens_per_s"] for p in members]
+        hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
+        look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
+        look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
+        figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"context {tokens:,}", **look)
         batch = marks.get(tokens)
         if batch and batch <= members[-1]["batch"]:
-            _mark(figure, batch, f"caches > weights at {tokens:,}", COLOURS[name])
-    batches = sorted({p["batch"] for p in points})
-    figure.update_layout(
-        font_size=14,
-        height=380,
-        hovermode="x unified",
-        legend=LEGEND,
-        margin={"l": 10, "r": 10, "t": 30, "b": 10},
-        xaxis={"title": "sequences decoded together", "type": "log", "tickvals": batches, "ticktext": batches},
-        yaxis={"title": "tokens/s, all together", "rangemode": "tozero"},
-    )
+            _mark(figure, batch, f"caches > weights at {tokens:,}", colour)
     return figure
 
 
 def _mark(figure: go.Figure, batch: int, words: str, colour: str) -> None:
     """Mark a batch with a labelled dotted line; on a logarithmic axis, an annotation's x is a logarithm."""
     figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
-    figure.add_annotation(
-        text=words,
-        x=math.log10(batch),
-        y=0.98,
-        yref="paper",
-        textangle=-90,
-        xanchor="right",
-        yanchor="top",
-        showarrow=False,
-    )
+    place = {"x": math.log10(batch), "y": 0.98, "yref": "paper", "xanchor": "right", "yanchor": "top"}
+    figure.add_annotation(text=words, textangle=-90, showarrow=False, **place)
 
 
 def profile_figure(profiles: Points) -> go.Figure:
     """Draw each profiled forward as a bar of 100 %, divided by kind of work."""
-    figure = go.Figure()
+    legend = {"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"}
+    axes = {"xaxis": {"range": [0, 100], "ticksuffix": " %"}, "yaxis": {"automargin": True}}
+    bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 34, "t": 10, "b": 10}}
+    figure = go.Figure().update_layout(font_size=14, height=340, legend=legend, **bars, **axes)
     rows = list(reversed(profiles))
     for name, (title, colour) in CLASSES.items():
-        figure.add_trace(
-            go.Bar(
-                y=[FORWARDS[p["forward"]] for p in rows],
-                x=[100 * p["classes"][name] / p["wall_s"] for p in rows],
-                customdata=[p["classes"][name] * 1e3 for p in rows],
-                name=title,
-                orientation="h",
-                marker={"color": colour, "line": {"width": 0}},
-                hovertemplate=f"{title}: %{{x:.0f}} %, %{{customdata:.3g}} ms<extra></extra>",
-            )
-        )
-    figure.update_layout(
-        font_size=14,
-        height=340,
-        barmode="stack",
-        bargap=0.35,
-        legend={"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"},
-        margin={"l": 10, "r": 34, "t": 10, "b": 10},
-        xaxis={"range": [0, 100], "ticksuffix": " %"},
-        yaxis={"automargin": True},
-    )
+        seconds = [p["classes"][name] for p in rows]
+        x = [100 * s / p["wall_s"] for s, p in zip(seconds, rows, strict=True)]
+        look = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
+        words = {"name": title, "hovertemplate": f"{title}: %{{x:.0f}} %, %{{customdata:.3g}} ms<extra></extra>"}
+        y, milliseconds = [FORWARDS[p["forward"]] for p in rows], [s * 1e3 for s in seconds]
+        figure.add_bar(x=x, y=y, customdata=milliseconds, **look, **words)
     return figure

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND
+from kvviz.charts.layout import MARGIN, blank
 
 WAYS = {  # colour, dash and short name of each allocation policy
     "reserved": ("#D55E00", "dash", "reserved"),
@@ -22,24 +22,14 @@ OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the other hues are to
 Found = Mapping[str, Any]
 
 
-def counts_figure(ways: Sequence[Found], name: str, words: str, tick: int | None = None) -> go.Figure:
+def counts_figure(ways: Sequence[Found], name: str, words: str) -> go.Figure:
     """Draw a step chart of the running or waiting sequences at each tick, with a line for each policy."""
-    figure = go.Figure(layout=_layout(words, 300))
+    figure = _blank(words, 300, "tick")
     for way in ways:
         colour, dash, title = WAYS[way["name"]]
-        figure.add_trace(
-            go.Scatter(
-                x=way["ticks"]["tick"],
-                y=way["ticks"][name],
-                name=title,
-                mode="lines",
-                line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
-                hovertemplate="%{y}",
-            )
-        )
-    figure.update_layout(hovermode="x unified", xaxis_title="tick")
-    if tick is not None:
-        figure.add_vline(x=tick, line={"dash": "dot", "color": "#888888", "width": 1.5})
+        look = {"name": title, "mode": "lines", "hovertemplate": "%{y}"}
+        line = {"color": colour, "dash": dash, "width": 2, "shape": "hv"}
+        figure.add_scatter(x=way["ticks"]["tick"], y=way["ticks"][name], line=line, **look)
     return figure
 
 
@@ -49,39 +39,20 @@ def waste_figure(way: Found, slots: int, last: int) -> go.Figure:
     `last`: the tick at which the axis ends, the same for every policy.
     """
     ticks = way["ticks"]
-    figure = go.Figure(layout=_layout("slots", 260))
+    figure = _blank("slots", 260, "tick", hovermode=None, xaxis_range=[0, last], yaxis_range=[0, 1.18 * slots])
     for part, (title, colour) in PARTS.items():
-        figure.add_trace(
-            go.Scatter(
-                x=ticks["tick"],
-                y=ticks[part],
-                name=title,
-                stackgroup="memory",
-                mode="lines",
-                line={"color": colour, "width": 0.5, "shape": "hv"},
-                hovertemplate=f"{title}: %{{y:,}}<extra></extra>",
-            )
-        )
+        line, words = {"color": colour, "width": 0.5, "shape": "hv"}, f"{title}: %{{y:,}}<extra></extra>"
+        look = {"name": title, "stackgroup": "memory", "mode": "lines", "line": line, "hovertemplate": words}
+        figure.add_scatter(x=ticks["tick"], y=ticks[part], **look)
     marks = (("preempted", "preempted", "triangle-down", "#D55E00"), ("evicted", "block evicted", "x", "#00916E"))
     for height, (part, title, symbol, colour) in zip((1.06, 1.13), marks, strict=True):
         at = [(tick, count) for tick, count in zip(ticks["tick"], ticks[part], strict=True) if count]
         if at:
-            figure.add_trace(_marks(at, height * slots, title, symbol, colour))
-    figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"})
-    figure.update_layout(xaxis={"title": "tick", "range": [0, last]}, yaxis_range=[0, 1.18 * slots])
-    return figure
-
-
-def _marks(at: Sequence[tuple[int, int]], height: float, title: str, symbol: str, colour: str) -> go.Scatter:
-    return go.Scatter(
-        x=[tick for tick, _ in at],
-        y=[height] * len(at),
-        customdata=[count for _, count in at],
-        name=title,
-        mode="markers",
-        marker={"symbol": symbol, "size": 7, "color": colour},
-        hovertemplate=f"tick %{{x}}: %{{customdata}} {title}<extra></extra>",
-    )
+            x, counts = zip(*at, strict=True)
+            look = {"name": title, "mode": "markers", "marker": {"symbol": symbol, "size": 7, "color": colour}}
+            words = f"tick %{{x}}: %{{customdata}} {title}<extra></extra>"
+            figure.add_scatter(x=x, y=[height * slots] * len(at), customdata=counts, hovertemplate=words, **look)
+    return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"})
 
 
 def map_figure(picture: Found | None, slots: int) -> go.Figure:
@@ -94,19 +65,9 @@ def map_figure(picture: Found | None, slots: int) -> go.Figure:
     shades = [FREE, FINDABLE, SHARED, *(shade for colour in OWNERS for shade in (colour, _pale(colour)))]
     last = len(shades) - 1
     scale = [(edge, shade) for i, shade in enumerate(shades) for edge in (i / (last + 1), (i + 1) / (last + 1))]
-    figure = go.Figure(
-        go.Heatmap(
-            z=[[value for value, _ in row] for row in rows],
-            text=[[words for _, words in row] for row in rows],
-            hovertemplate="%{text}<extra></extra>",
-            hoverongaps=False,
-            colorscale=scale,
-            zmin=-0.5,
-            zmax=last + 0.5,
-            showscale=False,
-            ygap=2,
-        )
-    )
+    z, text = ([[cell[i] for cell in row] for row in rows] for i in (0, 1))
+    look = {"colorscale": scale, "zmin": -0.5, "zmax": last + 0.5, "showscale": False, "ygap": 2, "hoverongaps": False}
+    figure = go.Figure(go.Heatmap(z=z, text=text, hovertemplate="%{text}<extra></extra>", **look))
     for block, count in counts.items():
         x, y = (block * BLOCK) % width + BLOCK / 2 - 0.5, block * BLOCK // width
         figure.add_annotation(x=x, y=y, text=f"×{count}", showarrow=False, font={"size": 10, "color": "#ffffff"})
@@ -114,9 +75,8 @@ def map_figure(picture: Found | None, slots: int) -> go.Figure:
         for edge in range(BLOCK, width, BLOCK):
             figure.add_vline(x=edge - 0.5, line={"color": "#888888", "width": 1})
     figure.update_layout(height=60 + max(160, min(11 * len(rows), 300)), margin={"t": 8, "r": 8, "b": 30, "l": 8})
-    figure.update_xaxes(title=f"{width} slots in a row", showticklabels=False, ticks="", showgrid=False, zeroline=False)
-    figure.update_yaxes(autorange="reversed", showticklabels=False, ticks="", showgrid=False, zeroline=False)
-    return figure
+    plain = {"showticklabels": False, "ticks": "", "showgrid": False, "zeroline": False}
+    return figure.update_xaxes(title=f"{width} slots in a row", **plain).update_yaxes(autorange="reversed", **plain)
 
 
 def _cells(picture: Found | None, slots: int) -> tuple[list[list[Any]], dict[int, int]]:
@@ -165,50 +125,27 @@ def _pale(colour: str) -> str:
 
 def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
     """Draw the TTFT in milliseconds, cold and warm: medians with quartiles."""
-    figure = go.Figure(layout=_layout("ms to the first token", 320))
-    for name, colour in (("cold", COLD), ("warm", WARM)):
+    figure = _blank("ms to the first token", 320, barmode="group")
+    for name, colour, title in (("cold", COLD, "cold: all computed"), ("warm", WARM, "warm: the rest computed")):
         found = [row[name] for row in rows]
-        figure.add_trace(
-            go.Bar(
-                x=list(names),
-                y=[one["ttft_s"] * 1e3 for one in found],
-                error_y={
-                    "array": [(one["ttft_s_q3"] - one["ttft_s"]) * 1e3 for one in found],
-                    "arrayminus": [(one["ttft_s"] - one["ttft_s_q1"]) * 1e3 for one in found],
-                    "thickness": 1.5,
-                    "color": "#888888",
-                },
-                name={"cold": "cold: all computed", "warm": "warm: the rest computed"}[name],
-                marker={"color": colour, "pattern": {"shape": "/" if name == "cold" else ""}},
-                hovertemplate="%{y:.3g} ms",
-            )
-        )
-    figure.update_layout(barmode="group", hovermode="x unified")
+        up = [(one["ttft_s_q3"] - one["ttft_s"]) * 1e3 for one in found]
+        down = [(one["ttft_s"] - one["ttft_s_q1"]) * 1e3 for one in found]
+        bars = {"array": up, "arrayminus": down, "thickness": 1.5, "color": "#888888"}
+        marker = {"color": colour, "pattern": {"shape": "/" if name == "cold" else ""}}
+        look = {"name": title, "marker": marker, "hovertemplate": "%{y:.3g} ms"}
+        figure.add_bar(x=list(names), y=[one["ttft_s"] * 1e3 for one in found], error_y=bars, **look)
     return figure
 
 
 def tokens_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
     """Draw each warm prompt's tokens, divided into cached ones and those computed now."""
-    figure = go.Figure(layout=_layout("prompt tokens, warm", 320))
+    figure = _blank("prompt tokens, warm", 320, barmode="stack")
     for part, title, colour in (("found", "kept", KEPT), ("computed", "computed", WARM)):
-        figure.add_trace(
-            go.Bar(
-                x=list(names),
-                y=[row["warm"][f"{part}_tokens"] for row in rows],
-                name=title,
-                marker_color=colour,
-                hovertemplate="%{y:,}",
-            )
-        )
-    figure.update_layout(barmode="stack", hovermode="x unified")
+        y = [row["warm"][f"{part}_tokens"] for row in rows]
+        figure.add_bar(x=list(names), y=y, name=title, marker_color=colour, hovertemplate="%{y:,}")
     return figure
 
 
-def _layout(y: str, height: int) -> dict[str, Any]:
-    return {
-        "font": {"size": 14},
-        "legend": LEGEND,
-        "yaxis": {"title": {"text": y}, "rangemode": "tozero"},
-        "margin": {"t": 30, "r": 20, "l": 10, "b": 10},
-        "height": height,
-    }
+def _blank(y: str, height: int, x: str | None = None, **more: Any) -> go.Figure:
+    usual = {"height": height, "hovermode": "x unified", "margin": {**MARGIN, "r": 20}}
+    return blank(x, y, **{**usual, **more})

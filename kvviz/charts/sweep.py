@@ -6,8 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND
-from kvviz.charts.text import as_text
+from kvviz.charts.layout import as_text, blank
 from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
@@ -46,20 +45,13 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     for row in rows:
         if row[measure] is not None:
             lines.setdefault((row["mode"], *(row[name] for name in others)), []).append(row)
-    figure = go.Figure()
     combinations = list(dict.fromkeys(key[1:] for key in lines))
+    kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
+    types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
+    figure = blank(AXES[axis], title, height=430, font_size=15, margin={"t": 30, "r": 20}, **types)
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
-    kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
-    figure.update_layout(
-        font_size=15,
-        height=430,
-        legend=LEGEND,
-        xaxis={"title": AXES[axis], "type": kind},
-        yaxis={"title": title, "rangemode": "tozero", "type": "log" if log else "linear"},
-        margin={"t": 30, "r": 20},
-    )
     return figure
 
 
@@ -68,14 +60,10 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
     mode, *others = key
     name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
     rows = sorted(rows, key=lambda row: row[axis])
-    return go.Scatter(
-        x=[as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows],
-        y=[row[measure] * factor for row in rows],
-        name=as_text(name),
-        mode="lines+markers",
-        line={"color": palette.LIGHT.get(mode, "#555555"), "width": 2.5, "dash": dash},
-        marker={"size": 9, "symbol": palette.MARKER.get(mode, "cross")},
-    )
+    x = [as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows]
+    y = [row[measure] * factor for row in rows]
+    line, marker = {**palette.line(mode), "dash": dash}, {"size": 9, "symbol": palette.MARKER.get(mode, "cross")}
+    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker)
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:
@@ -84,23 +72,9 @@ def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Fig
     mine = [row for row in rows if row["mode"] == mode and row[measure] is not None]
     xs, ys = ([as_text(v) for v in sorted({row[name] for row in mine})] for name in (x, y))
     at = {(as_text(row[x]), as_text(row[y])): row[measure] * factor for row in mine}
-    values = [[at.get((a, b)) for a in xs] for b in ys]
-    figure = go.Figure(
-        go.Heatmap(
-            x=xs,
-            y=ys,
-            z=values,
-            colorscale="Blues",
-            texttemplate="%{z:.3g}",
-            textfont={"size": 16},
-            showscale=False,
-        )
-    )
-    figure.update_layout(
-        font_size=15,
-        height=120 + 60 * max(2, len(ys)),
-        xaxis={"title": AXES[x], "type": "category"},
-        yaxis={"title": AXES[y], "type": "category"},
-        margin={"t": 20, "r": 20},
-    )
-    return figure
+    z = [[at.get((a, b)) for a in xs] for b in ys]
+    look = {"colorscale": "Blues", "texttemplate": "%{z:.3g}", "textfont": {"size": 16}, "showscale": False}
+    figure = go.Figure(go.Heatmap(x=xs, y=ys, z=z, **look))
+    axes = {f"{name}axis": {"title": AXES[axis], "type": "category"} for name, axis in (("x", x), ("y", y))}
+    height = 120 + 60 * max(2, len(ys))
+    return figure.update_layout(font_size=15, height=height, margin={"t": 20, "r": 20}, **axes)

@@ -6,8 +6,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from kvviz.charts.compare import Curve, overlay
+from kvviz.charts.layout import as_text
 from kvviz.charts.memory import context_figure
-from kvviz.charts.text import as_text
 from kvviz.memory.calculator import pack
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping

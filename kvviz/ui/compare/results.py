@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human
-from kvviz.charts.compare import ALIGNMENTS, MAX_POINTS, Curve, overlay
+from kvviz.charts.compare import ALIGNMENTS, MAX_POINTS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.shared.plain import plain
@@ -25,7 +25,10 @@ def overlaid(runs: Sequence[Run]) -> None:
     log = three.toggle("Logarithmic", key="c_log")
     apart = four.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
     picture = choose_picture(five, "c_form")
-    curves = [_curve(run, label) for run, label in zip(runs, labels, strict=True)]
+    curves = [
+        curve_of(run.figures, run.cache_bytes, run.comparison.prompt_tokens or 0, label)
+        for run, label in zip(runs, labels, strict=True)
+    ]
     if apart and len(runs) > 1:
         _side_by_side(runs, curves, by or "step", log, picture)
     else:
@@ -39,20 +42,6 @@ def overlaid(runs: Sequence[Run]) -> None:
     st.caption(
         "Ratios are the baseline's figure over the run's: 2 means twice as fast. *Beyond the spread*: the slowest pass "
         "of the faster run is faster than the fastest pass of the slower one."
-    )
-
-
-def _curve(run: Run, label: str) -> Curve:
-    figures = run.figures
-    return Curve(
-        name=label,
-        step_s=tuple(figures["step_s"]),
-        q1_s=tuple(figures["step_s_q1"]),
-        q3_s=tuple(figures["step_s_q3"]),
-        cache_bytes=run.cache_bytes,
-        prompt_tokens=run.comparison.prompt_tokens or 0,
-        batch=run.comparison.batch or 1,
-        predicted_s=tuple(figures.get("predicted_s") or ()),
     )
 
 
