@@ -9,7 +9,7 @@ import typer
 
 from kvviz.base.settings import PUBLIC, Limits, Settings, read_settings
 from kvviz.cli.main import app
-from kvviz.server.health import health
+from kvviz.server.feed import health
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs/operations.md").read_text()

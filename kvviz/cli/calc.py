@@ -1,4 +1,4 @@
-"""`kvviz calc`: the bytes of a KV cache by formula."""
+"""`kvviz calc`, `probe` and `cost`: what a model's cache holds and what a decode step costs."""
 
 from typing import Annotated
 
@@ -6,8 +6,10 @@ import typer
 
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.base.words import human
-from kvviz.cli.options import AsJson, Batch, CachedTokens, ModelArgument, SourceTokens, source_with_config
+from kvviz.cli.options import AsJson, Batch, CachedTokens, Dtype, ModelArgument, SourceTokens, source_with_config
 from kvviz.cli.output import answer
+from kvviz.cost import flops
+from kvviz.cost.shape import read_shape
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import Memory, kv_memory
 from kvviz.models.spec import ModelSpec
@@ -58,3 +60,38 @@ def memory_text(memory: Memory) -> str:
     size = f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B per additional token"
     reserved = f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else ""
     return f"{what}: {size}{reserved}"
+
+
+def probe(
+    model: ModelArgument,
+    tokens: CachedTokens = 1024,
+    batch: Batch = 1,
+    dtype: Dtype = "bfloat16",
+    source_tokens: SourceTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the bytes of the KV cache from the model itself, built without weights on the meta device."""
+    from kvviz.decoding import meta_probe
+
+    source = source_with_config(model)
+    # refuses bad numbers in the words of `calc`
+    kv_memory(ModelSpec("", ()), tokens, batch=batch, dtype=dtype, view="hf-dynamic", source_tokens=source_tokens)
+    memory = meta_probe.probe(
+        source.config or {}, tokens=tokens, batch=batch, dtype=dtype, name=source.model, source_tokens=source_tokens
+    )
+    answer(memory.to_dict(), lambda: memory_text(memory), as_json)
+
+
+def cost(
+    model: ModelArgument,
+    tokens: Annotated[int, typer.Option(help="Tokens in the context after the step, its new token included.")] = 1024,
+    batch: Batch = 1,
+    dtype: Annotated[str, typer.Option(help=f"Of weights and cache: {', '.join(WEIGHT_BITS)}.")] = "bfloat16",
+    source_tokens: SourceTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the FLOPs and bytes of one decode step, with the cache and without it."""
+    source = source_with_config(model)
+    shape = read_shape(source.config or {}, name=source.model, source=source.origin)
+    document = flops.document(shape, tokens, batch=batch, dtype=dtype, source_tokens=source_tokens)
+    answer(document, lambda: flops.text(document), as_json)

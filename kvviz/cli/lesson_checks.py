@@ -4,12 +4,17 @@ Each check is one line. Its figures are measured now or estimated from measured 
 dashboard; torch is imported to try a model.
 """
 
+import json
 import shutil
+import socket
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
@@ -17,7 +22,6 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Settings, settings
 from kvviz.base.words import human, lasting
 from kvviz.cli.measure_here import settle
-from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import needs, seconds
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Device, device_rates
@@ -60,14 +64,6 @@ class Trial(TypedDict):
     identical: bool
 
 
-class SweepTime(TypedDict):
-    """What a preset would take here."""
-
-    preset: str
-    models: list[str]
-    estimated_s: float | None
-
-
 def lesson(model: str) -> ComparisonSpec:
     """The comparison that the live page offers when it opens."""
     return ComparisonSpec(model=model, prompt=STORY)
@@ -90,22 +86,14 @@ class Readiness:
         self._device_name, self._free = "", 0
         self._device: Device = {}
         self._trials: list[Trial] = []
-        self._sweeps: list[SweepTime] = []
+        self._sweeps: list[dict[str, object]] = []
         self._longest_wait: float | None = None
         self._done: list[Check] = []
 
     def checks(self) -> Iterator[Check]:
         """Yield each check as soon as it is made."""
-        parts = (
-            self._access,
-            self._disk,
-            self._listening,
-            self._inspect_device,
-            self._try_models,
-            self._time_sweeps,
-            self._queue,
-        )
-        for part in parts:
+        server = (self._access, self._disk, self._listening)
+        for part in (*server, self._inspect_device, self._try_models, self._time_sweeps, self._queue):
             for check in part():
                 self._done.append(check)
                 yield check
@@ -296,3 +284,38 @@ def _compare(work: ComparisonSpec, loaded: "Loaded") -> tuple[float, bool]:
     begun = time.monotonic()
     document, _ = finished(list(perform(work, loaded, comparison_id=new_id())))
     return time.monotonic() - begun, document["identical"]
+
+
+# --- what is at a port ------------------------------------------------------------------------------------------------
+
+
+def health_at(host: str, port: int) -> dict[str, Any] | None:
+    """The JSON object that /healthz answers with; {} if something else answers, None if nothing does."""
+    address = f"[{host}]" if ":" in host else host
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    body = b""
+    try:
+        with opener.open(f"http://{address}:{port}/healthz", timeout=5) as answer:
+            body = answer.read(10_000)
+    except urllib.error.HTTPError as error:
+        body = error.read(10_000)
+    except urllib.error.URLError as error:
+        return None if isinstance(error.reason, OSError) and not isinstance(error.reason, TimeoutError) else {}
+    except (OSError, ValueError):
+        return {}
+    with suppress(ValueError):
+        found = json.loads(body)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def bind_problem(host: str, port: int) -> str:
+    """Why a server can't listen at this address; "" if it can."""
+    try:
+        family = socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, OverflowError) as error:
+        return f"nothing can listen at {host} port {port} ({error.strerror if isinstance(error, OSError) else error})"
+    return ""

@@ -1,4 +1,4 @@
-"""The command line: the pages' answers without a browser. A command is a file beside this one and a line here."""
+"""The command line: the pages' answers without a browser. A command is a function beside this file and a line here."""
 
 import os
 import sys
@@ -9,22 +9,7 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
-from kvviz.cli import (
-    caches,
-    calc,
-    ceilings,
-    cost,
-    export,
-    import_,
-    models,
-    probe,
-    pull,
-    ready,
-    roofline,
-    run,
-    serving,
-    sweep,
-)
+from kvviz.cli import calc, experiments, files, models, ready, run, sweep
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -43,17 +28,17 @@ def dashboard(context: typer.Context) -> None:
 
 app.command("models")(models.models)
 app.command("calc")(calc.calc)
-app.command("probe")(probe.probe)
-app.command("cost")(cost.cost)
+app.command("probe")(calc.probe)
+app.command("cost")(calc.cost)
 app.command("run")(run.run)
-app.command("export", context_settings={"ignore_unknown_options": True})(export.export)  # an id may begin with a dash
-app.command("import")(import_.import_)
+app.command("export", context_settings={"ignore_unknown_options": True})(files.export)  # an id may begin with a dash
+app.command("import")(files.import_)
 app.command("sweep")(sweep.sweep)
-app.command("ceilings")(ceilings.ceilings)
-app.command("roofline")(roofline.roofline)
-app.command("serving")(serving.serving)
-app.command("caches")(caches.caches)
-app.command("pull")(pull.pull)
+app.command("ceilings")(experiments.ceilings)
+app.command("roofline")(experiments.roofline)
+app.command("serving")(experiments.serving)
+app.command("caches")(experiments.caches)
+app.command("pull")(models.pull)
 app.command("ready")(ready.ready)
 
 

@@ -61,37 +61,26 @@ def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def stoppable(what: str, when_stopped: Callable[[], str], patient: bool = True) -> Iterator[Callable[[], bool]]:
-    """Have the device as with `alone`; yields a function that tells a run whether a signal has come.
-
-    Raises Halted with the sentence of `when_stopped` where the run stops for that.
-    """
-    with alone(what, patient), told_to_stop() as signals:
-        try:
-            yield lambda: bool(signals)
-        except Stopped:
-            raise Halted(signals[0], when_stopped()) from None
-
-
-def _nothing_kept() -> str:
-    return "the measurement was stopped; nothing of it is kept"
-
-
-@contextmanager
 def bench_here(
     what: str,
     *,
     patient: bool = True,
-    when_stopped: Callable[[], str] = _nothing_kept,
+    when_stopped: Callable[[], str] = lambda: "the measurement was stopped; nothing of it is kept",
     earlier: Sequence[Record] = (),
 ) -> Iterator[Bench]:
-    """Give a run what a worker would: the device for itself, a worker's cores, models; but no server's limits."""
+    """Give a run what a worker would: the device for itself, a worker's cores, models; but no server's limits.
+
+    Raises Halted with the sentence of `when_stopped` where the run stops because a signal has come.
+    """
     settle()
 
     from kvviz.decoding.loaded_models import LoadedModels
 
-    with stoppable(what, when_stopped, patient) as should_stop:
-        yield Bench(id=new_id(), models=LoadedModels(), limits=NO_SERVER, should_stop=should_stop, earlier=earlier)
+    with alone(what, patient), told_to_stop() as told:
+        try:
+            yield Bench(new_id(), LoadedModels(), NO_SERVER, should_stop=lambda: bool(told), earlier=earlier)
+        except Stopped:
+            raise Halted(told[0], when_stopped()) from None
 
 
 def document_here(spec: Spec, bench: Bench, tell: Callable[[Record], None] = lambda record: None) -> Record:

@@ -1,11 +1,20 @@
-"""`kvviz models`: the models that can be had by name."""
+"""`kvviz models` and `kvviz pull`: the models that can be had by name, and fetched for a server without a network."""
 
+import sys
 from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.words import human
 from kvviz.cli.options import AsJson
 from kvviz.cli.output import answer
+from kvviz.models import pull as pulling
 from kvviz.models.catalog.rows import models as catalog_models
+from kvviz.models.pulled_folder import Pulled
 from kvviz.models.sources import beside_catalog, find_source, stored_weights
 from kvviz.models.spec import ModelSpec
 
@@ -25,10 +34,10 @@ def models(as_json: AsJson = False) -> None:
         for row in catalog_models().values()
     ]
     rows += [_pulled_row(name) for name in beside_catalog()]
-    answer({"models": rows}, lambda: "\n".join(map(_line, rows)), as_json)
+    answer({"models": rows}, lambda: "\n".join(map(_row_text, rows)), as_json)
 
 
-def _line(row: dict[str, object]) -> str:
+def _row_text(row: dict[str, object]) -> str:
     size = f"{row['layers'] or '?':>4} layers {row['params'] or 0:>16,} parameters"
     return f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}"
 
@@ -40,8 +49,30 @@ def _pulled_row(name: str) -> dict[str, object]:
         source = find_source(name)
         if source.config is not None and source.spec is not None:
             family, layers, params = source.config["model_type"], source.spec.decoder_layers, source.params
-    origin = f"https://huggingface.co/{name}"
-    return {
-        "id": name, "family": family, "title": name, "layers": layers, "params": params, "weights": "local",
-        "source": origin,
-    }  # fmt: skip
+    row = {"id": name, "family": family, "title": name, "layers": layers, "params": params}
+    return {**row, "weights": "local", "source": f"https://huggingface.co/{name}"}
+
+
+def pull(
+    models: Annotated[list[str], typer.Argument(help="Catalog ids or Hugging Face ids, owner/name.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder; models already in it stay.")],
+    as_json: AsJson = False,
+) -> None:
+    """Fetch models into one folder for a server without a network: safetensors, tokenizer, checksums."""
+    from tqdm import tqdm
+
+    orders = [pulling.order(model, output) for model in dict.fromkeys(models)]
+    missing = pulling.check_room(orders, output)
+    scale = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+    with tqdm(total=missing, **scale, file=sys.stderr, leave=False, disable=not missing) as bar:
+        done = [pulling.carry_out(order, bar.update) for order in orders]
+    folder = output.absolute()
+    rows = [{**asdict(model), "folder": str(model.folder.absolute())} for model in done]
+    advice = f"A server takes them with KVVIZ_MODELS={folder}"
+    answer({"folder": str(folder), "models": rows}, lambda: "\n".join([*map(_pulled_text, done), advice]), as_json)
+
+
+def _pulled_text(model: Pulled) -> str:
+    origin = f"{model.repo} at {(model.revision or '')[:8]}" if model.repo else "comes with kvviz"
+    licence = f"licence {model.licence}" if model.licence else "no licence stated"
+    return f"{model.model}: {human(model.size)} in {model.folder} ({origin}, {licence})"

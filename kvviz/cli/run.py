@@ -10,10 +10,10 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
+from kvviz.cli.files import check_writable, has_store, open_store, write_bytes
 from kvviz.cli.measure_here import bench_here, document_here
 from kvviz.cli.options import AsJson, Attention, Batch, Device, Dtype, ModelOption, NoWait, Weights, names
 from kvviz.cli.output import ProgressBar, print_json, say
-from kvviz.cli.storage import check_writable, has_store, open_store, write_bytes
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import records as comparison
 from kvviz.experiments.comparison.expected_text import PinFiles, Pinned, compare_expected, expected_of, key_of

@@ -1,6 +1,6 @@
 """A queue that goes round by owner. Standard library only; it knows no job and no clock."""
 
-from collections import deque
+from itertools import zip_longest
 
 
 class FairQueue:
@@ -11,54 +11,40 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[str]] = {}  # by owner; none of them is empty
-        self._round: deque[str] = deque()  # owners who wait, the next one first; not the one who is being served
-        self._served: str | None = None
+        self._waiting: dict[str, list[str]] = {}  # by owner, in the order of the round; none of them is empty
+        self._served: str | None = None  # the owner who is being served: last in the round, wherever it stands here
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def add(self, name: str, owner: str) -> None:
         """Put an id behind its owner's others."""
-        if owner not in self._waiting and owner != self._served:
-            self._round.append(owner)
-        self._waiting.setdefault(owner, deque()).append(name)
+        self._waiting.setdefault(owner, []).append(name)
 
     def take(self) -> str | None:
         """Take out the id whose turn it is; None if nothing waits."""
-        if self._served in self._waiting:
-            self._round.append(self._served)
-        self._served = self._round.popleft() if self._round else None
+        self._waiting = dict(self._round())
+        self._served = next(iter(self._waiting), None)
         if self._served is None:
             return None
-        name = self._waiting[self._served].popleft()
-        self._drop_empty(self._served)
+        name = self._waiting[self._served][0]
+        self.remove(name)
         return name
 
     def put_back(self, name: str, owner: str) -> None:
         """Make an id that was taken last, and could not be begun, the next again."""
-        self._waiting.setdefault(owner, deque()).appendleft(name)
-        if owner in self._round:
-            self._round.remove(owner)
-        self._round.appendleft(owner)
+        self._waiting = {owner: [name, *self._waiting.pop(owner, [])], **self._waiting}
         self._served = None
 
     def remove(self, name: str) -> None:
         """Take an id out, wherever it stands; do nothing if it does not wait."""
-        owner = next((owner for owner, names in self._waiting.items() if name in names), None)
-        if owner is not None:
-            self._waiting[owner].remove(name)
-            self._drop_empty(owner)
-            if owner not in self._waiting and owner in self._round:
-                self._round.remove(owner)
+        left = {owner: [other for other in names if other != name] for owner, names in self._waiting.items()}
+        self._waiting = {owner: names for owner, names in left.items() if names}
 
     def order(self) -> list[str]:
         """All ids in the order in which `take` will give them, as long as nothing changes."""
-        owners = [*self._round, *([self._served] if self._served in self._waiting else [])]
-        queues = [list(self._waiting[owner]) for owner in owners]
-        rounds = max(map(len, queues), default=0)
-        return [queue[turn] for turn in range(rounds) for queue in queues if turn < len(queue)]
+        turns = zip_longest(*(names for _, names in self._round()))
+        return [name for turn in turns for name in turn if name is not None]
 
-    def _drop_empty(self, owner: str) -> None:
-        if not self._waiting[owner]:
-            del self._waiting[owner]
+    def _round(self) -> list[tuple[str, list[str]]]:
+        return sorted(self._waiting.items(), key=lambda waiting: waiting[0] == self._served)

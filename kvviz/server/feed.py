@@ -7,6 +7,7 @@ rest gets one longer message first; a viewer that can't keep up is dropped and c
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,11 +18,9 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kvviz.base.settings import settings
+import kvviz
 from kvviz.experiments.eta import in_line
-from kvviz.server import front_door
-from kvviz.server.health import health
-from kvviz.server.job import Job
+from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 
 log = logging.getLogger("kvviz.server.feed")
@@ -29,7 +28,7 @@ log = logging.getLogger("kvviz.server.feed")
 POLL_S = 0.1  # seconds between two polls of the scheduler: ten updates a second
 BACKLOG = 50  # messages that a viewer may be behind before it is dropped
 TRY_AGAIN_LATER = 1013  # WebSocket close code
-NOT_ALLOWED = 1008
+_STARTED = time.monotonic()
 
 
 @dataclass(eq=False)
@@ -165,11 +164,6 @@ def status_message(scheduler: Scheduler, job: Job | None) -> str:
     return json.dumps({"comparison": job and job.id, "state": job.state if job else "none", "status": status})
 
 
-def same_origin(headers: Mapping[str, str]) -> bool:
-    """Whether the page that opens a socket is one of ours. A browser names it; other clients name none."""
-    return front_door.same_origin(headers, settings().origins)
-
-
 def routes(feed: Feed, assets: str, assets_url: str) -> list[BaseRoute]:
     """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
 
@@ -187,14 +181,37 @@ def routes(feed: Feed, assets: str, assets_url: str) -> list[BaseRoute]:
     ]
 
 
+def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object]]:
+    """How a server is, for monitoring: 200 while runs are measured and kept, 503 with a reason while they are not.
+
+    The plain values hold no prompt, path or name.
+    """
+    reason = _reason(scheduler)
+    return 503 if reason else 200, {
+        "status": "degraded" if reason else "ok",
+        "reason": reason,
+        "worker": scheduler.worker_state,
+        "device": (scheduler.device or {}).get("device_name"),
+        "queue": sum(job.active for job in scheduler.jobs()),
+        "viewers": viewers,
+        "version": kvviz.__version__,
+        "uptime_s": round(time.monotonic() - _STARTED, 1),
+    }
+
+
+def _reason(scheduler: Scheduler) -> str | None:
+    if scheduler.worker_state == "down":
+        return "the measuring process does not start"
+    if scheduler.worker_state == "off":
+        return "the server is starting or leaving"
+    return "runs are not being kept: the store can't be written" if scheduler.trouble else None
+
+
 async def serve_viewer(feed: Feed, websocket: WebSocket) -> None:
     """Serve one viewer, from the handshake to the end.
 
     `?comparison=ID` follows that comparison, without it the device; `&from=N` asks for record N and later ones only.
     """
-    if not same_origin(websocket.headers):
-        await websocket.close(NOT_ALLOWED)
-        return
     viewer = viewer_of(websocket.query_params)
     await websocket.accept()
     feed.join(viewer)

@@ -1,4 +1,4 @@
-"""Checks every request first, Streamlit's own included: plain ASGI, standard library only.
+"""Checks every request first, Streamlit's own included: plain ASGI.
 
 A new browser is given a name, in a cookie that no script can read: runs belong to browsers. Requests from a page of
 another site or under another server's name, and floods on our own sockets, end here.
@@ -10,11 +10,12 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "kvviz_browser"
 A_YEAR = 365 * 24 * 3600
@@ -26,12 +27,11 @@ BURST, PER_SECOND = 100, 50  # messages on one of our sockets
 FORM_BYTES = 4_096  # that a form adds to a file
 TOO_BIG, NOT_ALLOWED = 1009, 1008  # WebSocket close codes
 
-Headers = Sequence[tuple[bytes, bytes]]
 
-
-def is_browser_name(name: str) -> bool:
-    """Whether this has the form of the names that `_new_cookie` gives out."""
-    return _NAME.fullmatch(name) is not None
+def browser_of(cookies: Mapping[str, str]) -> str | None:
+    """The browser's name among a request's cookies; None without one that has the form of those of `_new_cookie`."""
+    name = cookies.get(COOKIE)
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None  # in AppTest it is a mock
 
 
 def is_loopback(host: str) -> bool:
@@ -73,11 +73,11 @@ class Rules:
     loopback: bool = False
     upload_bytes: int | None = None
     sockets: int | None = None
-    signed_in: "Callable[[Scope], bool]" = lambda scope: True
+    signed_in: Callable[[Scope], bool] = lambda scope: True
 
-    def refusal(self, scope: "Scope") -> tuple[int, str] | None:
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the sentence with which a request is refused; None if it is let in."""
-        headers = _by_name(scope["headers"])
+        headers = Headers(scope=scope)
         if self.loopback and not self._is_ours(headers.get("host", "")):
             return 421, "This server answers to localhost alone; a proxy's address belongs into origins of kvviz.toml."
         changes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD", "OPTIONS")
@@ -97,7 +97,7 @@ class Rules:
         return is_loopback(name) or name in {urlsplit(origin).hostname for origin in self.origins}
 
     @staticmethod
-    def _is_private(scope: "Scope") -> bool:
+    def _is_private(scope: Scope) -> bool:
         """Whether the route shows runs; files of the pages and the health check do not."""
         path = scope["path"]
         return path.startswith(OUR_ROUTES) and not path.startswith((f"{OUR_ROUTES}assets/", f"{OUR_ROUTES}health"))
@@ -106,12 +106,12 @@ class Rules:
 class FrontDoor:
     """ASGI middleware: refuses what the rules refuse, names each new browser, restricts what a page may do in it."""
 
-    def __init__(self, app: "ASGIApp", rules: Callable[[], Rules] = Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: Callable[[], Rules] = Rules) -> None:
         self._app, self._make_rules = app, rules
         self._rules: Rules | None = None
         self._open_sockets = 0
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or socket."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
@@ -135,12 +135,12 @@ class FrontDoor:
                 self._open_sockets -= 1
 
 
-def _with_headers(scope: "Scope", send: "Send", embedders: Collection[str]) -> "Send":
+def _with_headers(scope: Scope, send: Send, embedders: Collection[str]) -> Send:
     """Answer with headers that restrict the browser, and name it if it has no name."""
     restrictions = _restrictions(embedders)
-    nameless = not browser_of(scope["headers"])
+    nameless = not browser_of(HTTPConnection(scope).cookies)
 
-    async def send_with_headers(message: "Message") -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [*message["headers"], *restrictions]
             if nameless and _is_page(message["headers"]):
@@ -154,11 +154,11 @@ def _with_headers(scope: "Scope", send: "Send", embedders: Collection[str]) -> "
 class _LimitedSocket:
     """One of our sockets: it is closed for a client that sends too much or too fast."""
 
-    def __init__(self, receive: "Receive", send: "Send") -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
         self._left, self._at, self._closed = float(BURST), time.monotonic(), False
 
-    async def receive(self) -> "Message":
+    async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] != "websocket.receive":
             return message
@@ -170,7 +170,7 @@ class _LimitedSocket:
         self._closed = True
         return {"type": "websocket.disconnect", "code": code, "reason": None}
 
-    async def send(self, message: "Message") -> None:
+    async def send(self, message: Message) -> None:
         if self._closed:
             raise OSError("this socket was closed")  # as a server raises it for a client that has left
         await self._send(message)
@@ -182,20 +182,18 @@ class _LimitedSocket:
         return self._left < 0
 
 
-async def _refuse(scope: "Scope", receive: "Receive", send: "Send", status: int, sentence: str) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, sentence: str) -> None:
     """Answer with the sentence; a socket is not opened, which its browser sees as status 403."""
     if scope["type"] == "websocket":
         await receive()  # the request to connect
         await send({"type": "websocket.close", "code": NOT_ALLOWED, "reason": sentence})
         return
-    body = sentence.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"connection", b"close"), *_restrictions(())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    answer = PlainTextResponse(sentence, status, {"connection": "close"})
+    answer.raw_headers += _restrictions(())
+    await answer(scope, receive, send)
 
 
-def _restrictions(embedders: Collection[str]) -> Headers:
+def _restrictions(embedders: Collection[str]) -> list[tuple[bytes, bytes]]:
     """Headers that say who may frame a page and from where it may fetch. Streamlit's pages need eval and blobs."""
     policy = (
         " ".join(("frame-ancestors 'self'", *embedders)),
@@ -213,32 +211,16 @@ def _restrictions(embedders: Collection[str]) -> Headers:
     ]
 
 
-def _by_name(headers: Headers) -> dict[str, str]:
-    """Headers by name; of one that comes twice the first counts, as it does for Streamlit."""
-    return {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in reversed(headers)}
-
-
 def _body_bytes(headers: Mapping[str, str]) -> int:
     """Bytes of a request's body as announced; the server itself has refused what is no number."""
     announced = headers.get("content-length", "")
     return int(announced[:18]) if announced.isascii() and announced.isdigit() else 0
 
 
-def browser_of(headers: Headers) -> str | None:
-    """The name in a request's cookie; None without a cookie of ours."""
-    for key, value in headers:
-        if key == b"cookie":
-            for part in value.decode("latin-1").split(";"):
-                name, _, content = part.strip().partition("=")
-                if name == COOKIE and is_browser_name(content):
-                    return content
-    return None
-
-
-def _is_page(headers: Headers) -> bool:
+def _is_page(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(key.lower() == b"content-type" and value.startswith(b"text/html") for key, value in headers)
 
 
-def _new_cookie(scope: "Scope") -> str:
+def _new_cookie(scope: Scope) -> str:
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     return f"{COOKIE}={secrets.token_urlsafe(16)}; Path=/; Max-Age={A_YEAR}; HttpOnly; SameSite=Lax{secure}"

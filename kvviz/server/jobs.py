@@ -1,15 +1,25 @@
 """The jobs that are in memory: all active ones, finished ones for a while, older ones recalled from the store.
 
-Standard library only.
+A job is one experiment in the queue: who asked for it, its state and its records. Standard library only.
 """
 
+import json
 import threading
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from kvviz.experiments.eta import Countdown, PastDurations
+from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS
-from kvviz.server.job import Job
+from kvviz.models.catalog.rows import models
+from kvviz.server.ownership import NOBODY
 
+if TYPE_CHECKING:
+    from kvviz.server.persister import Persister
+
+ACTIVE = ("queued", "loading", "running")
 FINISHED_IN_MEMORY = 40  # once the archive has them
 UNSAVED_IN_MEMORY = 200  # while the archive does not have them: a disk may be full for a while
 RECALL_AGAIN_S = 2.0  # seconds before the archive is asked again for an id that it did not have
@@ -17,18 +27,76 @@ RECALL_AGAIN_S = 2.0  # seconds before the archive is asked again for an id that
 Clock = Callable[[], float]
 
 
-class Archive(Protocol):
-    """Keeps jobs beyond the life of this process: the persister."""
+@dataclass
+class Job:
+    """An experiment with its state and the records so far, each one JSON text.
+
+    `made_by` is its owner's mark (kvviz.server.ownership). `cut_off`: a server died in the middle of it, so viewers may
+    hold records that were never stored.
+    """
+
+    id: str
+    spec: Spec | None  # None for an imported recording and for a job of an earlier day
+    state: str = "queued"
+    message: str = ""
+    records: list[str] = field(default_factory=list)
+    document: Record | None = None
+    kind: str = "comparison"  # its row in kvviz.experiments.registry
+    origin: str = "here"
+    earlier: Sequence[Record] = ()  # records of the interrupted sweep that this job continues
+    made_by: str = NOBODY
+    cut_off: bool = False
+    begun: float | None = None  # when the worker began with it, on the monotonic clock
+
+    def __post_init__(self) -> None:
+        self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
+
+    def description(self) -> Record:
+        """The spec as plain values; without a spec, what the first record says of it."""
+        if self.spec is not None:
+            return self.spec.to_dict()
+        return json.loads(self.records[0]).get("spec", {}) if self.records else {}
+
+    def log_fields(self) -> dict[str, object]:
+        """What a log may hold of it: its id and numbers. A model outside the catalog may be someone's path."""
+        asked = self.description()
+        fields: dict[str, object] = {"id": self.id, "kind": self.kind}
+        fields |= {name: asked[name] for name in ("modes", "new_tokens", "batch", "repeats") if name in asked}
+        if model := asked.get("model"):
+            fields["model"] = model if model in models() else "of the user's own"
+        return fields
 
     @property
-    def problem(self) -> str:
-        """Why jobs can't be written at present, in a sentence; empty while they can."""
+    def active(self) -> bool:
+        """Whether it waits or is being measured."""
+        return self.state in ACTIVE
 
-    def has(self, job_id: str) -> bool:
-        """Whether everything of a finished job is stored."""
 
-    def recall(self, job_id: str) -> Job | None:
-        """A job of an earlier day; None if it was never stored."""
+class Forecast:
+    """Estimates how long jobs take by the device's rates, and learns from how earlier ones of their kind turned out."""
+
+    def __init__(self) -> None:
+        self._past = defaultdict[str, PastDurations](PastDurations)  # by kind
+
+    def estimate(self, job: Job, device: Device | None) -> None:
+        """Estimate a job that waits: from the device's rates, or from earlier jobs where no rate tells."""
+        if job.countdown is None:
+            return
+        if KINDS[job.kind].estimate is None:
+            job.countdown.assume(self._past[job.kind].mean)
+        job.countdown.estimate(device)
+
+    def left(self, job: Job, now: float) -> float | None:
+        """Seconds until a job ends, once its turn has come; None if nothing tells."""
+        left = None if job.countdown is None else job.countdown.left(now)
+        if left is None or job.begun is not None:
+            return left
+        return left * self._past[job.kind].correction
+
+    def learn(self, job: Job, now: float) -> None:
+        """Compare what a finished job took with its estimate."""
+        if job.countdown is not None:
+            self._past[job.kind].note(job.countdown.whole, job.countdown.took(now))
 
 
 class Jobs:
@@ -40,7 +108,7 @@ class Jobs:
         self._recalled: dict[str, Job] = {}
         self._not_found: dict[str, float] = {}  # when to ask the archive again, by id
         self._lock = threading.Lock()  # of what was recalled; page scripts and the feed ask at once
-        self.archive: Archive | None = None
+        self.archive: Persister | None = None  # what keeps jobs beyond the life of this process
 
     def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))

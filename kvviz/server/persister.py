@@ -13,7 +13,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
 from kvviz.base.single import Single
 from kvviz.experiments.registry import KINDS
-from kvviz.server.job import Job
+from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.store import Store
 
@@ -24,7 +24,7 @@ CUT_OFF = "the server ended in the middle of this run"
 
 
 class Persister:
-    """The archive of a scheduler's jobs (kvviz.server.jobs.Archive), in the store.
+    """The archive of a scheduler's jobs (`Jobs.archive`), in the store.
 
     `problem` is a sentence while the store can't be written, else empty; what is missing is written later.
     """

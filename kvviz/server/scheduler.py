@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
@@ -20,11 +21,12 @@ from kvviz.base.words import lasting
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
-from kvviz.server.job import Job
-from kvviz.server.jobs import Archive, Clock, Jobs
+from kvviz.server.jobs import Clock, Forecast, Job, Jobs
 from kvviz.server.ownership import NOBODY, mark_of, may_change
-from kvviz.server.wait_times import Forecast
 from kvviz.server.worker_process import WorkerLink, why_it_ended
+
+if TYPE_CHECKING:
+    from kvviz.server.persister import Persister
 
 log = logging.getLogger("kvviz.server.scheduler")
 
@@ -190,7 +192,7 @@ class Scheduler:
 
     # --- where jobs are kept -------------------------------------------------------------------------------
 
-    def keep_in(self, archive: Archive | None) -> None:
+    def keep_in(self, archive: "Persister | None") -> None:
         """Recall jobs of earlier days from this archive, and hold finished ones until it has them."""
         self._jobs.archive = archive
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from kvviz.base.errors import Stopped
-from kvviz.cli.measure_here import Halted, stoppable
+from kvviz.cli.measure_here import Halted, bench_here
 from kvviz.experiments.sweep.journal import read
 from kvviz.store.db.store import Store
 
@@ -237,11 +237,12 @@ def test_a_headless_sweep_goes_on_from_its_journal(tmp_path):
     assert sum(record["t"] == "cell_pass" for record in read(journal)) >= 4
 
 
-def test_a_signal_between_two_steps_ends_a_measurement_in_a_sentence():
+def test_a_signal_between_two_steps_ends_a_measurement_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("kvviz.cli.measure_here.settle", lambda: None)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Halted, match="nothing is kept") as end, stoppable("x", lambda: "nothing is kept") as stop:
-        assert not stop()
+    with pytest.raises(Halted, match="nothing of it is kept") as end, bench_here("x") as bench:
+        assert not bench.should_stop()
         os.kill(os.getpid(), signal.SIGTERM)
-        if stop():
+        if bench.should_stop():
             raise Stopped
     assert end.value.status == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) == before

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvviz.cli import storage
+from kvviz.cli import files
 from kvviz.store.db.store import Store
 from kvviz.store.files import exchange, reading
 
@@ -60,7 +60,7 @@ def test_bad_input_is_one_sentence_and_status_2(refused, home, arguments, says):
 
 
 def test_without_the_stores_packages_files_alone_can_be_had(refused, home, kvviz, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "find_spec", lambda name: None)
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
     refused("sqlalchemy", "import", str(home / "run.json"))
     refused("sqlalchemy", "export", "some-id", "-o", "x")
     assert kvviz("export", str(home / "run.json"), "--format", "csv", "-o", str(tmp_path / "x.csv")).status == 0

@@ -15,8 +15,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
 from kvviz.base.settings import Limits, Settings
 from kvviz.cli import lesson_checks as module
-from kvviz.cli.lesson_checks import Readiness, lesson, with_weights
-from kvviz.cli.port import health_at
+from kvviz.cli.lesson_checks import Readiness, health_at, lesson, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.sweep.spec import PRESETS
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kvviz.cli import run, storage
+from kvviz.cli import files, run
 from kvviz.experiments.comparison.expected_text import PinFiles, expected_of, key_of
 from kvviz.store.db.store import Store
 from kvviz.store.files import reading
@@ -124,5 +124,5 @@ def test_a_store_that_fails_costs_no_result(ran, kvviz, measured):
 
 
 def test_without_the_stores_packages_pins_are_files(home, monkeypatch):
-    monkeypatch.setattr(storage, "find_spec", lambda name: None)
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
     assert isinstance(run._pins(), PinFiles)

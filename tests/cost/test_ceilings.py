@@ -14,7 +14,7 @@ import torch
 
 from bench.ceiling import step_cost, with_shares
 from kvviz.base.errors import KvvizError
-from kvviz.cli import ceilings as command
+from kvviz.cli import experiments as command
 from kvviz.cli.main import app
 from kvviz.cost import ceilings
 from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, ceilings_text, keep, kept, kept_for, path, read
@@ -217,8 +217,9 @@ def test_measured_once_then_on_demand(monkeypatch):
     monkeypatch.setattr(module, "machine", lambda device: HERE)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: next(found))
     monkeypatch.setattr(command, "take_cores", lambda: None)
-    assert [command.ceilings_here("cpu", refresh=again).launch for again in (False, False, True)] == [2e-6, 2e-6, 5e-6]
-    assert kept_for(HERE).launch == 5e-6
+    for again, launch in ((False, 2e-6), (False, 2e-6), (True, 5e-6)):
+        command.ceilings(refresh=again, device="cpu")
+        assert kept_for(HERE).launch == launch
 
 
 def test_the_text_names_every_figure():
@@ -246,7 +247,7 @@ def test_it_waits_its_turn(monkeypatch):
     monkeypatch.setattr(command, "take_cores", lambda: None)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: pytest.fail("measured while another has the device"))
     with measuring("another measurement"), pytest.raises(KvvizError, match="another measurement"):
-        command.ceilings_here("cpu", refresh=True, patient=False)
+        command.ceilings(refresh=True, device="cpu", no_wait=True)
 
 
 @pytest.mark.slow

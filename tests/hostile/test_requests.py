@@ -100,9 +100,8 @@ def test_our_own_pages_do(client, path, headers):
         assert socket.receive_text()
 
 
-def test_behind_a_proxy_the_address_in_the_settings_counts(client, monkeypatch):
+def test_behind_a_proxy_the_address_in_the_settings_counts(client):
     given = read_settings('origins = ["https://kv.example.org"]', public=False)
-    monkeypatch.setattr("kvviz.server.feed.settings", lambda: given)
     behind = client(Rules(origins=given.origins, loopback=True), "http://localhost:8501")
     headers = {"origin": "https://kv.example.org", "host": "localhost:8501"}
     with behind.websocket_connect("/kv/feed", headers=headers) as socket:

@@ -67,7 +67,7 @@ def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(
 
     assert visit().button(key="stop").disabled, "a session without the cookie is another browser"
     name = page.session_state.owner
-    monkeypatch.setattr("kvviz.ui.shared.session.is_browser_name", lambda found: True)
+    monkeypatch.setattr("kvviz.ui.shared.session.browser_of", lambda cookies: cookies["kvviz_browser"])
     monkeypatch.setattr("streamlit.runtime.context.ContextProxy.cookies", {"kvviz_browser": name})
     again = visit()
     again.button(key="stop").click().run()

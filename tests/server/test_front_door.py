@@ -6,7 +6,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from kvviz.server.front_door import COOKIE, FrontDoor, is_browser_name
+from kvviz.server.front_door import COOKIE, FrontDoor, browser_of
 
 
 def client():
@@ -21,7 +21,8 @@ def client():
 
 def test_a_new_browser_gets_a_name_that_no_script_can_read():
     said = client().get("/").headers["set-cookie"]
-    assert is_browser_name(said.split(";")[0].removeprefix(f"{COOKIE}="))
+    name = said.split(";")[0].removeprefix(f"{COOKIE}=")
+    assert browser_of({COOKIE: name}) == name
     assert "HttpOnly" in said
     assert "SameSite=Lax" in said
 

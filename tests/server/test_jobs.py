@@ -2,8 +2,7 @@
 
 import pytest
 
-from kvviz.server.job import Job
-from kvviz.server.jobs import FINISHED_IN_MEMORY, RECALL_AGAIN_S, UNSAVED_IN_MEMORY, Jobs
+from kvviz.server.jobs import FINISHED_IN_MEMORY, RECALL_AGAIN_S, UNSAVED_IN_MEMORY, Job, Jobs
 
 
 class FakeArchive:

@@ -15,8 +15,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
-from kvviz.server.feed import NOT_ALLOWED, same_origin, until_one_ends
-from kvviz.server.front_door import browser_of
+from kvviz.server.feed import until_one_ends
+from kvviz.server.front_door import NOT_ALLOWED, browser_of
 from kvviz.server.rooms.joining import join_link, only_here, qr, reachable
 from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Room, Rooms, Seat
 
@@ -36,12 +36,9 @@ def routes(rooms: Rooms) -> list[WebSocketRoute]:
 
 async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
     """Serve one page in a room, from the handshake to the end."""
-    if not same_origin(websocket.headers):
-        await websocket.close(NOT_ALLOWED)
-        return
     await websocket.accept()
     changed = asyncio.Event()
-    seat = Seat(browser_of(websocket.scope["headers"]), changed.set)
+    seat = Seat(browser_of(websocket.cookies), changed.set)
     try:
         room = admit(rooms, websocket.query_params, seat)
     except KvvizError as error:

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record, Spec
-from kvviz.server.job import Job
+from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain

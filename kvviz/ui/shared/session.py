@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.base.records import new_id
 from kvviz.base.settings import settings
-from kvviz.server.front_door import COOKIE, is_browser_name
+from kvviz.server.front_door import browser_of
 from kvviz.server.ownership import may_change as may_be_changed
 from kvviz.store.db.stored import Stored
 
@@ -13,10 +13,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def owner() -> str:
     """The browser's name, from the cookie that the front door gives; one per session where there is no cookie."""
-    name = st.context.cookies.get(COOKIE, "")
-    if isinstance(name, str) and is_browser_name(name):
-        return name
-    return st.session_state.setdefault("owner", new_id())
+    return browser_of(st.context.cookies) or st.session_state.setdefault("owner", new_id())
 
 
 def may_change(stored: Stored | None) -> bool:

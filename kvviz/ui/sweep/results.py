@@ -13,7 +13,7 @@ from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.experiments.sweep.trends import caveats, contrasts, findings
 from kvviz.models.catalog.rows import Published
-from kvviz.server.job import Job
+from kvviz.server.jobs import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn

@@ -1,14 +1,45 @@
-"""Files and the store of runs, as commands use them."""
+"""`kvviz export` and `kvviz import`; files and the store of runs, as commands use them."""
 
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kvviz.base.errors import KvvizError
+from kvviz.cli.options import AsJson
+from kvviz.cli.output import answer
 
 if TYPE_CHECKING:
     from kvviz.store.db.store import Store
+
+
+def export(
+    comparison: Annotated[str, typer.Argument(help="The id of a kept comparison, or a file that `import` takes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    form: Annotated[str, typer.Option("--format", help="json, csv, parquet or html.")] = "json",
+) -> None:
+    """Write a comparison as a file; prints the file's name."""
+    from kvviz.store.files import exchange, reading
+
+    is_file = Path(comparison).is_file()
+    found = reading.read(read_bytes(comparison)) if is_file else exchange.kept(open_store(), comparison)
+    write_bytes(output, exchange.written(found, form))
+    typer.echo(output)
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="JSON of `export`, `run` or a recording; - for standard input.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a comparison from elsewhere like one of this machine's; prints its new id."""
+    from kvviz.store.files import exchange
+
+    data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
+    comparison_id = exchange.take_in(open_store(), data, title="" if file == "-" else Path(file).stem)
+    answer({"id": comparison_id}, lambda: comparison_id, as_json)
 
 
 def has_store() -> bool:

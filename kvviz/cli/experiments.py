@@ -1,0 +1,116 @@
+"""`kvviz ceilings`, `roofline`, `caches` and `serving`: the experiments of the pages, measured in this process."""
+
+from typing import Annotated
+
+import typer
+
+from kvviz.base.errors import KvvizError
+from kvviz.base.words import millis
+from kvviz.cli.measure_here import alone, bench_here, document_here, take_cores
+from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names
+from kvviz.cli.output import answer, say
+from kvviz.cost.ceilings import ceilings_text
+from kvviz.experiments.cache_designs import words as cache_words
+from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
+from kvviz.experiments.kind import Record, Spec
+from kvviz.experiments.roofline import words as roofline_words
+from kvviz.experiments.roofline.spec import RoofSpec
+from kvviz.experiments.serving import spec as serving_spec
+from kvviz.experiments.serving import words as serving_words
+from kvviz.models.text import STORY
+
+
+def ceilings(
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again and replace what is kept.")] = False,
+    device: Device = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast this device reads, multiplies and starts an operation; the figures are kept."""
+    take_cores()
+
+    from kvviz.device.measure_ceilings import known_ceilings
+    from kvviz.device.pick import pick_device
+
+    found = known_ceilings(pick_device(device), alone("kvviz ceilings", not no_wait), refresh=refresh)
+    answer(found.to_dict(), lambda: ceilings_text(found), as_json)
+
+
+def roofline(
+    model: ModelArgument,
+    weights: Weights = "auto",
+    tokens: Annotated[int, typer.Option(help="The longest prompt and context; shorter ones are measured too.")] = 512,
+    batch: Annotated[int, typer.Option(help="The most sequences decoded together; fewer are measured too.")] = 16,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Place prefills and decode steps on this device's measured roofline, and show where a step's time goes."""
+    spec = RoofSpec(model, weights, tokens, batch, dtype, device)
+    with bench_here("kvviz roofline", patient=not no_wait) as bench:
+        document = document_here(spec, bench, _say_progress)
+    answer(document, lambda: roofline_words.text(document), as_json)
+
+
+def caches(
+    model: ModelArgument,
+    designs: Annotated[str, typer.Option(help="Cache designs, separated by commas.")] = ",".join(RACED),
+    weights: Weights = "auto",
+    prompt: Annotated[str, typer.Option(help="The prompt of every sequence.")] = STORY,
+    new_tokens: Annotated[int, typer.Option(help="Tokens to decode, 2 to 192.")] = 64,
+    batch: Batch = 2,
+    repeats: Annotated[int, typer.Option(help="Timed passes of each design.")] = 3,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode the same prompt with several cache designs; compare tokens, quality, memory, copies and time."""
+    spec = CachesSpec(model, names(designs), weights, prompt, new_tokens, batch, repeats, dtype, device)
+    begun: set[str] = set()
+
+    def say_part(record: Record) -> None:
+        if record["t"] == "part" and record["part"] not in begun:
+            begun.add(record["part"])
+            say(f"now {record['words']}")
+
+    with bench_here("kvviz caches", patient=not no_wait) as bench:
+        document = document_here(spec, bench, say_part)
+    answer(document, lambda: cache_words.text(document), as_json)
+
+
+def serving(
+    model: Annotated[str | None, typer.Argument(help="For shared prompts; without one, memory alone.")] = None,
+    weights: Weights = "auto",
+    requests: Annotated[int, typer.Option(help="Sequences that arrive.")] = 80,
+    rate: Annotated[float, typer.Option(help="Arrivals per tick, on average.")] = 1.0,
+    slots: Annotated[int, typer.Option(help="Tokens that fit in the memory.")] = 2048,
+    longest: Annotated[int, typer.Option(help="Most tokens in a sequence.")] = 256,
+    seed: Annotated[int, typer.Option(help="Of the requests.")] = 0,
+    share: Annotated[int, typer.Option(help="Requests that share a system prompt.")] = 4,
+    system: Annotated[str, typer.Option(help="The system prompt.")] = serving_spec.SYSTEM,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give many sequences one memory under four policies; with a model, measure what a shared prefix saves."""
+    if not 2 <= share <= serving_spec.MOST_ASKS:
+        raise KvvizError(f"--share is {share}; it is a whole number from 2 to {serving_spec.MOST_ASKS}")
+    specs: dict[str, Spec] = {"fragmentation": serving_spec.ArrivalsSpec(requests, rate, slots, longest, seed)}
+    if model is not None:
+        specs["sharing"] = serving_spec.SharingSpec(model, system, serving_spec.ASKS[:share], weights)
+        talk = (serving_spec.FIRST, serving_spec.SECOND, serving_spec.EDITED)
+        specs["conversation"] = serving_spec.TalkSpec(
+            model, serving_spec.FIRST, serving_spec.SECOND, serving_spec.EDITED, weights
+        )
+    with bench_here("kvviz serving", patient=not no_wait) as bench:
+        documents = {name: document_here(spec, bench, _say_progress) for name, spec in specs.items()}
+    answer(documents, lambda: serving_words.text(documents), as_json)
+
+
+def _say_progress(record: Record) -> None:
+    if record["t"] == "point":
+        where = f"{record['phase']} at {record['tokens']:,} tokens x {record['batch']}"
+        say(f"{record['done']} of {record['of']}, {where}: {millis(record['s'])}")
+    elif record["t"] == "way":
+        say(f"{record['done']} of {record['of']}, {record['title']}")
