@@ -44,7 +44,7 @@ def _any_model(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to decode. `exact` modes give the same tokens as `uncached` in float32.
+    """One way to decode, named, titled and summed up. `exact` modes give the same tokens as `uncached` in float32.
 
     `caches`: the mode keeps keys and values from step to step. `fills`: it fills a cache, at least within one step.
     `check` raises KvvizError for the config of a model that the mode can't decode. `work` names the step that the cost
@@ -55,10 +55,10 @@ class Mode:
     name: str
     title: str
     summary: str
-    exact: bool
-    caches: bool
-    fills: bool
     open: Opener
+    exact: bool = True
+    caches: bool = True
+    fills: bool = True
     check: Callable[[Config], None] = _any_model
     work: str = ""
     accelerator: bool = False
@@ -69,22 +69,13 @@ def _last_position_only(model: "PreTrainedModel") -> dict[str, int]:
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
 
-def _uncached(model: "PreTrainedModel", capacity: int) -> Forward:
+def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool) -> Forward:
+    """Return a forward that processes the whole sequence at every step."""
     options = _last_position_only(model)
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
-        out = model(input_ids=ids, use_cache=False, **options)
-        return out.logits[:, -1], out.get("past_key_values")
-
-    return forward
-
-
-def _unpassed(model: "PreTrainedModel", capacity: int) -> Forward:
-    options = _last_position_only(model)
-
-    def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
-        logits = model(input_ids=ids, use_cache=True, **options).logits[:, -1]
-        return logits, None  # the cache that the model filled is dropped here with the rest of its output
+        out = model(input_ids=ids, use_cache=fills, **options)
+        return out.logits[:, -1], None if fills else out.get("past_key_values")  # what it filled is dropped here
 
     return forward
 
@@ -160,84 +151,61 @@ def _compiled(model: "PreTrainedModel", capacity: int) -> Forward:
 
 _ROWS = (
     Mode(
-        name="uncached",
-        title="No cache",
-        summary="reads the whole sequence again at every step (use_cache=False)",
-        exact=True,
+        "uncached",
+        "No cache",
+        "reads the whole sequence again at every step (use_cache=False)",
+        partial(_reading_all_tokens, fills=False),
         caches=False,
         fills=False,
-        open=_uncached,
         work="again",
     ),
     Mode(
-        name="cached",
-        title="KV cache",
-        summary="reads only the new token; keys and values of the others are kept",
-        exact=True,
-        caches=True,
-        fills=True,
-        open=_cached,
-        work="joined",
+        "cached", "KV cache", "reads only the new token; keys and values of the others are kept", _cached, work="joined"
     ),
     Mode(
-        name="unpassed",
-        title="Cache not passed on",
-        summary="fills a cache at every step and throws it away: the whole sequence again, and the caching on top",
-        exact=True,
+        "unpassed",
+        "Cache not passed on",
+        "fills a cache at every step and throws it away: the whole sequence again, and the caching on top",
+        partial(_reading_all_tokens, fills=True),
         caches=False,
-        fills=True,
-        open=_unpassed,
         work="again",
     ),
     Mode(
-        name="scratch",
-        title="From scratch",
-        summary="a transformer written to be read, on the same weights; its cache joins new keys and values to the old",
-        exact=True,
-        caches=True,
-        fills=True,
-        open=_scratch,
+        "scratch",
+        "From scratch",
+        "a transformer written to be read, on the same weights; its cache joins new keys and values to the old",
+        _scratch,
         check=partial(check_scratch_design, "scratch"),
         work="joined",
     ),
     Mode(
-        name="compiled",
-        title="Compiled",
-        summary="the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
-        exact=True,
-        caches=True,
-        fills=True,
-        open=_compiled,
+        "compiled",
+        "Compiled",
+        "the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
+        _compiled,
         check=partial(check_scratch_design, "compiled"),
     ),
     Mode(
-        name="static",
-        title="Static (transformers)",
-        summary="transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
-        exact=True,
-        caches=True,
-        fills=True,
-        open=_static,
+        "static",
+        "Static (transformers)",
+        "transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
+        _static,
     ),
     Mode(
-        name="quantized",
-        title="8-bit floats (transformers)",
-        summary="transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
+        "quantized",
+        "8-bit floats (transformers)",
+        "transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
+        _quantized,
         exact=False,
-        caches=True,
-        fills=True,
-        open=_quantized,
         check=partial(check_all_full, "quantized"),
     ),
     *(
         Mode(
-            name=design.name,
-            title=design.title,
-            summary=design.summary,
+            design.name,
+            design.title,
+            design.summary,
+            partial(_with_design, design),
             exact=design.exact,
-            caches=True,
-            fills=True,
-            open=partial(_with_design, design),
             check=partial(check_cache_design, design.name),
             accelerator=design.accelerator,
             work=design.work,

@@ -79,7 +79,7 @@ def test_a_mode_that_hoards_is_caught(load, monkeypatch):
 
         return forward
 
-    monkeypatch.setitem(MODES, "hoarding", Mode("hoarding", "", "", True, False, False, opened))
+    monkeypatch.setitem(MODES, "hoarding", Mode("hoarding", "", "", opened, caches=False, fills=False))
     for rows, kept in walk(load("tiny-gpt2"), "hoarding"):
         assert rows == ()
         assert kept == sum(keys.numel() * 4 for keys in hoard)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvviz.decoding.compiled.cache import SlotCache, ensure_capacity
+from kvviz.decoding.compiled.cache import SlotCache
 from kvviz.decoding.compiled.graph import GraphStep, replays
 from kvviz.decoding.compiled.reader import Reader
 from kvviz.decoding.scratch.load import from_transformers
@@ -40,9 +40,8 @@ class CompiledForward:
     def prepare(self, batch: int) -> None:
         """Reserve the caches of so many sequences, and get ready to decode them token by token."""
         design, like = self._twin.design, self._twin.tokens.weight
-        self.caches = [
-            SlotCache(batch, design.kv_heads, self._capacity, design.head_dim, like) for _ in range(design.layers)
-        ]
+        size = (batch, design.kv_heads, self._capacity, design.head_dim)
+        self.caches = [SlotCache(*size, like) for _ in range(design.layers)]
         self.path, self._step, self.reason = self._fastest(batch)
         if self.reason:
             log.info("compiled: %s, because %s", self.path, self.reason)
@@ -53,19 +52,16 @@ class CompiledForward:
 
     def _fastest(self, batch: int) -> tuple[str, Step, str | None]:
         if replays(self.caches):
-            graph = GraphStep(self._read)
             try:
-                graph.prepare(self.caches)
+                return "graph", GraphStep(self._read, self.caches), None
             except RuntimeError as error:  # an operation that can't be captured, or no memory for it
                 return "operations", self._read, f"the step can't be captured ({str(error).splitlines()[0]})"
-            return "graph", graph, None
         step, reason = native(self._twin, batch)
         return ("native", step, None) if step else ("operations", self._read, reason)
 
     def __call__(self, ids: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, list[SlotCache]]:
         if not self.caches:
             self.prepare(new.shape[0])
-        ensure_capacity(self.caches, self.caches[0].seen + new.shape[1])
         one = new.shape[1] == 1 and self.caches[0].seen
         return (self._step if one else self._read)(new, self.caches), self.caches
 

@@ -31,58 +31,39 @@ class _Slot:
         return self._cache.k, self._cache.v
 
 
-class FixedStep:
-    """The step over static tensors: from `ids` (B, 1) and `at` (1,) to logits (B, vocabulary), `at` one further."""
+class GraphStep:
+    """`step(ids, caches)` like `native.NativeStep`, but replayed where the device can do so.
 
-    def __init__(self, reader: Reader, caches: Sequence[SlotCache], batch: int) -> None:
-        device = caches[0].k.device
-        self.ids = torch.zeros(batch, 1, dtype=torch.long, device=device)
-        self.at = torch.zeros(1, dtype=torch.long, device=device)
+    It is captured for the empty caches of one run, whose very tensors it reads and writes; the prompt overwrites what
+    the capture leaves in slot 0. `ids` (B, 1) and `at` (1,) are the static tensors that a replay starts from.
+    """
+
+    def __init__(self, reader: Reader, caches: Sequence[SlotCache]) -> None:
+        like = caches[0].k
+        self.ids = torch.zeros(like.shape[0], 1, dtype=torch.long, device=like.device)
+        self.at = torch.zeros(1, dtype=torch.long, device=like.device)
         self._reader, self._slots = reader, [_Slot(cache, self.at) for cache in caches]
         self._constants = reader.constants()
-        self._all = torch.arange(caches[0].max_cache_len, device=device)
+        self._all = torch.arange(caches[0].max_cache_len, device=like.device)
         for cache in caches:  # an empty slot has weight 0, but 0 times a stray infinity would be no number
-            cache.k[:, :, cache.seen :].zero_()
-            cache.v[:, :, cache.seen :].zero_()
+            cache.k.zero_()
+            cache.v.zero_()
+        self._position = -1  # the value of `at`, as far as Python knows it
+        self._replay = captured(self) if replays(caches) else self.run
 
     def run(self) -> torch.Tensor:
+        """Do the step: from `ids` and `at` to logits (B, vocabulary), `at` one further."""
         logits = self._reader.read(self.ids, self.at, self._slots, (self._all <= self.at)[None], self._constants)
         self.at.add_(1)
         return logits
 
-
-class GraphStep:
-    """`step(ids, caches)` like `native.NativeStep`, but replayed; it is captured anew when the buffers change.
-
-    The graph reads and writes the very tensors of the caches, so it belongs to one run.
-    """
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._prepared: tuple[FixedStep, Callable[[], torch.Tensor]] | None = None
-        self._for: tuple[int, ...] = ()
-        self._at = -1
-
-    def prepare(self, caches: Sequence[SlotCache]) -> tuple[FixedStep, Callable[[], torch.Tensor]]:
-        """Capture the step for these buffers. The prompt overwrites what its passes leave in slot 0."""
-        fixed = FixedStep(self._reader, caches, caches[0].k.shape[0])
-        self._prepared = fixed, captured(fixed) if replays(caches) else fixed.run
-        self._for, self._at = _buffers(caches), -1
-        return self._prepared
-
     def __call__(self, ids: torch.Tensor, caches: Sequence[SlotCache]) -> torch.Tensor:
         past = caches[0].seen
-        if self._prepared is None or self._for != _buffers(caches):
-            kept = [(cache.k[:, :, :1].clone(), cache.v[:, :, :1].clone()) for cache in caches]
-            self._prepared = self.prepare(caches)
-            for cache, (k, v) in zip(caches, kept, strict=True):
-                cache.k[:, :, :1], cache.v[:, :, :1] = k, v
-        fixed, replay = self._prepared
-        if self._at != past:  # after the prompt; from then on the step counts itself
-            fixed.at.fill_(past)
-        fixed.ids.copy_(ids)
-        logits = replay()
-        self._at = past + 1
+        if self._position != past:  # after the prompt; from then on the step counts itself
+            self.at.fill_(past)
+        self.ids.copy_(ids)
+        logits = self._replay()
+        self._position = past + 1
         for cache in caches:
             cache.seen = past + 1
         return logits.clone()  # the next replay writes over it
@@ -93,24 +74,20 @@ def replays(caches: Sequence[SlotCache]) -> bool:
     return caches[0].k.is_cuda
 
 
-def _buffers(caches: Sequence[SlotCache]) -> tuple[int, ...]:
-    return tuple(tensor.data_ptr() for cache in caches for tensor in (cache.k, cache.v))
-
-
-def captured(fixed: FixedStep) -> Callable[[], torch.Tensor]:
+def captured(step: GraphStep) -> Callable[[], torch.Tensor]:
     """Capture a step as a CUDA graph and return its replay. Raises RuntimeError for an operation that can't be."""
-    device = fixed.ids.device
+    device = step.ids.device
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         for _ in range(WARM_UP):
-            fixed.at.zero_()
-            fixed.run()
+            step.at.zero_()
+            step.run()
     torch.cuda.current_stream(device).wait_stream(side)
-    fixed.at.zero_()
+    step.at.zero_()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device), torch.cuda.graph(graph):
-        logits = fixed.run()
+        logits = step.run()
 
     def replay() -> torch.Tensor:
         graph.replay()

@@ -7,21 +7,15 @@ bytecode. All numbers are float32. B sequences; `past` tokens have been seen.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import carray, config, get_num_threads, njit, prange, set_num_threads, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from llvmlite.ir import IRBuilder, Value
-    from numba.core.base import BaseContext
-    from numba.core.types import Type
-    from numba.core.typing.templates import Signature
-
 Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
@@ -43,9 +37,13 @@ _FAST = {"fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "error_model
 SPLIT = 2**17  # elements below which a product is not worth handing to several threads
 _TILE = 512  # columns at a time, so that with several sequences the rows stay in the nearest cache
 
+# The types of some functions, which numba would otherwise compile again for each constant that they are called with.
+_PART = "void(f4[:,::1], i8[::1], f4[:,::1], b1, i8, i8)"
+_PRODUCT = "void(f4[:,::1], i8[::1], f4[:,::1], b1, i8)"
+_ATTEND = "void(i8, i8[::1], i8[::1], i8, i8, f4[::1], f4[:,::1], f4[:,::1])"
+
 # A layer's rows in the table, one a weight.
 ATTENTION_NORM, QUERY, KEY, VALUE, QUERY_NORM, KEY_NORM, OUTPUT, MLP_NORM, UP, GATE, DOWN = range(11)
-PARTS = 11
 # The rows of the model's own table.
 TOKENS, PLACES, NORM, HEAD = range(4)
 # The columns of a row: the address, the numbers from one row of the weight to the next, whether those rows are the
@@ -57,10 +55,10 @@ GELU, GELU_TANH, SILU = range(3)
 
 
 @intrinsic
-def _pointer(_: "BaseContext", address: "Type") -> object:
+def _pointer(_: Any, address: Any) -> object:
     """Turn an address into a pointer to float32."""
 
-    def code(context: "BaseContext", builder: "IRBuilder", signature: "Signature", args: "list[Value]") -> "Value":
+    def code(context: Any, builder: Any, signature: Any, args: list[Any]) -> object:
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(types.float32)(address), code
@@ -73,7 +71,7 @@ def _at(address: int, count: int) -> Floats:
 
 
 @_compiled(**_FAST)
-def _rows(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+def _rows(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     """Outputs low..high of y = x W (+ y), for a weight whose rows in memory are those of the outputs."""
     batch, inputs = x.shape
     stride = row[STRIDE]
@@ -90,7 +88,7 @@ def _rows(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -
 
 
 @_compiled(**_FAST)
-def _across(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+def _across(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     """The same for a weight whose rows in memory are those of the inputs: eight of them at a time."""
     tile = high - low if x.shape[0] == 1 else _TILE
     for start in range(low, high, tile):
@@ -98,7 +96,7 @@ def _across(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int)
 
 
 @_compiled(**_FAST)
-def _tile(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+def _tile(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     batch, inputs = x.shape
     stride, n = row[STRIDE], high - low
     weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
@@ -130,16 +128,16 @@ def _tile(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -
         i += 1
 
 
-@_compiled(**_FAST)
-def _part(x: Floats, row: Integers, y: Floats, add: bool, low: int, high: int) -> None:
+@_compiled(_PART, **_FAST)
+def _part(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     if row[ACROSS]:
         _across(x, row, y, add, low, high)
     else:
         _rows(x, row, y, add, low, high)
 
 
-@_compiled(parallel=True, **_FAST)
-def _product(x: Floats, row: Integers, y: Floats, add: bool, threads: int) -> None:
+@_compiled(_PRODUCT, parallel=True, **_FAST)
+def _product(x: Floats, row: Ints, y: Floats, add: bool, threads: int) -> None:
     """y (B, out) = x (B, in) times a weight, plus its bias, plus the old y if `add`."""
     outputs = y.shape[1]
     if threads == 1 or outputs * x.shape[1] < SPLIT:
@@ -153,7 +151,7 @@ def _product(x: Floats, row: Integers, y: Floats, add: bool, threads: int) -> No
 
 
 @_compiled(**_FAST)
-def _norm(x: Floats, row: Integers, rms: int, eps: np.float32, y: Floats) -> None:
+def _norm(x: Floats, row: Ints, rms: int, eps: np.float32, y: Floats) -> None:
     """RMSNorm or LayerNorm of one row of numbers."""
     n = x.shape[0]
     weight, bias = _at(row[ADDRESS], n), _at(row[BIAS], n)
@@ -206,9 +204,9 @@ def _head(query: Floats, keys: Floats, values: Floats, slope: np.float32, mixed:
             mixed[d] += share * value[d]
 
 
-@_compiled(**_FAST)
+@_compiled(_ATTEND, **_FAST)
 def _attend(
-    index: int, sizes: Integers, cache: Integers, slots: int, tokens: int, slopes: Floats, query: Floats, mixed: Floats
+    index: int, sizes: Ints, cache: Ints, slots: int, tokens: int, slopes: Floats, query: Floats, mixed: Floats
 ) -> None:
     """The query heads that share one key/value head of one sequence."""
     kv_heads, width = sizes[KV_HEADS], sizes[HEAD_DIM]
@@ -224,14 +222,7 @@ def _attend(
 
 @_compiled(parallel=True, **_FAST)
 def _attention(
-    sizes: Integers,
-    cache: Integers,
-    slots: int,
-    tokens: int,
-    slopes: Floats,
-    query: Floats,
-    mixed: Floats,
-    threads: int,
+    sizes: Ints, cache: Ints, slots: int, tokens: int, slopes: Floats, query: Floats, mixed: Floats, threads: int
 ) -> None:
     count = query.shape[0] * sizes[KV_HEADS]
     if threads == 1 or query.size * tokens * 2 < SPLIT:
@@ -243,7 +234,7 @@ def _attention(
 
 
 @_compiled(**_FAST)
-def _keep(cache: Integers, sizes: Integers, slots: int, past: int, key: Floats, value: Floats) -> None:
+def _keep(cache: Ints, sizes: Ints, slots: int, past: int, key: Floats, value: Floats) -> None:
     """Write the new token's keys and values into their slot."""
     width = sizes[HEAD_DIM]
     for b in range(key.shape[0]):
@@ -269,7 +260,7 @@ def _activate(kind: int, x: Floats) -> None:
 
 
 @_compiled(**_FAST)
-def _norm_and_rotate(x: Floats, weights: Integers, sizes: Integers, eps: np.float32, cos: Floats, sin: Floats) -> None:
+def _norm_and_rotate(x: Floats, weights: Ints, sizes: Ints, eps: np.float32, cos: Floats, sin: Floats) -> None:
     """Normalise and rotate each head of queries or keys (B, heads*D), if the model does so."""
     width = sizes[HEAD_DIM]
     for b in range(x.shape[0]):
@@ -281,32 +272,19 @@ def _norm_and_rotate(x: Floats, weights: Integers, sizes: Integers, eps: np.floa
                 _rotate(head, cos, sin)
 
 
-_LINE, _ROWS, _TABLE = types.int64[::1], types.int64[:, ::1], types.int64[:, :, ::1]
-_STEP = types.void(  # compiled for these types at once, so that no step has to wait for it
-    _LINE,
-    types.int64,
-    _LINE,
-    types.float32,
-    _TABLE,
-    _ROWS,
-    _ROWS,
-    types.int64,
-    types.float32[::1],
-    types.float32[::1],
-    types.int64,
-    types.float32[:, ::1],
-)
+# The types of the step, which is compiled for them at once, so that no step has to wait for it.
+_STEP = "void(i8[::1], i8, i8[::1], f4, i8[:,:,::1], i8[:,::1], i8[:,::1], i8, f4[::1], f4[::1], i8, f4[:,::1])"
 
 
 @_compiled(_STEP, **_FAST)
 def step(
-    ids: Integers,
+    ids: Ints,
     past: int,
-    sizes: Integers,
+    sizes: Ints,
     eps: np.float32,
-    table: Integers,
-    own: Integers,
-    caches: Integers,
+    table: Ints,
+    own: Ints,
+    caches: Ints,
     slots: int,
     turns: Floats,
     slopes: Floats,

@@ -17,7 +17,6 @@ from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
 
 _ACTIVATIONS = {"gelu": k.GELU, "gelu_tanh": k.GELU_TANH, "silu": k.SILU}
 
-
 k.use_threads(torch.get_num_threads())  # has numba start its threads now, before anything is timed
 
 
@@ -36,21 +35,11 @@ class NativeStep:
 
     def __call__(self, ids: torch.Tensor, caches: Sequence[SlotCache]) -> torch.Tensor:
         past = caches[0].seen
-        logits = torch.empty(ids.shape[0], self._vocab)
-        k.step(
-            ids[:, 0].contiguous().numpy(),
-            past,
-            self._sizes,
-            self._eps,
-            self._table,
-            self._own,
-            np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64),
-            caches[0].max_cache_len,
-            self._turns,
-            self._slopes,
-            k.use_threads(torch.get_num_threads()),
-            logits.numpy(),
-        )
+        tokens, logits = ids[:, 0].contiguous().numpy(), torch.empty(ids.shape[0], self._vocab)
+        kept = np.array([(cache.k.data_ptr(), cache.v.data_ptr()) for cache in caches], np.int64)
+        threads, model = k.use_threads(torch.get_num_threads()), (self._sizes, self._eps, self._table, self._own)
+        places = caches[0].max_cache_len, self._turns, self._slopes
+        k.step(tokens, past, *model, kept, *places, threads, logits.numpy())
         for cache in caches:
             cache.seen = past + 1
         return logits
@@ -67,22 +56,13 @@ def _sizes(design: Design) -> NDArray[np.int64]:
 
 
 def _layer_rows(block: Block) -> list[list[int]]:
+    """A layer's rows, in the order of their names in `kernels`."""
     attention, mlp = block.attention, block.mlp
-    rows = [[0] * 4 for _ in range(k.PARTS)]
-    rows[k.ATTENTION_NORM], rows[k.MLP_NORM] = _address(block.attention_norm), _address(block.mlp_norm)
-    rows[k.QUERY], rows[k.KEY], rows[k.VALUE] = (
-        _address(attention.query),
-        _address(attention.key),
-        _address(attention.value),
-    )
-    rows[k.QUERY_NORM], rows[k.KEY_NORM] = _address(attention.query_norm), _address(attention.key_norm)
-    rows[k.OUTPUT], rows[k.UP], rows[k.DOWN] = (
-        _address(attention.output),
-        _address(mlp.up),
-        _address(mlp.down),
-    )
-    rows[k.GATE] = _address(mlp.gate if isinstance(mlp, GatedMLP) else None)
-    return rows
+    products = attention.query, attention.key, attention.value
+    norms = attention.query_norm, attention.key_norm
+    gate = mlp.gate if isinstance(mlp, GatedMLP) else None
+    parts = block.attention_norm, *products, *norms, attention.output, block.mlp_norm, mlp.up, gate, mlp.down
+    return [_address(part) for part in parts]
 
 
 def _own_rows(twin: Transformer) -> list[list[int]]:

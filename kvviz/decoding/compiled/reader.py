@@ -5,7 +5,6 @@ compiled (`native.py`) or that a GPU replays (`graph.py`). B sequences, T new to
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +16,17 @@ from kvviz.decoding.scratch.parts import LayerNorm, Linear, RMSNorm
 from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
 
 Constants = tuple[Tensor | None, Tensor | None]
+Rotation = tuple[Tensor, Tensor] | None  # cosines and sines (T, D); None without RoPE
+Mask = Tensor | None  # (T, T_total), with ALiBi (H, T, T_total); None: each token attends to itself and those before it
 
 
 class Reader:
     """A transformer's forward up to the logits of the last token. It copies none of the weights of `twin`."""
 
     def __init__(self, twin: Transformer) -> None:
-        self.design = design = twin.design
-        self._twin, self._blocks = twin, [_Layer(block) for block in twin.blocks if isinstance(block, Block)]
-        self._activation = ACTIVATIONS[design.activation]
+        self.design, self._twin = twin.design, twin
+        self._layers = [_Layer(block) for block in twin.blocks if isinstance(block, Block)]
+        self._activation = ACTIVATIONS[twin.design.activation]
 
     def constants(self) -> Constants:
         """RoPE's angles a token (D,) and ALiBi's slopes (H, 1, 1), each None for a model without them.
@@ -44,38 +45,28 @@ class Reader:
         """(B, T) new tokens -> logits (B, vocabulary), each cache T tokens longer."""
         past, new = caches[0].seen, ids.shape[1]
         at = torch.arange(past, past + new, device=ids.device)  # (T,)
-        causal = None
-        if new > 1 and (past or self.design.positions == "alibi"):  # else torch's own causal case
-            causal = torch.arange(past + new, device=ids.device) <= at[:, None]  # (T, T_total)
-        return self.read(ids, at, caches, causal, self.constants(), first=new > 1 and causal is None)
+        allowed = None
+        if self.design.positions == "alibi" or (new > 1 and past):  # else all, or torch's own causal case
+            allowed = torch.arange(past + new, device=ids.device) <= at[:, None]  # (T, T_total)
+        return self.read(ids, at, caches, allowed, self.constants())
 
-    def read(
-        self,
-        ids: Tensor,
-        at: Tensor,
-        caches: Sequence[Cache],
-        allowed: Tensor | None,
-        constants: Constants,
-        *,
-        first: bool = False,
-    ) -> Tensor:
-        """Read at the positions `at` (T,); `allowed` (T, T_total) is what each token may attend to, None for all.
-
-        `first`: these are the first tokens, and each may attend to itself and back.
-        """
-        twin = self._twin
+    def read(self, ids: Tensor, at: Tensor, caches: Sequence[Cache], allowed: Mask, constants: Constants) -> Tensor:
+        """Read at the positions `at` (T,); `allowed` (T, T_total) is what each token may attend to."""
+        twin, (turns, leaning) = self._twin, constants
         batch, new = ids.shape
         x = F.embedding(ids, twin.tokens.weight).flatten(0, 1)  # (B*T, W), a copy that is added to in place
         if isinstance(twin.positions, Learned):
             x.view(batch, new, -1).add_(F.embedding(at, twin.positions.table.weight))
-        where = _Where(self._rotation(at, constants[0], x.dtype), constants[1], allowed, first)
-        for layer, cache in zip(self._blocks, caches, strict=True):
-            self._block(x, batch, layer, cache, where)
+        rotation, mask = self._rotation(at, turns, x.dtype), allowed
+        if leaning is not None and allowed is not None:
+            mask = _distance_bias(leaning, allowed).to(x.dtype)
+        for layer, cache in zip(self._layers, caches, strict=True):
+            self._block(x, batch, layer, cache, rotation, mask)
         last = x.view(batch, new, -1)[:, -1]
         return F.linear(_norm(last, twin.norm), twin.head.weight)
 
-    def _rotation(self, at: Tensor, turns: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        """Cosines and sines (T, D), the sines of each pair's first number negated; None without RoPE."""
+    def _rotation(self, at: Tensor, turns: Tensor | None, dtype: torch.dtype) -> Rotation:
+        """Cosines and sines (T, D), the sines of each pair's first number negated."""
         if turns is None:
             return None
         angles = at.float()[:, None] * turns
@@ -83,29 +74,28 @@ class Reader:
         sin[:, : self.design.head_dim // 2].neg_()
         return angles.cos().to(dtype), sin.to(dtype)
 
-    def _block(self, x: Tensor, batch: int, layer: "_Layer", cache: Cache, where: "_Where") -> None:
+    def _block(self, x: Tensor, batch: int, layer: "_Layer", cache: Cache, rotation: Rotation, mask: Mask) -> None:
         """Run one layer, which adds to x (B*T, W) in place."""
-        q, k, v = layer.projected(_norm(x, layer.attention_norm), batch, self.design.head_dim)  # (B, heads, T, D)
-        q, k = _norm(q, layer.query_norm), _norm(k, layer.key_norm)
-        if where.rotation is not None:
-            q, k = _rotated(q, *where.rotation), _rotated(k, *where.rotation)
-        keys, values = cache.append(k, v)
-        mixed = self._attended(q, keys, values, where)  # (B, H, T, D)
-        _add(x, mixed.transpose(1, 2).reshape(x.shape[0], -1), layer.output)
-        h = _norm(x, layer.mlp_norm)
-        up = F.linear(h, layer.up.weight, layer.up.bias)
-        if layer.gate is None:
-            up = self._activation(up)
+        block, attention, mlp = layer.block, layer.block.attention, layer.block.mlp
+        q, k, v = layer.projected(_norm(x, block.attention_norm), batch, self.design.head_dim)  # (B, heads, T, D)
+        q, k = _norm(q, attention.query_norm), _norm(k, attention.key_norm)
+        if rotation is not None:
+            q, k = _rotated(q, *rotation), _rotated(k, *rotation)
+        mixed = self._attended(q, *cache.append(k, v), mask)  # (B, H, T, D)
+        _add(x, mixed.transpose(1, 2).reshape(x.shape[0], -1), attention.output)
+        h = _norm(x, block.mlp_norm)
+        up = F.linear(h, mlp.up.weight, mlp.up.bias)
+        if isinstance(mlp, GatedMLP):
+            up = self._activation(F.linear(h, mlp.gate.weight, mlp.gate.bias)).mul_(up)
         else:
-            up = self._activation(F.linear(h, layer.gate.weight, layer.gate.bias)).mul_(up)
-        _add(x, up, layer.down)
+            up = self._activation(up)
+        _add(x, up, mlp.down)
 
-    def _attended(self, q: Tensor, keys: Tensor, values: Tensor, where: "_Where") -> Tensor:
+    def _attended(self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         """Attention (B, H, T, D); a single token is done by hand, so that shared heads are read once."""
-        mask = where.allowed if where.slopes is None else _distance_bias(q, keys, where.slopes, where.allowed)
-        grouped = self.design.heads != self.design.kv_heads
-        if q.shape[2] > 1 or not grouped or where.slopes is not None:
-            return F.scaled_dot_product_attention(q, keys, values, mask, is_causal=where.first, enable_gqa=grouped)
+        causal, grouped = mask is None and q.shape[2] > 1, self.design.heads != self.design.kv_heads
+        if q.shape[2] > 1 or not grouped:
+            return F.scaled_dot_product_attention(q, keys, values, mask, is_causal=causal, enable_gqa=grouped)
         per_head = q.view(q.shape[0], self.design.kv_heads, -1, q.shape[3])  # (B, Hkv, H/Hkv, D)
         scores = (per_head / self.design.head_dim**0.5) @ keys.transpose(-2, -1)  # (B, Hkv, H/Hkv, T_total)
         if mask is not None:
@@ -113,26 +103,12 @@ class Reader:
         return (scores.softmax(-1) @ values).view(q.shape)
 
 
-@dataclass(frozen=True)
-class _Where:
-    """What attention has to know of the new tokens' positions."""
-
-    rotation: tuple[Tensor, Tensor] | None
-    slopes: Tensor | None
-    allowed: Tensor | None
-    first: bool
-
-
 class _Layer:
-    """One block's parts; query, key and value are one product if the checkpoint keeps them in one tensor."""
+    """A block; its query, key and value are one product if the checkpoint keeps them in one tensor."""
 
     def __init__(self, block: Block) -> None:
-        attention, mlp = block.attention, block.mlp
-        self.attention_norm, self.mlp_norm = block.attention_norm, block.mlp_norm
-        self.query_norm, self.key_norm = attention.query_norm, attention.key_norm
-        self.output, self.up, self.down = attention.output, mlp.up, mlp.down
-        self.gate = mlp.gate if isinstance(mlp, GatedMLP) else None
-        self._three = attention.query, attention.key, attention.value
+        self.block = block
+        self._three = block.attention.query, block.attention.key, block.attention.value
         self._sizes = [part.weight.shape[0] for part in self._three]
         self._fused = joined([part.weight for part in self._three])
         biases = [part.bias for part in self._three if part.bias is not None]
@@ -154,9 +130,8 @@ def joined(parts: Sequence[Tensor]) -> Tensor | None:
     head, end = parts[0], parts[0].storage_offset()
     for part in parts:
         same = part.untyped_storage().data_ptr() == head.untyped_storage().data_ptr()
-        if not same or part.stride() != head.stride() or part.shape[1:] != head.shape[1:]:
-            return None
-        if part.storage_offset() != end:
+        alike = part.stride() == head.stride() and part.shape[1:] == head.shape[1:]
+        if not same or not alike or part.storage_offset() != end:
             return None
         end += part.shape[0] * part.stride(0)
     return head.as_strided((sum(part.shape[0] for part in parts), *head.shape[1:]), head.stride())
@@ -171,11 +146,10 @@ def _norm(x: Tensor, norm: RMSNorm | LayerNorm | nn.Identity) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], norm.weight, bias, norm.eps)
 
 
-def _distance_bias(q: Tensor, keys: Tensor, slopes: Tensor, allowed: Tensor | None) -> Tensor:
+def _distance_bias(leaning: Tensor, allowed: Tensor) -> Tensor:
     """ALiBi's addition to the scores, (H, T, T_total); it counts from the first token, since softmax drops a shift."""
-    positions = torch.arange(keys.shape[2], device=q.device)
-    added = (slopes * positions).expand(-1, q.shape[2], -1)
-    return (added if allowed is None else added.masked_fill(~allowed, float("-inf"))).to(q.dtype)
+    added = leaning * torch.arange(allowed.shape[1], device=allowed.device)
+    return added.masked_fill(~allowed, float("-inf"))
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -170,7 +170,7 @@ def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
 
         return forward
 
-    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", True, False, False, opened))
+    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", opened, caches=False, fills=False))
     doc = document(records(engine, modes=("uncached", "wrong")))
     right, wrong = doc["runs"]
     assert not doc["identical"] and right["identical"] and not wrong["identical"]
@@ -211,7 +211,7 @@ def test_logits_that_overflow_are_named(engine, monkeypatch):
     def opened(model, capacity):
         return lambda ids, new: (torch.full((1, 256), float("nan")), None)
 
-    monkeypatch.setitem(MODES, "broken", Mode("broken", "", "", True, False, False, opened))
+    monkeypatch.setitem(MODES, "broken", Mode("broken", "", "", opened, caches=False, fills=False))
     with pytest.raises(KvvizError, match="not finite"):
         records(engine, modes=("uncached", "broken"))
 

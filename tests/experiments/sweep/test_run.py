@@ -150,7 +150,7 @@ def broken(error, after):
 
         return forward
 
-    return Mode("broken", "", "", True, False, False, opened)
+    return Mode("broken", "", "", opened, caches=False, fills=False)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_pass_that_chooses_other_tokens_is_told(engine, monkeypatch):
 
         return forward
 
-    monkeypatch.setitem(MODES, "unsteady", Mode("unsteady", "", "", False, False, False, opened))
+    monkeypatch.setitem(MODES, "unsteady", Mode("unsteady", "", "", opened, exact=False, caches=False, fills=False))
     records = measured(engine, modes=("uncached", "unsteady"), prompt_tokens=(4,), repeats=1)
     assert {r["mode"]: r["same"] for r in records if r["t"] == "cell_pass"} == {"uncached": True, "unsteady": False}
     row = records[-1]["document"]["rows"][1]
