@@ -6,6 +6,7 @@ family; what a row does not cover is refused with a sentence.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.models.config_fields import shown
@@ -51,11 +52,6 @@ class Design:
     tied: bool
     rope: Rope | None = None
 
-    def sizes(self, batch: int, new: int, total: int) -> dict[str, int]:
-        """The letters of the shapes in `attention.py`, in numbers, for this model at one step."""
-        numbers = {"H": self.heads, "Hkv": self.kv_heads, "D": self.head_dim, "W": self.width}
-        return {"B": batch, "T": new, "T_total": total, **numbers}
-
 
 @dataclass(frozen=True)
 class Of:
@@ -65,28 +61,23 @@ class Of:
     default: str | float | None
 
 
-Row = Mapping[str, Of | str | bool | None]  # how a family sets each field of a Design
-_BIASED: Row = {"norm_bias": True, "qkv_bias": True, "output_bias": True, "mlp_bias": True}
-_PLAIN: Row = {"norm_bias": False, "qkv_bias": False, "output_bias": False, "mlp_bias": False}
+Row = Mapping[str, Of | str | bool | None]  # how a family sets each field of a Design; one of _FLAGS left out is False
+_FLAGS = ("norm_bias", "gated", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "tied")
 _GPT2: Row = {
-    **_BIASED,
+    **dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "mlp_bias"), True),
     "positions": "learned",
     "norm": "layer",
     "eps": Of("layer_norm_epsilon", 1e-5),
-    "gated": False,
     "mlp_width": Of("n_inner", None),
-    "qk_norm": False,
     "tied": Of("tie_word_embeddings", True),
 }
 _LLAMA: Row = {
-    **_PLAIN,
     "positions": "rotary",
     "norm": "rms",
     "eps": Of("rms_norm_eps", 1e-6),
     "activation": Of("hidden_act", "silu"),
     "gated": True,
     "mlp_width": Of("intermediate_size", 11008),
-    "qk_norm": False,
     "tied": Of("tie_word_embeddings", False),
 }
 _ATTENTION_BIAS: Row = {"qkv_bias": Of("attention_bias", False), "output_bias": Of("attention_bias", False)}
@@ -98,14 +89,11 @@ FAMILIES: dict[str, Row] = {
     "qwen2": {**_LLAMA, "qkv_bias": True, "mlp_width": Of("intermediate_size", 22016)},
     "qwen3": {**_LLAMA, **_ATTENTION_BIAS, "qk_norm": True, "mlp_width": Of("intermediate_size", 22016)},
     "mpt": {
-        **_PLAIN,
         "positions": "alibi",
         "norm": "layer",
         "eps": Of("layer_norm_epsilon", 1e-5),
         "activation": "gelu",
-        "gated": False,
         "mlp_width": None,
-        "qk_norm": False,
         "tied": Of("tie_word_embeddings", True),
     },
 }
@@ -152,10 +140,10 @@ def design_of(config: Mapping[str, object]) -> Design:
     if fields.given is not config:
         raise Unbuildable(f"its decoder is a part of a larger model, {shown(config.get('model_type'))}")
     row = _row(config, spec, fields.model_type)
-    given = _Given(config, row)
+    given = {name: config.get(of.field, of.default) if isinstance(of, Of) else of for name, of in row.items()}
     _check_only(config, fields.model_type)
-    width, activation = fields.size("hidden_size"), given.value("activation")
-    if activation not in _ACTIVATIONS:
+    width, activation = fields.size("hidden_size"), given["activation"]
+    if str(activation) not in _ACTIVATIONS:
         raise Unbuildable(f"its activation {shown(activation)} is none of {', '.join(_ACTIVATIONS)}")
     return Design(
         family=fields.model_type,
@@ -164,21 +152,15 @@ def design_of(config: Mapping[str, object]) -> Design:
         heads=_known(spec.heads, "number of attention heads"),
         kv_heads=spec.layers[0].kv_heads,
         head_dim=spec.layers[0].key_dim,
-        mlp_width=int(given.number("mlp_width")) or 4 * width,
+        mlp_width=int(_number("mlp width", given["mlp_width"])) or 4 * width,
         vocab=_known(spec.vocab_size, "vocabulary size"),
         context=_known(spec.context, "context length"),
         positions=str(row["positions"]),
         norm=str(row["norm"]),
-        norm_bias=given.flag("norm_bias"),
-        eps=given.number("eps"),
+        eps=_number("eps", given["eps"]),
         activation=_ACTIVATIONS[str(activation)],
-        gated=given.flag("gated"),
-        qkv_bias=given.flag("qkv_bias"),
-        output_bias=given.flag("output_bias"),
-        mlp_bias=given.flag("mlp_bias"),
-        qk_norm=given.flag("qk_norm"),
-        tied=given.flag("tied"),
         rope=_rope(config, spec.layers[0]) if row["positions"] == "rotary" else None,
+        **{name: bool(given.get(name)) for name in _FLAGS},
     )
 
 
@@ -188,27 +170,6 @@ def check_design(mode: str, config: Mapping[str, object]) -> None:
         design_of(config)
     except Unbuildable as error:
         raise KvvizError(f"{mode} can't decode this model: {error.why}; take another model, or other modes") from error
-
-
-class _Given:
-    """What a config gives for the fields of a family's row."""
-
-    def __init__(self, config: Mapping[str, object], row: Row) -> None:
-        self._config, self._row = config, row
-
-    def value(self, name: str) -> object:
-        value = self._row[name]
-        return self._config.get(value.field, value.default) if isinstance(value, Of) else value
-
-    def flag(self, name: str) -> bool:
-        return bool(self.value(name))
-
-    def number(self, name: str) -> float:
-        """The number; 0 if there is none."""
-        value = self.value(name) or 0
-        if not isinstance(value, int | float):
-            raise Unbuildable(f"its {name.replace('_', ' ')} is {shown(value)}, which is no number")
-        return value
 
 
 def _row(config: Mapping[str, object], spec: ModelSpec, model_type: str) -> Row:
@@ -231,6 +192,14 @@ def _known(value: int | None, what: str) -> int:
     return value
 
 
+def _number(what: str, value: object) -> float:
+    """The number; 0 for None."""
+    number = value or 0
+    if not isinstance(number, int | float):
+        raise Unbuildable(f"its {what} is {shown(value)}, which is no number")
+    return number
+
+
 def _check_only(config: Mapping[str, object], model_type: str) -> None:
     """Refuse a field whose value asks for a computation that is not written here."""
     for path, wanted in _ONLY.get(model_type, {}).items():
@@ -249,7 +218,7 @@ def _part(config: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 def _rope(config: Mapping[str, object], layer: LayerSpec) -> Rope:
     """RoPE's fields, which older files keep in two places."""
-    found: dict[str, object] = {"rope_theta": config.get("rope_theta")}
+    found: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
     found |= {**_part(config, "rope_scaling"), **_part(config, "rope_parameters")}
     kind = found.get("rope_type") or found.get("type") or "default"
     if kind not in _ROPES:
@@ -258,21 +227,14 @@ def _rope(config: Mapping[str, object], layer: LayerSpec) -> Rope:
         raise Unbuildable("only a part of each head is rotated (partial_rotary_factor)")
     if layer.key_dim % 2:
         raise Unbuildable(f"a head has {layer.key_dim} numbers, and RoPE rotates pairs")
-
-    def number(name: str, default: float) -> float:
-        value = found.get(name) or default
-        if not isinstance(value, int | float | str):
-            raise ValueError
-        return float(value)
-
     try:
         return Rope(
-            theta=number("rope_theta", 10_000.0),
+            theta=float(found.get("rope_theta") or 10_000.0),
             kind=str(kind),
-            factor=number("factor", 1.0),
-            low=number("low_freq_factor", 1.0),
-            high=number("high_freq_factor", 4.0),
-            original_context=int(number("original_max_position_embeddings", 8192)),
+            factor=float(found.get("factor") or 1.0),
+            low=float(found.get("low_freq_factor") or 1.0),
+            high=float(found.get("high_freq_factor") or 4.0),
+            original_context=int(float(found.get("original_max_position_embeddings") or 8192)),
         )
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise Unbuildable("a field of its RoPE is no number") from error

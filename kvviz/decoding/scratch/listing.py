@@ -5,9 +5,7 @@ its lines make stand at the end of those lines: `# q (B, H, T, D), k v (B, Hkv, 
 """
 
 import ast
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,10 +27,6 @@ class Stage:
     first: int
     last: int
     makes: dict[str, str]
-
-    def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """The shapes in numbers, given the letters' sizes (`Design.sizes`)."""
-        return {name: _in_numbers(shape, sizes) for name, shape in self.makes.items()}
 
 
 @dataclass(frozen=True)
@@ -56,40 +50,23 @@ class Listing:
 def listing() -> Listing:
     """Read attention.py."""
     text = SOURCE.read_text(encoding="utf-8")
-    forward = next(
-        function
-        for owner in ast.parse(text).body
-        if isinstance(owner, ast.ClassDef) and owner.name == "Attention"
-        for function in owner.body
-        if isinstance(function, ast.FunctionDef) and function.name == "forward"
-    )
-    lines = text.splitlines()
-    return Listing(
-        lines=tuple(lines[forward.lineno - 1 : forward.end_lineno]),
-        start=forward.lineno,
-        stages=tuple(_stages(forward, lines)),
-    )
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    forward, lines = next(node for node in found if node.name == "forward"), text.splitlines()
+    return Listing(tuple(lines[forward.lineno - 1 : forward.end_lineno]), forward.lineno, _stages(forward, lines))
 
 
-def _stages(forward: ast.FunctionDef, lines: list[str]) -> list[Stage]:
+def _stages(forward: ast.FunctionDef, lines: list[str]) -> tuple[Stage, ...]:
     """Make a stage of each heading and the statements up to the next one."""
-    end_of_forward = _end(forward)
-    numbers = range(forward.lineno, end_of_forward + 1)
+    after = _end(forward) + 1
+    numbers = range(forward.lineno, after)
     headings = [(number, match) for number in numbers if (match := _STAGE.fullmatch(lines[number - 1]))]
-    ends = [number for number, _ in headings[1:]] + [end_of_forward + 1]
+    ends = [number for number, _ in headings[1:]] + [after]
     stages = []
     for (number, match), end in zip(headings, ends, strict=True):
         body = [one for one in forward.body if number < one.lineno < end]
-        stages.append(
-            Stage(
-                name=match[1],
-                words=match[2],
-                first=body[0].lineno,
-                last=_end(body[-1]),
-                makes={name: shape for one in body for name, shape in _made(lines[_end(one) - 1]).items()},
-            )
-        )
-    return stages
+        makes = {name: shape for one in body for name, shape in _made(lines[_end(one) - 1]).items()}
+        stages.append(Stage(match[1], match[2], body[0].lineno, _end(body[-1]), makes))
+    return tuple(stages)
 
 
 def _end(node: ast.stmt) -> int:
@@ -99,7 +76,3 @@ def _end(node: ast.stmt) -> int:
 def _made(line: str) -> dict[str, str]:
     """Read the comment at a line's end: `# q (B, T), k v (B)` is {"q": "B, T", "k": "B", "v": "B"}."""
     return {name: shape for names, shape in _MADE.findall(line.rpartition("# ")[2]) for name in names.split()}
-
-
-def _in_numbers(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(math.prod(sizes[letter] for letter in part.strip().split("*")) for part in shape.split(","))

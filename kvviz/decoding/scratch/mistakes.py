@@ -4,6 +4,7 @@ Each is a generator that yields after every forward, on the same weights as the 
 what to look at, which line is at fault and how it is mended.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class ForwardPass:
 
 Passes = Iterator[ForwardPass]
 Loop = Callable[[Transformer, Tensor, Choose, int], Passes]
+Sync = Callable[[], None]
 
 
 # --- right -----------------------------------------------------------------------------------------------------
@@ -167,3 +169,42 @@ def prompt_fed_again(model: Transformer, prompt: Tensor, choose: Choose, steps: 
         logits = model(ids, caches)
         yield ForwardPass(logits[:, -1], ids, caches)
         ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
+
+
+# --- under a stopwatch: each yields the seconds that it attributes to every forward, the prefill's first -----------
+
+
+def chosen(logits: Tensor) -> Tensor:
+    """Choose the likeliest next token: (B, T, vocabulary) -> (B, 1)."""
+    return logits[:, -1:].argmax(dim=-1)
+
+
+@torch.no_grad()
+def synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
+    caches, new = model.new_caches(), prompt
+    for _ in range(steps):
+        sync()
+        start = time.perf_counter()
+        logits = model(new, caches)
+        sync()
+        yield time.perf_counter() - start
+        new = chosen(logits)
+
+
+@torch.no_grad()
+def not_synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
+    caches, new = model.new_caches(), prompt
+    for _ in range(steps):
+        start = time.perf_counter()
+        logits = model(new, caches)
+        yield time.perf_counter() - start
+        new = chosen(logits)
+
+
+def with_warm_up(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
+    list(synchronised(model, prompt, steps, sync))  # the first pass is thrown away
+    yield from synchronised(model, prompt, steps, sync)
+
+
+def without_warm_up(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> Iterator[float]:
+    yield from synchronised(model, prompt, steps, sync)

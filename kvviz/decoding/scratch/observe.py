@@ -43,23 +43,6 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
         sys.settrace(before)
 
 
-def of_head(stages: Stages, head: int) -> dict[str, Tensor]:
-    """Select the inputs and results of one query head from the stages of its layer.
-
-    q and output (B, T, D), keys and values (B, T_total, D), scores and weights (B, T, T_total). The scores are those
-    that the softmax gets, with -inf for a masked token.
-    """
-    places = {
-        "q": ("turn", "q"),
-        "keys": ("share", "keys"),
-        "values": ("share", "values"),
-        "scores": ("mask", "masked"),
-        "weights": ("softmax", "weights"),
-        "output": ("mix", "mixed"),
-    }
-    return {name: stages[stage][value][:, head] for name, (stage, value) in places.items()}
-
-
 class _Watcher:
     def __init__(self, layers: dict[int, int]) -> None:
         self.seen: Seen = {}

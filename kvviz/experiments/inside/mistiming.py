@@ -16,7 +16,7 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
-from kvviz.decoding.scratch import stopwatch
+from kvviz.decoding.scratch import mistakes
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.device.clock import synchroniser
@@ -61,7 +61,7 @@ def _both(spec: MistakeSpec, loaded: Loaded) -> dict[str, list[float]]:
     prompt, sync = encode_prompt(spec.work(), loaded).to(loaded.device), synchroniser(loaded.device)
     measured = {}
     for name, loop in (("right", pitfall.right), ("wrong", pitfall.loop)):
-        measured[name] = list(getattr(stopwatch, loop)(model, prompt, spec.new_tokens, sync))
+        measured[name] = list(getattr(mistakes, loop)(model, prompt, spec.new_tokens, sync))
     return measured
 
 
@@ -85,8 +85,8 @@ def main(threads: str) -> None:
     loaded = LoadedModels().get(spec.work())
     model, sync = from_transformers(loaded.model), synchroniser(pick_device())
     prompt = encode_prompt(spec.work(), loaded).to(loaded.device)
-    cold = list(stopwatch.without_warm_up(model, prompt, spec.new_tokens, sync))
-    print(json.dumps({"wrong": cold, "right": list(stopwatch.with_warm_up(model, prompt, spec.new_tokens, sync))}))
+    cold = list(mistakes.without_warm_up(model, prompt, spec.new_tokens, sync))
+    print(json.dumps({"wrong": cold, "right": list(mistakes.with_warm_up(model, prompt, spec.new_tokens, sync))}))
 
 
 if __name__ == "__main__":

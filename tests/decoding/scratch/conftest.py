@@ -96,5 +96,18 @@ def make(config, seed=0):
     return Pair(theirs, from_transformers(theirs))
 
 
+@torch.no_grad()
+def written(loop, model, prompt, new_tokens):
+    """A loop of `mistakes`, greedily: (B, T) -> (B, T + new_tokens)."""
+    chosen = []
+
+    def choose(index, logits):
+        chosen.append(logits.argmax(-1, keepdim=True))
+        return chosen[-1]
+
+    list(loop(model, prompt, choose, new_tokens))
+    return torch.cat([prompt, *chosen], dim=1)
+
+
 def token_ids(batch=1, length=40, seed=1):
     return torch.randint(0, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))

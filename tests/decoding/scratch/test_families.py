@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-from kvviz.decoding.scratch.generate import with_cache, without_cache
 from kvviz.decoding.scratch.load import from_transformers
-from tests.decoding.scratch.conftest import FAMILIES, token_ids
+from kvviz.decoding.scratch.mistakes import right, right_without_cache
+from tests.decoding.scratch.conftest import FAMILIES, token_ids, written
 
 LENGTH = 40
 CHUNKS = {
@@ -48,12 +48,12 @@ def test_logits_are_those_of_transformers(both, batch):
 @pytest.mark.slow
 def test_tokens_are_the_same_with_and_without_a_cache(both):
     prompt = token_ids(2, 12)
-    written = without_cache(both.ours, prompt, 24)
-    assert written.shape == (2, 36) and written[:, :12].equal(prompt)
-    assert len(set(written[:, 12:].flatten().tolist())) >= 10, "a text that repeats one token would prove nothing"
-    assert with_cache(both.ours, prompt, 24).equal(written)
+    text = written(right_without_cache, both.ours, prompt, 24)
+    assert text.shape == (2, 36) and text[:, :12].equal(prompt)
+    assert len(set(text[:, 12:].flatten().tolist())) >= 10, "a text that repeats one token would prove nothing"
+    assert written(right, both.ours, prompt, 24).equal(text)
     settings = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
-    assert both.theirs.generate(prompt, attention_mask=torch.ones_like(prompt), **settings).equal(written)
+    assert both.theirs.generate(prompt, attention_mask=torch.ones_like(prompt), **settings).equal(text)
 
 
 def test_weights_are_shared_not_copied(both):

@@ -5,10 +5,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.scratch.generate import with_cache
 from kvviz.decoding.scratch.load import from_tensors, from_transformers
+from kvviz.decoding.scratch.mistakes import right
 from kvviz.models.sources import BUNDLED
-from tests.decoding.scratch.conftest import token_ids
+from tests.decoding.scratch.conftest import token_ids, written
 
 
 @pytest.mark.parametrize("name", ["mini-gpt2", "mini-qwen3"])
@@ -20,7 +20,7 @@ def test_the_bundled_models(name):
     assert (ours(ids) - theirs(ids).logits).abs().max() < 1e-4
     settings = {"max_new_tokens": 40, "min_new_tokens": 40, "do_sample": False}
     expected = theirs.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), **settings)
-    assert with_cache(ours, ids[:1], 40).equal(expected)
+    assert written(right, ours, ids[:1], 40).equal(expected)
 
 
 @pytest.fixture

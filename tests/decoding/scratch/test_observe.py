@@ -1,5 +1,6 @@
 """What is handed out of an attention layer, and that the listing tells the truth about the code."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -7,10 +8,20 @@ import pytest
 import torch
 
 from kvviz.decoding.scratch.listing import SOURCE, listing
-from kvviz.decoding.scratch.observe import observed, of_head
+from kvviz.decoding.scratch.observe import observed
 from tests.decoding.scratch.conftest import FAMILIES, token_ids
 
 NAMES = ["project", "split", "norm", "turn", "append", "share", "score", "lean", "mask", "softmax", "mix", "merge"]
+
+
+PLACES = {
+    "q": ("turn", "q"),
+    "keys": ("share", "keys"),
+    "values": ("share", "values"),
+    "scores": ("mask", "masked"),
+    "weights": ("softmax", "weights"),
+    "output": ("mix", "mixed"),
+}
 
 
 @torch.no_grad()
@@ -44,12 +55,20 @@ def test_the_file_can_be_read_aloud():
 def test_the_shapes_at_the_end_of_the_lines_are_true(pair, name, new, before):
     model = pair(name).ours
     seen = look(model, before=before, new=new)
-    sizes = model.design.sizes(2, new, before + new)
+    design = model.design
+    sizes = {"B": 2, "T": new, "T_total": before + new}
+    sizes |= {"H": design.heads, "Hkv": design.kv_heads, "D": design.head_dim, "W": design.width}
+
+    def in_numbers(shape):
+        return tuple(math.prod(sizes[letter] for letter in part.strip().split("*")) for part in shape.split(","))
+
     assert list(seen) == list(range(model.design.layers))
     for stages in seen.values():
         assert list(stages) == [stage.name for stage in listing().stages]
         for stage in listing().stages:
-            assert {made: tuple(value.shape) for made, value in stages[stage.name].items()} == stage.shapes(sizes)
+            assert {made: tuple(value.shape) for made, value in stages[stage.name].items()} == {
+                made: in_numbers(shape) for made, shape in stage.makes.items()
+            }
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -57,7 +76,7 @@ def test_the_values_hold_together(pair, name):
     design, (stages,) = pair(name).ours.design, look(pair(name).ours, layers=[1]).values()
     group = design.heads // design.kv_heads
     for head in range(design.heads):
-        one = of_head(stages, head)
+        one = {name: stages[stage][value][:, head] for name, (stage, value) in PLACES.items()}
         assert one["keys"].equal(stages["append"]["keys"][:, head // group])
         assert one["q"].shape == (2, 3, design.head_dim) and one["keys"].shape == (2, 9, design.head_dim)
         assert torch.allclose(one["scores"].softmax(-1), one["weights"])

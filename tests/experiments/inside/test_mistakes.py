@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.scratch import stopwatch
+from kvviz.decoding.scratch import mistakes
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.mistakes import CHUNK
 from kvviz.decoding.scratch.pitfalls import PITFALLS, pitfall_named
@@ -109,16 +109,16 @@ def test_a_mistake_that_is_none_is_named():
 @pytest.mark.slow
 def test_the_stopwatch_that_does_not_wait_never_waits(load):
     model, waits = from_transformers(load("tiny-gpt2").model), []
-    list(stopwatch.not_synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    list(mistakes.not_synchronised(model, PROMPT, 3, lambda: waits.append(1)))
     assert waits == []
-    list(stopwatch.synchronised(model, PROMPT, 3, lambda: waits.append(1)))
+    list(mistakes.synchronised(model, PROMPT, 3, lambda: waits.append(1)))
     assert len(waits) == 6  # before and after each step
 
 
 @pytest.mark.slow
 def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
     model, waits = from_transformers(load("tiny-gpt2").model), []
-    assert len(list(stopwatch.with_warm_up(model, PROMPT, 3, lambda: waits.append(1)))) == 3
+    assert len(list(mistakes.with_warm_up(model, PROMPT, 3, lambda: waits.append(1)))) == 3
     assert len(waits) == 12
 
 
