@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +66,7 @@ def pull(
     with tqdm(total=missing, **scale, file=sys.stderr, leave=False, disable=not missing) as bar:
         done = [pulling.carry_out(order, bar.update) for order in orders]
     folder = output.absolute()
-    rows = [{**asdict(model), "folder": str(model.folder.absolute())} for model in done]
+    rows = [{**model.to_dict(), "folder": str(model.folder.absolute())} for model in done]
     advice = f"A server takes them with KVVIZ_MODELS={folder}"
     answer({"folder": str(folder), "models": rows}, lambda: "\n".join([*map(_pulled_text, done), advice]), as_json)
 

@@ -181,4 +181,4 @@ def origins(spec: ModelSpec) -> tuple[Origin, ...]:
     # Of several fields for one thing, the last counts.
     names = {what: name for name, what in words.items() if name in spec.origins}
     states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]
-    return tuple(Origin(what, spec.values[name], spec.origins[name]) for what, name in [*names.items(), *states])
+    return tuple(Origin(what, spec.origins[name][1], spec.origins[name][0]) for what, name in [*names.items(), *states])

@@ -1,13 +1,14 @@
-"""Read the fields of a config as its family uses them. Imports only the standard library.
+"""Read the fields of a config as its family uses them.
 
 A field is looked up under its common name, then under the family's name for it (GPT-2's `n_head`), then in the defaults
 of the family's config class (`catalog/families.json`). Each answer is recorded with its origin.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cache
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.catalog.rows import HERE
@@ -41,37 +42,30 @@ def families() -> dict[str, Family]:
 
 
 class Fields:
-    """The fields of one decoder. `origin` records where each field that was read came from, `values` its value.
+    """The fields of one decoder. `origins` has for each field that was read where it came from, and its value in words.
 
     `inner`: the fields are a part of a composite config, which may leave more to its family's defaults. `crossing`: the
     composite config also has an encoder.
     """
 
     def __init__(
-        self,
-        given: Mapping[str, object],
-        model_type: str,
-        changes: Mapping[str, object] | None = None,
-        *,
-        inner: bool = False,
-        crossing: bool = False,
+        self, given: Mapping[str, object], model_type: str, *, inner: bool = False, crossing: bool = False
     ) -> None:
-        self.model_type, self.inner, self.crossing = model_type, inner, crossing
-        self.given, self.changes = given, changes or {}
+        self.given, self.model_type, self.inner, self.crossing = given, model_type, inner, crossing
+        self.changes: Mapping[str, object] = {}
         family = families().get(model_type, Family())
         self.known, self.encoder = model_type in families(), family.get("encoder", False)
         self._defaults, self._aliases = family.get("defaults", {}), family.get("aliases", {})
         unread = set(WIDTHS).difference(family.get("widths", ())) if family else set()
         self._ignores = unread.union(family.get("ignores", ()))
-        self.origin: dict[str, str] = {}
-        self.values: dict[str, str] = {}
+        self.origins: dict[str, tuple[str, str]] = {}
 
     def changed(self, changes: object) -> "Fields":
         """Return the same fields, overridden by those of one layer."""
         if not isinstance(changes, Mapping):
             raise ConfigError("per_layer_config maps a layer's number to an object of fields")
-        other = Fields(self.given, self.model_type, changes, inner=self.inner, crossing=self.crossing)
-        other.origin, other.values = self.origin, self.values
+        other = copy(self)
+        other.changes = changes
         return other
 
     def has(self, name: str) -> bool:
@@ -84,27 +78,22 @@ class Fields:
 
     def raw(self, name: str) -> object:
         """Return the value unchecked; None for a field that is absent or that the family's code ignores."""
-        for key in self._names(name):
-            for values in (self.changes, self.given):
-                if key in values:
-                    return self._noted(name, values[key], key)
-        for key in self._names(name):
-            if key in self._defaults:
-                return self._noted(name, self._defaults[key], f"{key}, absent: {self.model_type}'s default")
-        return None
-
-    def _noted(self, name: str, value: object, origin: str) -> object:
+        names = self._names(name)
+        found = [(values[key], key) for key in names for values in (self.changes, self.given) if key in values]
+        absent = f", absent: {self.model_type}'s default"
+        found += [(self._defaults[key], key + absent) for key in names if key in self._defaults]
+        value, origin = found[0] if found else (None, "")
         if value is not None:
             self.note(name, value, origin)
         return value
 
     def note(self, name: str, value: object, origin: str) -> None:
         """Record the origin of a quantity, and its value as a page shows it."""
-        self.origin[name], self.values[name] = origin, shown(value)
+        self.origins[name] = origin, shown(value)
 
     def name_in_file(self, name: str) -> str:
         """Return the name under which the file gives the field, so that a user can find it."""
-        return self.origin.get(name, name).partition(",")[0]
+        return self.origins.get(name, (name,))[0].partition(",")[0]
 
     def _names(self, name: str) -> tuple[str, ...]:
         own = self._aliases.get(name)
@@ -144,28 +133,22 @@ class Fields:
 
     def names(self, name: str) -> list[str] | None:
         """Return a list of strings, or None for an absent field."""
-        value = self.raw(name)
-        if value is None:
-            return None
-        if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
-            raise ConfigError(f"{name} is {shown(value)}; it is a list of names, one for each layer")
-        _check_length(name, value)
-        return list(value)
+        return self._list(name, "names, one for each layer", lambda entry: isinstance(entry, str))
 
     def indices(self, name: str, least: int = 0) -> list[int] | None:
         """Return a list of whole numbers of at least `least`, or None for an absent field."""
+        values = self._list(name, "whole numbers", lambda entry: True)
+        return None if values is None else [checked(name, entry, least) for entry in values]
+
+    def _list(self, name: str, what: str, fits: Callable[[object], bool]) -> list[Any] | None:
         value = self.raw(name)
         if value is None:
             return None
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{name} is {shown(value)}; it is a list of whole numbers")
-        _check_length(name, value)
-        return [checked(name, entry, least) for entry in value]
-
-
-def _check_length(name: str, values: Sequence[object]) -> None:
-    if len(values) > LONGEST_LIST:
-        raise ConfigError(f"{name} is a list of {len(values):,}; kvviz reads at most {LONGEST_LIST:,}")
+        if not isinstance(value, list | tuple) or not all(map(fits, value)):
+            raise ConfigError(f"{name} is {shown(value)}; it is a list of {what}")
+        if len(value) > LONGEST_LIST:
+            raise ConfigError(f"{name} is a list of {len(value):,}; kvviz reads at most {LONGEST_LIST:,}")
+        return list(value)
 
 
 def checked(name: str, value: object, least: int = 1) -> int:

@@ -1,7 +1,4 @@
-"""Read the number of attention heads, and the widths of keys and values. Imports only the standard library.
-
-`field_names.py` has other names of a field; `family_facts.py` has what a family does without a field for it.
-"""
+"""Read the number of attention heads, and the widths of keys and values."""
 
 from collections.abc import Mapping
 
@@ -35,9 +32,15 @@ def read_kv_heads(fields: Fields) -> int:
 
 
 def read_head_dims(fields: Fields) -> tuple[int, int]:
-    """Return the widths of a key and of a value in one head."""
-    key = read_key_dim(fields)
-    _check_rotary(fields, key)
+    """Return the widths of a key and of a value in one head.
+
+    An odd number of rotated elements is refused: rotation works on pairs, so it would make the key wider.
+    """
+    key, name = read_key_dim(fields), "partial_rotary_factor"
+    nested = fields.raw("rope_parameters")
+    factor = nested.get(name) if isinstance(nested, Mapping) and name in nested else fields.raw(name)
+    if isinstance(factor, float | int) and 0 < factor < 1 and int(key * factor) % 2:
+        raise ConfigError(f"{name} {factor} of a head dim of {key} is {int(key * factor)} elements; it has to be even")
     return key, fields.optional("v_head_dim") or key
 
 
@@ -53,12 +56,3 @@ def read_key_dim(fields: Fields) -> int:
     sources = (fields.name_in_file(name) for name in ("hidden_size", "num_attention_heads"))
     fields.note("head_dim", hidden // heads, " / ".join(sources))
     return hidden // heads
-
-
-def _check_rotary(fields: Fields, dim: int) -> None:
-    """Refuse an odd number of rotated elements: rotation works on pairs, so it would make the key wider."""
-    name = "partial_rotary_factor"
-    nested = fields.raw("rope_parameters")
-    factor = nested.get(name) if isinstance(nested, Mapping) and name in nested else fields.raw(name)
-    if isinstance(factor, float | int) and 0 < factor < 1 and int(dim * factor) % 2:
-        raise ConfigError(f"{name} {factor} of a head dim of {dim} is {int(dim * factor)} elements; it has to be even")

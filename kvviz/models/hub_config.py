@@ -1,7 +1,6 @@
 """Get a model's config.json from the Hugging Face Hub or from its local cache.
 
-Imports huggingface_hub when called, and neither torch nor transformers. huggingface_hub itself honours HF_ENDPOINT,
-HF_HUB_OFFLINE and the location of the cache.
+huggingface_hub, imported when called, itself honours HF_ENDPOINT, HF_HUB_OFFLINE and the location of the cache.
 """
 
 from collections.abc import Callable
@@ -21,19 +20,20 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
     Raises KvvizError with one sentence for an unknown id, no access, no network or an invalid file.
     """
     check_hub(repo_id)
-    from huggingface_hub import errors
+    from huggingface_hub import try_to_load_from_cache
 
     try:
         path = _within(timeout, lambda: _downloaded(repo_id, timeout))
     except KvvizError:
         raise
-    except errors.HFValidationError as error:
-        raise KvvizError(f"{repo_id[:80]!r} is no Hugging Face id, which has the form owner/name") from error
     except Exception as error:
-        cached = _cached(repo_id) if _unreachable(error) else None
-        if cached is None:
-            raise KvvizError(_why_not(repo_id, error)) from error
-        path = cached
+        if why := refusal(repo_id, error, "config.json"):
+            raise KvvizError(f"{why}; {INSTEAD}") from error
+        cached = try_to_load_from_cache(repo_id, "config.json")
+        if not isinstance(cached, str):
+            away = "is not in the local cache and the Hugging Face Hub can't be reached from here"
+            raise KvvizError(f"{repo_id} {away}; {INSTEAD}") from error
+        path = Path(cached)
     try:
         return read_config(path)
     except KvvizError as error:
@@ -71,31 +71,20 @@ def _downloaded(repo_id: str, timeout: float) -> Path:
     return Path(hf_hub_download(repo_id, "config.json", etag_timeout=timeout))
 
 
-def _cached(repo_id: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    path = try_to_load_from_cache(repo_id, "config.json")
-    return Path(path) if isinstance(path, str) else None
-
-
-def _unreachable(error: Exception) -> bool:
-    """Whether no answer came; a refusal is an answer."""
+def refusal(repo_id: str, error: Exception, file: str = "a file") -> str:
+    """Why the Hugging Face Hub refused a repository or a file of it; empty if no answer came."""
     from huggingface_hub import errors
 
-    return isinstance(error, errors.LocalEntryNotFoundError) or not isinstance(
-        error, errors.HfHubHTTPError | errors.EntryNotFoundError
-    )
-
-
-def _why_not(repo_id: str, error: Exception) -> str:
-    from huggingface_hub import errors
-
-    if _unreachable(error):
-        return f"{repo_id} is not in the local cache and the Hugging Face Hub can't be reached from here; {INSTEAD}"
+    if isinstance(error, errors.HFValidationError):
+        return f"{repo_id[:80]!r} is no Hugging Face id, which has the form owner/name"
     if isinstance(error, errors.GatedRepoError):
-        return f"{repo_id} is gated: log in with `hf auth login` to an account that has access, or {INSTEAD}"
+        return f"{repo_id} is gated: ask for access on its page, then log in with `hf auth login` or set HF_TOKEN"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"the Hugging Face Hub shows no model {repo_id}: check the id, log in if it is private, or {INSTEAD}"
+        return f"the Hugging Face Hub shows no model {repo_id}: check the id, or log in if it is private"
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return ""
     if isinstance(error, errors.EntryNotFoundError):
-        return f"{repo_id} has no config.json on the Hugging Face Hub; {INSTEAD}"
-    return f"the Hugging Face Hub did not give the config.json of {repo_id} ({type(error).__name__}); {INSTEAD}"
+        return f"{file} of {repo_id} is not on the Hugging Face Hub"
+    if isinstance(error, errors.HfHubHTTPError):
+        return f"the Hugging Face Hub did not give {repo_id} ({type(error).__name__}); try again"
+    return ""

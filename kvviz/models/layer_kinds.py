@@ -3,10 +3,10 @@
 A config lists its `layer_types`, states a rule (every sixth layer attends to everything), or leaves the rule to its
 family, which has a row in RULES. Without any of these, a window or a chunk size applies to all layers. The families'
 rules come from the configuration_*.py files in
-https://github.com/huggingface/transformers/tree/main/src/transformers/models. Imports only the standard library.
+https://github.com/huggingface/transformers/tree/main/src/transformers/models.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import Fields, checked
@@ -31,22 +31,25 @@ def layer_types(fields: Fields, count: int) -> list[str]:
     listed = fields.names("layer_types") or fields.names("layers_block_type")
     if listed is not None:
         _check_length(listed, count)
-        return _LIST_CHANGES.get(fields.model_type, list)([_OLD_NAMES.get(name, name) for name in listed])
-    rule = RULES.get(fields.model_type)
-    return rule(fields, count) if rule else [_only_type(fields)] * count
+        types = [_OLD_NAMES.get(name, name) for name in listed]
+        if fields.model_type == "qwen4_exp_text":
+            return [INDEXED if name == FULL else name for name in types]
+        return [*types[:-1], FULL] if fields.model_type in ("gemma4_text", "gemma4_unified_text") else types
+    if rule := RULES.get(fields.model_type):
+        return rule(fields, count)
+    windowed, chunked = fields.has("sliding_window"), fields.has("attention_chunk_size")
+    return [SLIDING if windowed else CHUNKED if chunked else FULL] * count
 
 
-def _check_length(listed: list[str], count: int) -> None:
+def _check_length(listed: Sequence[str], count: int) -> None:
     if len(listed) != count:
         raise ConfigError(
             f"layer_types lists {len(listed)} layers and the config says {count}; one name for each layer"
         )
 
 
-def _only_type(fields: Fields) -> str:
-    if fields.has("sliding_window"):
-        return SLIDING
-    return CHUNKED if fields.has("attention_chunk_size") else FULL
+def _all(name: str) -> Rule:
+    return lambda fields, count: [name] * count
 
 
 def _one_in(default: int, name: str = "", *, place: int = -1, one: str = FULL, other: str = SLIDING) -> Rule:
@@ -59,17 +62,14 @@ def _one_in(default: int, name: str = "", *, place: int = -1, one: str = FULL, o
     return rule
 
 
-def _all(name: str) -> Rule:
-    return lambda fields, count: [name] * count
+def _full_at(is_full: Callable[[int, int], bool], other: str = SLIDING) -> Rule:
+    """Make those layers full for whose place and number of layers `is_full` holds."""
+    return lambda fields, count: [FULL if is_full(i, count) else other for i in range(count)]
 
 
-def _full_at_last(rule: Rule) -> Rule:
-    return lambda fields, count: _end_full(rule(fields, count))
-
-
-def _with_window(rule: Rule) -> Rule:
-    """Apply the rule only to a config with a window; without one every layer is full."""
-    return lambda fields, count: rule(fields, count) if fields.has("sliding_window") else [FULL] * count
+def _exaone(fields: Fields, count: int) -> list[str]:
+    pattern = _one_in(4, "sliding_window_pattern")
+    return pattern(fields, count) if fields.has("sliding_window") else [FULL] * count
 
 
 def _from_max_window_layers(fields: Fields, count: int) -> list[str]:
@@ -149,7 +149,7 @@ def _nemotron_h(fields: Fields, count: int) -> list[str]:
     pattern = fields.raw("hybrid_override_pattern")
     if not isinstance(pattern, str) or set(pattern) - set(_NEMOTRON_LETTERS):
         raise ConfigError("hybrid_override_pattern has to say of each layer M, *, - or E")
-    _check_length(list(pattern), count)
+    _check_length(pattern, count)
     return [_NEMOTRON_LETTERS[letter] for letter in pattern]
 
 
@@ -173,19 +173,6 @@ def _kimi(fields: Fields, count: int) -> list[str]:
     return [FULL if i and i % 4 == 0 else LINEAR for i in range(count)]
 
 
-def _olmo_hybrid(fields: Fields, count: int) -> list[str]:
-    types = [FULL if i % 4 == 3 else LINEAR for i in range(count)]
-    return types if FULL in types else [*types[:-1], FULL]
-
-
-def _flint(fields: Fields, count: int) -> list[str]:
-    return [FULL if i < 2 or i % 4 == 1 or i == count - 1 else SLIDING for i in range(count)]
-
-
-def _mimo(fields: Fields, count: int) -> list[str]:
-    return [FULL if i == 0 or (i + 1) % 6 == 0 else SLIDING for i in range(count)]
-
-
 def _dots3(fields: Fields, count: int) -> list[str]:
     windowed = uses_window(fields)
     return [SLIDING if windowed and not (i < 2 or i % 4 == 1) else INDEXED for i in range(count)]
@@ -197,85 +184,48 @@ def _inkling(fields: Fields, count: int) -> list[str]:
     return [HYBRID_SLIDING if i in inside else HYBRID for i in range(count)]
 
 
-_gemma4 = _full_at_last(_one_in(6))
-_qwen3_next = _one_in(4, "full_attention_interval", other=LINEAR)
-
-RULES: dict[str, Rule] = {
-    "afmoe": _one_in(4, "global_attn_every_n_layers"),
-    "axk2": _all(INDEXED),
-    "bailing_hybrid": _one_in(1, "layer_group_size", other=LINEAR),
-    "bamba": _bamba,
-    "beam": _gemma4,
-    "cohere2": _one_in(4, "sliding_window_pattern"),
-    "cohere_compass_text": _all(FULL),
-    "cwm": _one_in(4, place=0),
-    "deepseek_v32": _all(INDEXED),
-    "dots1": _from_max_window_layers,
-    "dots3_note_text": _dots3,
-    "exaone4": _with_window(_one_in(4, "sliding_window_pattern")),
-    "exaone_moe": _with_window(_one_in(4, "sliding_window_pattern")),
-    "falcon_h1": _all(HYBRID),
-    "falcon_mamba": _all(LINEAR),
-    "flint": _flint,
-    "gemma2": _one_in(2),
-    "gemma3_text": _one_in(6, "sliding_window_pattern"),
-    "gemma3n_text": _one_in(5),
-    "gemma4_text": _gemma4,
-    "gemma4_unified_text": _gemma4,
-    "glm_moe_dsa": _all(INDEXED),
-    "gpt_oss": _one_in(2),
-    "granite_swa": _one_in(4, place=0),
-    "granitemoe_swa": _one_in(4, place=0),
-    "granitemoehybrid": _all(LINEAR),
-    "hy_v4": _all(INDEXED),
-    "inkling2_text": _one_in(6, one=HYBRID, other=HYBRID_SLIDING),
-    "inkling_text": _inkling,
-    "jamba": _periodic,
-    "kimi_linear": _kimi,
-    "kolibri1": _one_in(5),
-    "laguna": _all(FULL),
-    "lfm2": _lfm2,
-    "lfm3": _lfm3,
-    "llama4_text": _llama4,
-    "mamba": _all(LINEAR),
-    "mamba2": _all(LINEAR),
-    "mellum": _all(FULL),
-    "mimo_v2_flash": _mimo,
-    "minimax": _one_in(2, place=0, other=LINEAR),
-    "minimax_m3_vl_text": _all(FULL),
-    "modernbert-decoder": _one_in(3, "global_attn_every_n_layers", place=0),
-    "nemotron_h": _nemotron_h,
-    "olmo3": _one_in(4),
-    "olmo_hybrid": _olmo_hybrid,
-    "qwen2": _from_max_window_layers,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _from_max_window_layers,
-    "qwen3_5_moe_text": _qwen3_next,
-    "qwen3_5_text": _qwen3_next,
-    "qwen3_moe": _all_or_none,
-    "qwen3_next": _qwen3_next,
-    "qwen4_exp_text": _one_in(4, "full_attention_interval", one=INDEXED, other=LINEAR),
-    "recurrent_gemma": _recurrent_gemma,
-    "rwkv": _all(LINEAR),
-    "smollm3": _smollm3,
-    "vaultgemma": _one_in(2),
-    "xlstm": _all(LINEAR),
-    "zamba": _zamba,
-    "zamba2": _zamba2,
-    "zaya": _all(HYBRID),
-}
-
-
-def _end_full(types: list[str]) -> list[str]:
-    return [*types[:-1], FULL]
-
-
-# How a family changes a list that a config gives.
-_LIST_CHANGES: dict[str, Callable[[list[str]], list[str]]] = {
-    "gemma4_text": _end_full,
-    "gemma4_unified_text": _end_full,
-    "qwen4_exp_text": lambda types: [INDEXED if name == FULL else name for name in types],
-}
+# Each rule with the families that have it.
+_FAMILIES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (_all(FULL), ("cohere_compass_text", "laguna", "mellum", "minimax_m3_vl_text")),
+    (_all(HYBRID), ("falcon_h1", "zaya")),
+    (_all(INDEXED), ("axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4")),
+    (_all(LINEAR), ("falcon_mamba", "granitemoehybrid", "mamba", "mamba2", "rwkv", "xlstm")),
+    (_one_in(1, "layer_group_size", other=LINEAR), ("bailing_hybrid",)),
+    (_one_in(2), ("gemma2", "gpt_oss", "vaultgemma")),
+    (_one_in(2, place=0, other=LINEAR), ("minimax",)),
+    (_one_in(3, "global_attn_every_n_layers", place=0), ("modernbert-decoder",)),
+    (_one_in(4), ("olmo3",)),
+    (_one_in(4, place=0), ("cwm", "granite_swa", "granitemoe_swa")),
+    (_one_in(4, "global_attn_every_n_layers"), ("afmoe",)),
+    (_one_in(4, "sliding_window_pattern"), ("cohere2",)),
+    (_one_in(4, "full_attention_interval", other=LINEAR), ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")),
+    (_one_in(4, "full_attention_interval", one=INDEXED, other=LINEAR), ("qwen4_exp_text",)),
+    (_one_in(5), ("gemma3n_text", "kolibri1")),
+    (_one_in(6, "sliding_window_pattern"), ("gemma3_text",)),
+    (_one_in(6, one=HYBRID, other=HYBRID_SLIDING), ("inkling2_text",)),
+    (_full_at(lambda i, n: i < 2 or i % 4 == 1 or i == n - 1), ("flint",)),
+    (_full_at(lambda i, n: i % 6 == 5 or i == n - 1), ("beam", "gemma4_text", "gemma4_unified_text")),
+    (_full_at(lambda i, n: i % 6 == 5 or i == 0), ("mimo_v2_flash",)),
+    (_full_at(lambda i, n: i % 4 == 3 or (n < 4 and i == n - 1), LINEAR), ("olmo_hybrid",)),
+    (_from_max_window_layers, ("dots1", "qwen2", "qwen3")),
+    (_exaone, ("exaone4", "exaone_moe")),
+    (_bamba, ("bamba",)),
+    (_dots3, ("dots3_note_text",)),
+    (_inkling, ("inkling_text",)),
+    (_kimi, ("kimi_linear",)),
+    (_lfm2, ("lfm2",)),
+    (_lfm3, ("lfm3",)),
+    (_llama4, ("llama4_text",)),
+    (_nemotron_h, ("nemotron_h",)),
+    (_periodic, ("jamba",)),
+    (_qwen2_moe, ("qwen2_moe",)),
+    (_all_or_none, ("qwen3_moe",)),
+    (_recurrent_gemma, ("recurrent_gemma",)),
+    (_smollm3, ("smollm3",)),
+    (_zamba, ("zamba",)),
+    (_zamba2, ("zamba2",)),
+)
+RULES = {family: rule for rule, families in _FAMILIES for family in families}
 
 
 def is_masked(fields: Fields, index: int) -> bool:
@@ -283,6 +233,7 @@ def is_masked(fields: Fields, index: int) -> bool:
 
     The field repeats lists of names: [[["global", "local"], 2]] means global, local, global, local.
     """
+    wrong = ConfigError("attention_types has to list [names, times] for all layers")
     runs = fields.raw("attention_types") or [[["global", "local"], index + 1]]
     names: list[object] = []
     try:
@@ -291,5 +242,5 @@ def is_masked(fields: Fields, index: int) -> bool:
             if len(names) > index:
                 return names[index] == "local"
     except (TypeError, ValueError) as error:
-        raise ConfigError("attention_types has to list [names, times] for all layers") from error
-    raise ConfigError("attention_types has to list [names, times] for all layers")
+        raise wrong from error
+    raise wrong

@@ -2,7 +2,7 @@
 
 Widths follow from fields: a rank makes a layer latent, a window makes it slide, a state size gives it a state.
 `family_facts.py` has what a family does without a field for it, `layer_kinds.py` the type of each layer, `heads.py` the
-heads and their widths, `states.py` the recurrent states. Imports only the standard library.
+heads and their widths, `states.py` the recurrent states.
 """
 
 from collections.abc import Mapping
@@ -121,22 +121,18 @@ def of_layer(fields: Fields, index: int, layer_type: str) -> Fields:
         raise ConfigError("per_layer_config maps a layer's number to an object of fields")
     if len(own) > MOST_LAYERS:
         raise ConfigError(f"per_layer_config has {len(own):,} entries; kvviz reads at most {MOST_LAYERS:,} layers")
-    changes = next((own[key] for key in own if _is_number(str(key), index)), None)
+    changes = next((own[key] for key in own if str(key).isdecimal() and _plain(str(key)) == str(index)), None)
     return fields.changed(changes) if changes is not None else fields
 
 
-def _is_number(key: str, index: int) -> bool:
-    """Whether a key is a layer's number; "07" is 7."""
-    return key.isdecimal() and (key[:1000].lstrip("0") or "0") == str(index)
+def _plain(number: str) -> str:
+    """A layer's number without leading zeros: "07" is 7."""
+    return number[:1000].lstrip("0") or "0"
 
 
 # Fields with a separate value for layers with, or without, a window, and the prefix of that value's name.
 _SECOND_VALUES = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "kv_lora_rank")
-_PREFIXES = {
-    layer_kinds.SLIDING: "swa_",
-    layer_kinds.HYBRID_SLIDING: "swa_",
-    layer_kinds.FULL: "global_",
-}
+_PREFIXES = {layer_kinds.SLIDING: "swa_", layer_kinds.HYBRID_SLIDING: "swa_", layer_kinds.FULL: "global_"}
 
 
 def _of_type(fields: Fields, layer_type: str) -> Fields:
@@ -144,28 +140,20 @@ def _of_type(fields: Fields, layer_type: str) -> Fields:
     prefix = _PREFIXES.get(layer_type)
     if prefix is None:
         return fields
-    second = {name: prefix + name for name in _SECOND_VALUES}
+    second, usual = {name: prefix + name for name in _SECOND_VALUES}, facts_of(fields.model_type).sliding_defaults
     changes: dict[str, object] = {}
-    if prefix == "swa_":
-        changes = _sliding_defaults(fields)
-    elif fields.raw("attention_k_eq_v") is False:
+    if prefix == "swa_" and usual:  # the rank and the rotary width that the config class sets for sliding layers
+        rotary = fields.optional("swa_qk_rope_head_dim")
+        if rotary is None:
+            whole, plain = (fields.optional(n) or usual[n] for n in ("swa_head_dim", "swa_qk_nope_head_dim"))
+            rotary = whole - plain
+        changes = {"kv_lora_rank": usual["kv_lora_rank"], "qk_rope_head_dim": rotary}
+    elif prefix == "global_" and fields.raw("attention_k_eq_v") is False:
         del second["num_key_value_heads"]
-    else:
+    elif prefix == "global_":
         second["num_key_value_heads"] = "num_global_key_value_heads"
     changes |= {name: fields.raw(other) for name, other in second.items() if fields.has(other)}
     return fields.changed(changes) if changes else fields
-
-
-def _sliding_defaults(fields: Fields) -> dict[str, object]:
-    """Return the rank and the rotary width that a family's config class sets for sliding layers."""
-    usual = facts_of(fields.model_type).sliding_defaults
-    if not usual:
-        return {}
-    rotary = fields.optional("swa_qk_rope_head_dim")
-    if rotary is None:
-        whole, plain = (fields.optional(n) or usual[n] for n in ("swa_head_dim", "swa_qk_nope_head_dim"))
-        rotary = whole - plain
-    return {"kv_lora_rank": usual["kv_lora_rank"], "qk_rope_head_dim": rotary}
 
 
 def _layer(fields: Fields, layer_type: str, index: int) -> LayerSpec:
@@ -181,7 +169,7 @@ def _layer(fields: Fields, layer_type: str, index: int) -> LayerSpec:
     return _attention(fields, layer_type, index)
 
 
-_KIND_OF_TYPE = {
+_KINDS = {
     layer_kinds.FULL: "full",
     layer_kinds.SLIDING: "sliding",
     layer_kinds.CHUNKED: "chunked",
@@ -191,18 +179,13 @@ _KIND_OF_TYPE = {
 
 def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
     """Read a layer that attends: its keys and values, its window, its indexer."""
-    kind, facts = _KIND_OF_TYPE.get(layer_type, ""), facts_of(fields.model_type)
+    kind, facts = _KINDS.get(layer_type, ""), facts_of(fields.model_type)
     if not kind:
         raise ConfigError(
-            f"layer_types holds {layer_type!r}; kvviz reads {', '.join(_KIND_OF_TYPE)}, linear_attention, conv, hybrid"
+            f"layer_types holds {layer_type!r}; kvviz reads {', '.join(_KINDS)}, linear_attention, conv, hybrid"
         )
-    window, index_dim = None, 0
-    if kind == "sliding":
-        window = read_window(fields)
-    elif kind == "chunked":
-        window = fields.size("attention_chunk_size")
-    elif kind == "indexed":
-        index_dim = read_index_dim(fields, index)
+    window = read_window(fields, kind)
+    index_dim = read_index_dim(fields, index) if kind == "indexed" else 0
     latent = fields.has("kv_lora_rank")
     if latent:
         # one compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
@@ -233,8 +216,12 @@ def _as_kept(fields: Fields, layer: LayerSpec, index: int) -> LayerSpec:
     return layer
 
 
-def read_window(fields: Fields) -> int:
-    """Number of tokens that a sliding layer reaches."""
+def read_window(fields: Fields, kind: str) -> int | None:
+    """Number of tokens that a layer reaches; None for all."""
+    if kind == "chunked":
+        return fields.size("attention_chunk_size")
+    if kind != "sliding":
+        return None
     if fields.has("local_attention"):  # the field counts both directions, of which a decoder has one
         return checked("local_attention // 2", fields.size("local_attention") // 2)
     window = fields.optional("sliding_window") or fields.optional("sliding_window_size")

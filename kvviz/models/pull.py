@@ -4,30 +4,29 @@ It takes only what a decoder needs: weights in safetensors, configs, the tokeniz
 code. Imports huggingface_hub when called, and neither torch nor transformers.
 """
 
-import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.models.catalog.rows import models
+from kvviz.models.hub_config import refusal
 from kvviz.models.pulled_folder import Pulled, PulledFile, sha256
-from kvviz.models.sources import bundled_folder, read_config
+from kvviz.models.sources import HUB_ID, bundled_folder, read_config
 from kvviz.models.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo, RepoSibling
+    from huggingface_hub.hf_api import RepoSibling
 
 SPARE = 100_000_000  # bytes of the disk that have to stay free
 INDEX = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-_ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
 BESIDE_WEIGHTS = frozenset(
     (
         *("config.json", "generation_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"),
@@ -40,81 +39,44 @@ OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".o
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """One file of a model: its size (bytes) and its checksum, sha256 or, for a small file, git's own (`blob`)."""
+def order(model: str, folder: Path) -> Pulled:
+    """What pulling `model`, a catalog id or owner/name, will make: its files by the Hub. Raises KvvizError on failure.
 
-    name: str
-    size: int
-    sha256: str | None
-    blob: str | None = None
-
-    def is_at(self, path: Path) -> bool:
-        """Whether `path` holds every byte of the file."""
-        if not path.is_file() or path.stat().st_size != self.size:
-            return False
-        if self.sha256 is not None:
-            return sha256(path) == self.sha256
-        data = path.read_bytes()
-        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == self.blob
-
-
-@dataclass(frozen=True)
-class Order:
-    """The files of one model and their target folder. `repo` is None for a model that comes with kvviz."""
-
-    model: str
-    repo: str | None
-    revision: str | None
-    licence: str | None
-    files: tuple[Wanted, ...]
-    folder: Path
-
-    def missing(self) -> tuple[Wanted, ...]:
-        """Return the files that the folder does not hold yet."""
-        return tuple(file for file in self.files if not file.is_at(self.folder / file.name))
-
-
-def order(model: str, folder: Path) -> Order:
-    """Look up the files of `model`, a catalog id or owner/name, on the Hub. Raises KvvizError on failure."""
+    Of a small file the Hub has git's own sum instead of a sha256.
+    """
     row = models().get(model)
     if row is not None and row.has_encoder:
         raise KvvizError(f"{model} is an encoder-decoder, which kvviz calculates but does not decode; nothing to pull")
     if (bundled := bundled_folder(model)) is not None:
-        return _bundled(model, bundled, folder / model)
+        paths = [path for path in sorted(bundled.iterdir()) if path.name in BESIDE_WEIGHTS or path.name == SINGLE_FILE]
+        copied = tuple(PulledFile(path.name, path.stat().st_size, sha256(path)) for path in paths)
+        return Pulled(model, None, None, "MIT", copied, folder / model)
     repo = model if row is None else row.hub
     if repo is None:
         raise KvvizError(f"{model} has no Hugging Face id in the catalog; give the repository itself, owner/name")
-    if not _ID.fullmatch(repo):
+    if not HUB_ID.fullmatch(repo):
         raise KvvizError(f"{model[:80]!r} is neither a catalog id nor a Hugging Face id, owner/name")
-    info = _model_info(repo)
-    siblings = info.siblings or []
-    needed = _needed_names(model, (sibling.rfilename for sibling in siblings))
-    files = [_wanted(sibling) for sibling in siblings if sibling.rfilename in needed]
-    licence = getattr(info.card_data, "license", None)
-    licence = licence if isinstance(licence, str) else None
-    return Order(model, repo, info.sha, licence, tuple(files), folder / model.replace("/", "--"))
-
-
-def _bundled(model: str, source: Path, folder: Path) -> Order:
-    """Return the order for a model that comes with kvviz, whose files are copied."""
-    paths = [path for path in sorted(source.iterdir()) if path.name in BESIDE_WEIGHTS or path.name == SINGLE_FILE]
-    files = tuple(Wanted(path.name, path.stat().st_size, sha256(path)) for path in paths)
-    return Order(model, None, None, "MIT", files, folder)
-
-
-def _model_info(repo: str) -> "ModelInfo":
     from huggingface_hub import HfApi
 
     try:
-        return HfApi().model_info(repo, files_metadata=True, timeout=30)
+        info = HfApi().model_info(repo, files_metadata=True, timeout=30)
     except Exception as error:
         raise KvvizError(_why_not(repo, error)) from error
+    siblings = info.siblings or []
+    needed = _needed_names(model, {sibling.rfilename for sibling in siblings})
+    files = tuple(_file(sibling) for sibling in siblings if sibling.rfilename in needed)
+    licence = getattr(info.card_data, "license", None)
+    licence = licence if isinstance(licence, str) else None
+    return Pulled(model, repo, info.sha, licence, files, folder / model.replace("/", "--"))
 
 
-def _needed_names(model: str, all_names: Iterable[str]) -> set[str]:
+def _file(sibling: "RepoSibling") -> PulledFile:
+    lfs = sibling.lfs
+    return PulledFile(sibling.rfilename, sibling.size or 0, lfs.sha256 if lfs else None, sibling.blob_id)
+
+
+def _needed_names(model: str, names: set[str]) -> set[str]:
     """Return the names of the files that a decoder needs. Raises KvvizError for a repository without safetensors."""
-    names = set(all_names)
     shards = {name for name in names if _SHARD.fullmatch(name)}
     weights = {INDEX, *shards} if INDEX in names and shards else {SINGLE_FILE} & names
     if not weights:
@@ -129,12 +91,7 @@ def _needed_names(model: str, all_names: Iterable[str]) -> set[str]:
     return weights | (names & BESIDE_WEIGHTS)
 
 
-def _wanted(sibling: "RepoSibling") -> Wanted:
-    lfs = sibling.lfs
-    return Wanted(sibling.rfilename, sibling.size or 0, lfs.sha256 if lfs else None, sibling.blob_id)
-
-
-def check_room(orders: Sequence[Order], folder: Path) -> int:
+def check_room(orders: Sequence[Pulled], folder: Path) -> int:
     """Return the bytes still to fetch. Raises KvvizError if the folder can't be made or the disk is too full."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +107,7 @@ def check_room(orders: Sequence[Order], folder: Path) -> int:
     return missing
 
 
-def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
+def carry_out(order: Pulled, progress: Progress = lambda count: None) -> Pulled:
     """Fetch every missing file, check all files and write the manifest. `progress` receives the bytes that arrive."""
     try:
         order.folder.mkdir(parents=True, exist_ok=True)
@@ -162,35 +119,31 @@ def carry_out(order: Order, progress: Progress = lambda count: None) -> Pulled:
             _check_config(order)  # after the small files too: an unreadable model then costs no large download
             _check_index(order)
         shutil.rmtree(order.folder / ".cache", ignore_errors=True)  # huggingface_hub's notes
-        names = [PulledFile(file.name, file.size, sha256(order.folder / file.name)) for file in order.files]
-        done = Pulled(order.model, order.repo, order.revision, order.licence, tuple(names), order.folder)
+        files = (PulledFile(file.name, file.size, sha256(order.folder / file.name)) for file in order.files)
+        done = replace(order, files=tuple(files))
         done.write()
     except OSError as error:
         raise KvvizError(f"{order.model} can't be written to {order.folder} ({type(error).__name__})") from error
     return done
 
 
-def _fetch(order: Order, file: Wanted, progress: Progress) -> None:
+def _fetch(order: Pulled, file: PulledFile, progress: Progress) -> None:
     path = order.folder / file.name
     path.unlink(missing_ok=True)  # huggingface_hub would keep a damaged file
     if order.repo is not None:
-        _download(order, order.repo, file, progress)
+        from huggingface_hub import hf_hub_download
+
+        reporter, revision = _reporting_tqdm(progress), order.revision
+        try:
+            hf_hub_download(order.repo, file.name, revision=revision, local_dir=order.folder, tqdm_class=reporter)
+        except Exception as error:
+            raise KvvizError(_why_not(order.repo, error)) from error
     elif (bundled := bundled_folder(order.model)) is not None:
         shutil.copyfile(bundled / file.name, path)
         progress(file.size)
     if not file.is_at(path):
         path.unlink(missing_ok=True)
         raise KvvizError(f"{file.name} of {order.model} did not arrive as it was sent (its sum differs); pull it again")
-
-
-def _download(order: Order, repo: str, file: Wanted, progress: Progress) -> None:
-    from huggingface_hub import hf_hub_download
-
-    reporter = _reporting_tqdm(progress)
-    try:
-        hf_hub_download(repo, file.name, revision=order.revision, local_dir=order.folder, tqdm_class=reporter)
-    except Exception as error:
-        raise KvvizError(_why_not(repo, error)) from error
 
 
 def _reporting_tqdm(progress: Progress) -> type:
@@ -208,7 +161,7 @@ def _reporting_tqdm(progress: Progress) -> type:
     return ReportingTqdm
 
 
-def _check_config(order: Order) -> None:
+def _check_config(order: Pulled) -> None:
     """Raise KvvizError for a config that kvviz can't read."""
     try:
         ModelSpec.from_config(read_config(order.folder / "config.json"), name=order.model)
@@ -216,7 +169,7 @@ def _check_config(order: Order) -> None:
         raise KvvizError(f"{order.model} can't be decoded here: {error}") from error
 
 
-def _check_index(order: Order) -> None:
+def _check_index(order: Pulled) -> None:
     """Raise KvvizError for an index that names a file which the repository lacks."""
     names = {file.name for file in order.files}
     if INDEX not in names:
@@ -230,14 +183,8 @@ def _check_index(order: Order) -> None:
 
 
 def _why_not(repo: str, error: Exception) -> str:
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return f"{repo} is gated: ask for access on its page, then log in with `hf auth login` or set HF_TOKEN"
-    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
-        return f"the Hugging Face Hub shows no model {repo}: check the id, or log in if it is private"
-    if isinstance(error, errors.HfHubHTTPError):
-        return f"the Hugging Face Hub did not give {repo} ({type(error).__name__}); try again"
+    if why := refusal(repo, error):
+        return why
     if isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.filename is not None:
         return f"{repo} can't be written ({type(error).__name__})"
     return (

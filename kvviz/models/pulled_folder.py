@@ -2,7 +2,7 @@
 
 A model is a folder with a manifest, `kvviz.json`, which records the origin, sizes and sha256 of its files. Sizes are
 checked whenever a model is named. Checksums are checked when it is loaded, once per file until its size or time
-changes. Imports only the standard library.
+changes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,21 +24,35 @@ MANIFEST = "kvviz.json"
 LARGEST_MANIFEST = 1_000_000  # bytes
 ADVICE = "pull the model again"
 _NAME = re.compile(r"[\w-][\w.-]{0,150}")
+_FILE = ("name", "size", "sha256")
 _SUM = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class PulledFile:
-    """One file: its name without a path, its size (bytes) and its sha256 in hex."""
+    """One file: its name without a path, its size (bytes) and its sha256 in hex.
+
+    A small file that is still to be pulled may have git's own sum instead, in `blob`.
+    """
 
     name: str
     size: int
-    sha256: str
+    sha256: str | None
+    blob: str | None = None
+
+    def is_at(self, path: Path) -> bool:
+        """Whether `path` holds every byte of the file."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        if self.sha256 is not None:
+            return sha256(path) == self.sha256
+        data = path.read_bytes()
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == self.blob
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """One model of the folder. `repo` and `revision` are None for a model that comes with kvviz."""
+    """One model of the folder, or still to be pulled into it; without `repo` and `revision` if it comes with kvviz."""
 
     model: str
     repo: str | None
@@ -46,6 +60,10 @@ class Pulled:
     licence: str | None
     files: tuple[PulledFile, ...]
     folder: Path
+
+    def missing(self) -> tuple[PulledFile, ...]:
+        """Return the files that the folder does not hold yet."""
+        return tuple(file for file in self.files if not file.is_at(self.folder / file.name))
 
     @property
     def size(self) -> int:
@@ -77,12 +95,17 @@ class Pulled:
                 raise KvvizError(f"{file.name} of {self.model} is not what was pulled (its sha256 differs); {ADVICE}")
             new[key] = mark
         if new:
-            _write_checked({**known, **new})
+            with suppress(OSError, KvvizError):  # without the file, checksums are computed again
+                _replace(_checked_file(), json.dumps({**known, **new}))
+
+    def to_dict(self) -> dict[str, object]:
+        """What the manifest says."""
+        about = {name: getattr(self, name) for name in ("model", "repo", "revision", "licence")}
+        return {**about, "files": [{name: getattr(file, name) for name in _FILE} for file in self.files]}
 
     def write(self) -> None:
         """Write the manifest beside the files."""
-        fields = {name: value for name, value in asdict(self).items() if name != "folder"}
-        _replace(self.folder / MANIFEST, json.dumps({"kvviz": 1, **fields}, indent=2))
+        _replace(self.folder / MANIFEST, json.dumps({"kvviz": 1, **self.to_dict()}, indent=2))
 
 
 def read_manifest(folder: Path) -> Pulled:
@@ -115,24 +138,22 @@ def _file_of(entry: Mapping[str, object]) -> PulledFile:
 
 def find_pulled(model: str) -> Pulled | None:
     """Return a model of the folder by its catalog id or its Hugging Face id; None if it was not pulled."""
-    folder = settings().models
-    return None if folder is None else _by_id(_manifest_times(folder)).get(model)
+    return _by_id(_manifest_times()).get(model)
 
 
 def pulled_ids() -> list[str]:
     """Return the ids under which the folder's models were pulled."""
-    folder = settings().models
-    return [] if folder is None else sorted({found.model for found in _by_id(_manifest_times(folder)).values()})
+    return sorted({found.model for found in _by_id(_manifest_times()).values()})
 
 
 ManifestTimes = tuple[tuple[Path, int], ...]
 
 
-def _manifest_times(folder: Path) -> ManifestTimes:
+def _manifest_times() -> ManifestTimes:
     """Return the models' folders with the times of their manifests; `_by_id` reads again when these change."""
-    found = []
+    found, folder = [], settings().models
     with suppress(OSError):
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir()) if folder is not None else ():
             with suppress(OSError):
                 found.append((path, (path / MANIFEST).stat().st_mtime_ns))
     return tuple(found)
@@ -169,11 +190,6 @@ def _read_checked() -> dict[str, object]:
     except (OSError, ValueError, KvvizError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write_checked(marks: Mapping[str, object]) -> None:
-    with suppress(OSError, KvvizError):  # without the file, checksums are computed again
-        _replace(_checked_file(), json.dumps(marks))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -110,12 +110,12 @@ def _from_allowed_ids(model: str, weights: str) -> Source:
     return _from_hub(model)
 
 
-_HUB_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,95}/(?![.-])[A-Za-z0-9_.-]{1,96}")
+HUB_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,95}/(?![.-])[A-Za-z0-9_.-]{1,96}")
 
 
 def looks_like_hub_id(model: str) -> bool:
     """Whether a name has the form of a Hugging Face id, owner/name, and is no path on this machine."""
-    if not _HUB_ID.fullmatch(model) or ".." in model:
+    if not HUB_ID.fullmatch(model) or ".." in model:
         return False
     return not Path(model).exists()
 

@@ -1,7 +1,6 @@
 """The cache format of a decoder: one LayerSpec per layer, read from its config.
 
-A `ModelSpec` contains no tensor, no device and no number of tokens. A ConfigError names the field that can't be read.
-Imports only the standard library.
+A `ModelSpec` contains no tensor, no device and no number of tokens.
 """
 
 from collections.abc import Mapping
@@ -24,9 +23,9 @@ PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_con
 class ModelSpec:
     """A decoder's layers, its context limit (tokens), its vocabulary, its query heads and its source.
 
-    `origins` maps each quantity to the field of the config that gave it, `values` to the field's value. `crossing`: the
-    second half of the layers attends to an encoder, whose output has `source_tokens` tokens if the architecture fixes
-    that number. `state_float32`: the config asks for recurrent states in float32.
+    `origins` maps each quantity to the field of the config that gave it, and its value. `crossing`: the second half of
+    the layers attends to an encoder, whose output has `source_tokens` tokens if the architecture fixes that number.
+    `state_float32`: the config asks for recurrent states in float32.
     """
 
     name: str
@@ -38,8 +37,7 @@ class ModelSpec:
     source_tokens: int | None = None
     crossing: bool = False
     state_float32: bool = False
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
-    values: Mapping[str, str] = field(default_factory=dict, compare=False)
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     @property
     def decoder_layers(self) -> int:
@@ -64,8 +62,7 @@ class ModelSpec:
             source_tokens=fields.optional("max_source_positions") if crossing else None,
             crossing=crossing,
             state_float32="float32" in (fields.raw("mamba_ssm_dtype"), fields.raw("mamba_ssm_cache_dtype")),
-            origins=dict(fields.origin),
-            values=dict(fields.values),
+            origins=dict(fields.origins),
         )
 
 
@@ -84,15 +81,12 @@ def decoder_fields(config: Mapping[str, object], depth: int = 0, *, crossing: bo
         part = config.get(name)
         if part is None and (name not in known or "num_hidden_layers" in config):
             continue
+        if part is not None and not isinstance(part, Mapping):
+            raise ConfigError(f"{name} has to be an object, the config of the text decoder")
+        if depth == DEEPEST:
+            raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
         beside = name.startswith("decoder") and not facts_of(model_type).encoder_is_prefix
         beside = beside and Fields(config, model_type).flag("is_encoder_decoder")
-        return _part(name, part, known.get(name) or model_type, depth, crossing=crossing or beside)
+        inner = {"model_type": known.get(name) or model_type, **(part or {})}
+        return decoder_fields(inner, depth + 1, crossing=crossing or beside)
     return Fields(config, model_type, inner=depth > 0, crossing=crossing)
-
-
-def _part(name: str, part: object, usual_type: str, depth: int, *, crossing: bool) -> Fields:
-    if part is not None and not isinstance(part, Mapping):
-        raise ConfigError(f"{name} has to be an object, the config of the text decoder")
-    if depth == DEEPEST:
-        raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
-    return decoder_fields({"model_type": usual_type, **(part or {})}, depth + 1, crossing=crossing)

@@ -108,7 +108,7 @@ def test_a_config_is_fetched_and_then_cached(here):
     [
         ("some/gated", "gated"),
         ("some/unknown", "shows no model some/unknown"),
-        ("some/empty", "has no config.json"),
+        ("some/empty", "config.json of some/empty is not on the Hugging Face Hub"),
         ("some/busy", "did not give"),
         ("some/list", "config.json of some/list holds no JSON object"),
         ("some/text", "config.json of some/text can't be read as JSON"),

@@ -1,10 +1,11 @@
 """The rows of the catalog, each with its source: models, accelerators, published byte figures, examples, sweeps.
 
-Each JSON file beside this module holds one list of rows under the file's own name. Standard library only.
+Each JSON file beside this module holds one list of rows under the file's own name.
 """
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -146,33 +147,31 @@ def references() -> tuple[Reference, ...]:
 
 
 @cache
-def heldout() -> str:
-    """A story that the bundled models were not trained on; `tools/heldout.py` writes it."""
-    return json.loads((HERE / "heldout.json").read_text())["text"]
-
-
-@cache
 def examples() -> tuple[Example, ...]:
     """The calculator's one-click examples, in the order in which a page offers them."""
-    lists = ("models", "tokens", "weights_dtype")
-    return tuple(Example(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _rows("examples"))
+    return tuple(Example(**_with_tuples(row)) for row in _rows("examples"))
 
 
 @cache
 def presets() -> dict[str, Preset]:
     """The sweeps with a name, by id, in the order in which a page offers them."""
-    return {row["id"]: _preset(row) for row in _rows("sweeps")}
+    rows = (_with_tuples(row) for row in _rows("sweeps"))
+    tables = ((row, row["published"] and Published(**_with_tuples(row["published"]))) for row in rows)
+    return {row["id"]: Preset(**{**row, "published": table}) for row, table in tables}
 
 
-def _preset(row: dict[str, Any]) -> Preset:
-    lists = ("models", "modes", "prompt_tokens", "new_tokens", "batches")
-    table = row["published"]
-    published = Published(table["note"], tuple(table["rows"])) if table else None
-    return Preset(**{**row, **{name: tuple(row[name]) for name in lists}, "published": published})
+@cache
+def heldout() -> str:
+    """A story that the bundled models were not trained on; `tools/heldout.py` writes it."""
+    return json.loads((HERE / "heldout.json").read_text())["text"]
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
     return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[name]
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
 def model_row(model_id: str) -> ModelRow:
@@ -183,8 +182,6 @@ def model_row(model_id: str) -> ModelRow:
     return row
 
 
-def near(model_id: str, count: int = 4) -> list[str]:
-    """The catalog ids most like a given one."""
-    from difflib import get_close_matches
-
-    return get_close_matches(model_id.lower(), models(), n=count, cutoff=0.0)
+def near(model_id: str) -> list[str]:
+    """The four catalog ids most like a given one."""
+    return get_close_matches(model_id.lower(), models(), n=4, cutoff=0.0)
