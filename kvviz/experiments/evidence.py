@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.base.words import human
-from kvviz.experiments.sweep.trends import AXES, FLAT, shown, trends
+from kvviz.experiments.sweep.words import AXES, FLAT, shown, trends
 
 UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
 

@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
-from kvviz.base.errors import KvvizError
+from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
 from kvviz.cost.flops import Rates
@@ -92,6 +92,11 @@ class Bench:
     should_stop: Callable[[], bool] = lambda: False
     tell: Callable[[Record], None] = lambda record: None  # hears of a download: bytes so far and in all
     earlier: Sequence[Record] = ()  # records of an interrupted run of the same spec
+
+    def check_stop(self) -> None:
+        """Raise Stopped if the run was asked to stop."""
+        if self.should_stop():
+            raise Stopped
 
     def load(self, work: "Work") -> "Loaded":
         """Load the model of a piece of work. Raises KvvizError if that fails or the work does not fit."""

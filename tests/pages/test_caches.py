@@ -9,7 +9,6 @@ import pytest
 from kvviz.base.settings import Limits
 from kvviz.base.words import human
 from kvviz.experiments.cache_designs import run as racing
-from kvviz.experiments.cache_designs.run import race
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import run_of, sentences
 from kvviz.ui.caches.form import PROMPT, progress
@@ -23,11 +22,11 @@ SPEC = CachesSpec(MODEL, DESIGNS, prompt="A beginning of all, long enough to be 
 
 
 @pytest.fixture(scope="module")
-def records(load):
+def records(bench):
     """A race really run on a tiny model, its clock once a design."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(racing, "TEXT_TOKENS", 70)
-        return list(race(replace(SPEC, repeats=1), load(MODEL)))
+        return list(racing.run(replace(SPEC, repeats=1), bench()))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from kvviz.base.settings import Limits
 from kvviz.charts.roofline import CLASSES
 from kvviz.experiments.roofline import run as roofing
-from kvviz.experiments.roofline.run import roofline
+from kvviz.experiments.roofline.run import run
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.ui.roofline.form import progress
 from tests.cost.test_roofline import CEILINGS
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def records(load):
+def records(bench):
     """A ladder really measured on a tiny model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(roofing, "_ceilings", lambda device: CEILINGS)
-        return list(roofline(RoofSpec("tiny-llama", tokens=64, batch=2), load("tiny-llama")))
+        return list(run(RoofSpec("tiny-llama", tokens=64, batch=2), bench()))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import Countdown, PastDurations, in_line
 from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.sweep.plan import estimate
-from kvviz.experiments.sweep.run import perform_sweep
+from kvviz.experiments.sweep.run import run
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.models.sources import find_source
 from kvviz.server.fair_queue import FairQueue
@@ -295,14 +295,14 @@ def forwards(loaded, records_of, stop_in):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comparison", "sweep"])
-def test_after_a_stop_no_further_step_begins_wherever_it_comes(engine, load, kind, monkeypatch):
+def test_after_a_stop_no_further_step_begins_wherever_it_comes(bench, load, kind, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # before every pass: it would take most of this test's time
     loaded = load("tiny-gpt2")
 
     def records_of(should_stop):
         if kind == "comparison":
             return perform(WORK, loaded, comparison_id="c", should_stop=should_stop)
-        return perform_sweep(GRID, engine, sweep_id="s", device=DEVICE, should_stop=should_stop)
+        return run(GRID, bench(device=DEVICE, should_stop=should_stop))
 
     total, _ = forwards(loaded, records_of, None)
     reached = set()

@@ -4,11 +4,11 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.errors import KvvizError
 from kvviz.caches.base import KVCache, Picture
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache, Layer
@@ -19,7 +19,7 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS, Quality, slow
-from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt
+from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt, look
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.run import timed_passes
@@ -27,32 +27,25 @@ from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.models.catalog.rows import heldout
 
+FIGURES = ("seen", "held", "nbytes", "allocated", "copied", "gathered")  # of one layer, beside its picture
 MOST_PICTURES = 96  # most steps at which a design's memory is drawn
-Stop = Callable[[], bool]
 
 
 def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
-    """Load the model and yield the records of a race."""
-    loaded = bench.load(spec.work())
-    check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
-    yield from race(spec, loaded, bench.should_stop)
-
-
-def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[Record]:
     """Yield a record that names the device, the progress of each part, and the document.
 
     Raises KvvizError for a model that a design does not support or that has too few positions, and Stopped if the race
     was asked to stop.
     """
     work = spec.work()
+    loaded = bench.load(work)
+    check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
     check_modes(spec.modes, loaded.source.config, loaded.device)
     asked = encode_prompt(work, loaded)
     prompt = with_distinct_next_tokens(loaded, asked)
     check_context(loaded.spec.context, prompt.shape[1], work.new_tokens)
-    env = environment(loaded.model, loaded.device, loaded.dtype)
-    about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
-    yield {"t": "look", **about, "device": env.device_name, "dtype": env.dtype}
-    run = ComparisonRun(work, loaded, prompt, should_stop)
+    yield look(spec, loaded)
+    run = ComparisonRun(work, loaded, prompt, bench.should_stop)
     for _ in check_equivalence(run):
         yield _part("proof", len(run.checked["cached"].tokens), work.new_tokens)
     accounts: dict[str, Record | None] = {}
@@ -64,19 +57,19 @@ def race(spec: CachesSpec, loaded: Loaded, should_stop: Stop = lambda: False) ->
         if timed["t"] == "pass":
             yield _part("clock", passes, work.repeats * len(spec.modes))
             passes += 1
-    about["text"], ids = _text(loaded, asked, run.checked["cached"])
+    text, ids = _text(loaded, asked, run.checked["cached"])
     quality: dict[str, Quality] = {}
-    for record in compare_predictions(loaded, ids, spec.modes[1:], should_stop):
+    for record in compare_predictions(loaded, ids, spec.modes[1:], bench):
         quality = record.get("found", quality)
         yield {name: value for name, value in record.items() if name != "found"}
-    document = comparison_document("caches", run, env)
+    document = comparison_document("caches", run, environment(loaded.model, loaded.device, loaded.dtype))
     runs = []
     for entry in document["runs"]:
         mode = mode_named(entry["mode"])
         described = {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
         runs.append({**entry, **described, "books": accounts.get(mode.name), "quality": quality.get(mode.name)})
-    more = {"note": loaded.codec.note, "shared_tokens": asked.shape[1], "params": loaded.params}
-    yield {"t": "done", "document": {**document, "runs": runs, **about, **more}}
+    about = {"spec": spec.to_dict(), "title": loaded.source.title, "params": loaded.params, "note": loaded.codec.note}
+    yield {"t": "done", "document": {**document, "runs": runs, **about, "text": text, "shared_tokens": asked.shape[1]}}
 
 
 def _part(name: str, done: int, of: int) -> Record:
@@ -115,9 +108,7 @@ def _memory_account(run: ComparisonRun, mode: str) -> Record:
         drawn = next((index for index, cache in layers.items() if cache.window is None), next(iter(layers)))
         if step.index in steps:
             one = layers[drawn]
-            figures = {
-                name: getattr(one, name) for name in ("seen", "held", "nbytes", "allocated", "copied", "gathered")
-            }
+            figures = {name: getattr(one, name) for name in FIGURES}
             pictures.append({"step": step.index, **figures, **one.picture()})
     account = {"copied": copied, "gathered": gathered, "pictures": pictures}
     return {**account, "layer": drawn, "layers": len(layers)}
@@ -154,9 +145,7 @@ def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Recor
     return described, torch.tensor([ids], device=prompt.device)
 
 
-def compare_predictions(
-    loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], should_stop: Stop = lambda: False
-) -> Iterator[Record]:
+def compare_predictions(loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], bench: Bench) -> Iterator[Record]:
     """Feed the same text, ids (1, T), token by token to each mode. The first mode is the reference.
 
     Yields progress; the last record's `found` has a Quality for each mode. Raises KvvizError if logits are not finite.
@@ -166,8 +155,7 @@ def compare_predictions(
     surprise = dict.fromkeys(modes, 0.0)
     caches: dict[str, object] = {}
     for i in range(ids.shape[1]):
-        if should_stop():
-            raise Stopped
+        bench.check_stop()
         reference = None
         for name, forward in forwards.items():
             with torch.inference_mode():

@@ -7,10 +7,8 @@ from typing import ClassVar
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
 from kvviz.caches.designs import DESIGNS
-from kvviz.decoding.requirements import each_pass
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like, pass_seconds
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
-from kvviz.models.sources import find_source
 from kvviz.models.text import STORY
 
 RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs and two of transformers
@@ -28,7 +26,7 @@ class CachesSpec(Spec):
     """
 
     kind: ClassVar[str] = "caches"
-    called: ClassVar[str] = "a look at cache designs"
+    called: ClassVar[str] = "a comparison of cache designs"
 
     model: str
     designs: tuple[str, ...] = RACED
@@ -56,27 +54,16 @@ class CachesSpec(Spec):
 
     def work(self) -> ComparisonSpec:
         """Return the race as a comparison of these modes."""
-        return ComparisonSpec(
-            model=self.model,
-            weights=self.weights,
-            prompt=self.prompt,
-            new_tokens=self.new_tokens,
-            batch=self.batch,
-            repeats=self.repeats,
-            dtype=self.dtype,
-            device=self.device,
-            modes=self.modes,
-        )
+        return comparison_like(self)
 
 
 def estimate(spec: CachesSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """Estimate the seconds of a race; None for a model of unknown size."""
-    source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None:
-        return None
     work = spec.work()
-    passes = each_pass(source, work, device)
+    passes = pass_seconds(work, device)
     forced = replace(work, prompt=None, prompt_tokens=1, new_tokens=TEXT_TOKENS, batch=1, modes=work.modes[1:])
+    quality = pass_seconds(forced, device)
+    if passes is None or quality is None:
+        return None
     accounts = sum(passes[name] for name in spec.designs)
-    quality = sum(each_pass(source, forced, device).values())
-    return Estimate(sum(passes.values()) * (1 + spec.repeats) + accounts + quality)
+    return Estimate(sum(passes.values()) * (1 + spec.repeats) + accounts + sum(quality.values()))

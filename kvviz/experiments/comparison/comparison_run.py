@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -9,8 +10,10 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
+from kvviz.device.environment import environment
 from kvviz.experiments.comparison.records import MemoryAccount
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Spec
 
 
 @dataclass
@@ -72,6 +75,13 @@ class ComparisonRun:
         """Raise Stopped if the run was asked to stop."""
         if self.should_stop():
             raise Stopped
+
+
+def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
+    """Return the first record of an experiment that is no comparison: what is measured, and where."""
+    place, source = environment(loaded.model, loaded.device, loaded.dtype), loaded.source
+    about = {"title": source.title, "weights": source.weights, "note": loaded.codec.note}
+    return {"t": "look", "spec": spec.to_dict(), **about, "device": place.device_name, "dtype": place.dtype}
 
 
 def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """The spec of a comparison: one piece of work, decoded in several modes. Standard library only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
@@ -73,6 +73,12 @@ class ComparisonSpec(Spec):
         return super().from_dict(data)
 
 
+def comparison_like(spec: Spec, **changes: Any) -> ComparisonSpec:
+    """Return a comparison with the fields of the same names of another spec, apart from the `changes`."""
+    alike = {field.name: getattr(spec, field.name) for field in fields(ComparisonSpec) if hasattr(spec, field.name)}
+    return ComparisonSpec(**{**alike, **changes})
+
+
 def check(spec: ComparisonSpec, limits: Limits) -> None:
     """Refuse an unknown mode or model, and sizes above this server's limits. Raises KvvizError."""
     for name in spec.modes:
@@ -81,10 +87,15 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
     find_source(spec.model, spec.weights)
 
 
+def pass_seconds(work: ComparisonSpec, device: Device) -> dict[str, float] | None:
+    """Estimate the seconds of a pass of each mode; None if only loading tells the model's size."""
+    source = find_source(work.model, work.weights)
+    return None if source.params is None or source.spec is None else each_pass(source, work, device)
+
+
 def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """Estimate the seconds of the comparison and of each mode's pass; None if only loading tells the model's size."""
-    source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None:
+    """Estimate the seconds of the comparison and of each mode's pass; None for a model of unknown size."""
+    passes = pass_seconds(spec, device)
+    if passes is None:
         return None
-    passes = each_pass(source, spec, device)
     return Estimate(sum(passes.values()) * (spec.warmup + spec.repeats), passes, spec.new_tokens)

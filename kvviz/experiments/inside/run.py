@@ -10,9 +10,9 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.first_steps import GPTWithCache, attentions_agree, benchmark
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
-from kvviz.device.environment import environment, environment_for
+from kvviz.device.environment import environment_for
 from kvviz.device.pick import pick_device
-from kvviz.experiments.comparison.comparison_run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import encode_prompt, look
 from kvviz.experiments.inside.anatomy import dissect
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.experiments.inside.mistiming import mistime
@@ -27,7 +27,7 @@ def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
     """Yield the environment, then all numbers of one layer. Raises KvvizError if the model lacks the layer or head."""
     loaded = bench.load(spec.work())
     prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
-    yield _started(spec, loaded)
+    yield look(spec, loaded)
     yield dissect(model, loaded.codec, prompt, new_tokens=spec.new_tokens, layer=spec.layer, head=spec.head)
     yield {"t": "done", "document": {}}
 
@@ -37,7 +37,7 @@ def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
     loaded = bench.load(spec.work())
     prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
     pitfall = pitfall_named(spec.mistake)
-    yield _started(spec, loaded)
+    yield look(spec, loaded)
     if pitfall.shows == "clock":
         yield mistime(spec, loaded)
     else:
@@ -75,18 +75,5 @@ def _prompt(spec: DecodeInspection, loaded: Loaded) -> torch.Tensor:
     """Encode the prompt as ids (1, P). Raises KvvizError if it has more than MOST_PROMPT tokens."""
     prompt = encode_prompt(spec.work(), loaded)
     if prompt.shape[1] > MOST_PROMPT:
-        raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; an inspection takes at most {MOST_PROMPT}")
+        raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; {spec.called} takes at most {MOST_PROMPT}")
     return prompt.to(loaded.device)
-
-
-def _started(spec: DecodeInspection, loaded: Loaded) -> Record:
-    place = environment(loaded.model, loaded.device, loaded.dtype)
-    return {
-        "t": "look",
-        "spec": spec.to_dict(),
-        "title": loaded.source.title,
-        "weights": loaded.source.weights,
-        "note": loaded.codec.note,
-        "device": place.device_name,
-        "dtype": place.dtype,
-    }

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
 from kvviz.decoding.scratch.pitfalls import pitfall_named
-from kvviz.experiments.comparison.spec import WEIGHTS, ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like
 from kvviz.experiments.kind import Spec
 
 MOST_NEW = 48  # new tokens; a reader follows an inspection step by step
@@ -18,7 +17,6 @@ LAST_INDEX = 9_999  # of a layer or a head; the loaded model gives the real limi
 class DecodeInspection(Spec):
     """One decode by the transformer from scratch, with the weights of `model`."""
 
-    called: ClassVar[str] = "an inspection"
     modes: ClassVar[tuple[str, ...]] = ("scratch",)
 
     model: str
@@ -27,16 +25,12 @@ class DecodeInspection(Spec):
     new_tokens: int = 6
 
     def __post_init__(self) -> None:
-        if self.weights not in WEIGHTS:
-            raise KvvizError(f"weights is {self.weights!r}; it is one of {', '.join(WEIGHTS)}")
         check_whole("new_tokens", self.new_tokens, 2, MOST_NEW)
-        self.work()  # a comparison checks the model and the prompt
+        self.work()  # a comparison checks the model, its weights and the prompt
 
     def work(self) -> ComparisonSpec:
         """The decode as a comparison, to load its model and to check that it fits."""
-        return ComparisonSpec(
-            model=self.model, weights=self.weights, prompt=self.prompt, new_tokens=self.new_tokens, modes=self.modes
-        )
+        return comparison_like(self)
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,7 @@ class AnatomySpec(DecodeInspection):
     """An inspection of all numbers of one attention layer; of one group of heads only if all heads are too many."""
 
     kind: ClassVar[str] = "anatomy"
+    called: ClassVar[str] = "an anatomy"
 
     layer: int = 0
     head: int = 0
@@ -59,6 +54,7 @@ class MistakeSpec(DecodeInspection):
     """An inspection of a decode with a mistake, beside the right decode."""
 
     kind: ClassVar[str] = "mistake"
+    called: ClassVar[str] = "a decode with a mistake"
 
     mistake: str = field(kw_only=True)
 
@@ -72,4 +68,4 @@ class FirstStepsSpec(Spec):
     """The attention-only decoder that precedes a whole transformer; it needs no trained model and no prompt."""
 
     kind: ClassVar[str] = "first-steps"
-    called: ClassVar[str] = "the first steps"
+    called: ClassVar[str] = "a first-steps benchmark"

@@ -8,34 +8,20 @@ from typing import Any
 
 import torch
 
-from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.errors import KvvizError
+from kvviz.cost import roofline as cost
 from kvviz.cost.ceilings import Ceilings
-from kvviz.cost.roofline import (
-    DECODE,
-    PREFILL,
-    WARMUP,
-    Place,
-    Point,
-    countable,
-    judged,
-    point,
-    repeats,
-    roof_of,
-    row_roof,
-    starting_seconds,
-    weighed,
-    work_of,
-)
+from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place, Point
 from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context, decode, greedy
 from kvviz.decoding.modes import mode_named
-from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
+from kvviz.device.clock import Sync, no_collection, quartiles, synchroniser, timed
 from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
 from kvviz.device.memory import last_level_cache
 from kvviz.device.profiler import as_one_call, profile
-from kvviz.experiments.comparison.comparison_run import encode_prompt
+from kvviz.experiments.comparison.comparison_run import encode_prompt, look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.experiments.roofline.words import sentences
@@ -45,57 +31,52 @@ log = logging.getLogger("kvviz.experiments.roofline.run")
 PROFILED, FEW, LONG = 9, 3, 0.05  # profiled forwards (the median is shown); FEW if one takes LONG seconds
 UNCACHED, COMPILED = "uncached step", "compiled step"
 ALONE = 3  # calls timed without the profiler
-Stop = Callable[[], bool]
 
 
 def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
-    """Load the model and yield the records of a roofline."""
-    yield from roofline(spec, bench.load(spec.work()), bench.should_stop)
-
-
-def roofline(spec: RoofSpec, loaded: Loaded, should_stop: Stop = lambda: False) -> Iterator[dict[str, Any]]:
     """Yield the records: the environment, the ceilings, one point per forward, the profiles and the whole document.
 
     Raises KvvizError for a model whose work can't be counted or whose context is too short, Stopped when `should_stop`
     says so.
     """
-    shape = countable(loaded.source.config, loaded.source.model)
+    loaded = bench.load(spec.work())
+    shape = cost.countable(loaded.source.config, loaded.source.model)
     check_context(loaded.spec.context, spec.tokens, REACH)
-    env = environment(loaded.model, loaded.device, loaded.dtype)
-    about = {"spec": spec.to_dict(), "title": loaded.source.title, "weights": loaded.source.weights}
-    yield {"t": "look", **about, "device": env.device_name, "dtype": env.dtype}
+    yield look(spec, loaded)
     ceilings = _ceilings(loaded.device)
-    roof, row = roof_of(ceilings, loaded.dtype), row_roof(ceilings, loaded.dtype)
+    roof, row = cost.roof_of(ceilings, loaded.dtype), cost.row_roof(ceilings, loaded.dtype)
     yield {"t": "roof", **asdict(roof)}
     prompt, points = encode_prompt(spec.work(), loaded)[:1], []
     every = places(spec)
     for number, place in enumerate(every, 1):
-        count = repeats(place, work_of(shape, place, loaded.dtype).least(roof))
+        count = cost.repeats(place, cost.work_of(shape, place, loaded.dtype).least(roof))
         with no_collection():
-            seconds = _measured(loaded, place, prompt, count, should_stop)
-        points.append(point(shape, place, loaded.dtype, quartiles(seconds), count))
+            seconds = _measured(loaded, place, prompt, count, bench)
+        points.append(cost.point(shape, place, loaded.dtype, quartiles(seconds), count))
         yield {"t": "point", "done": number, "of": len(every), **points[-1]}
     profiles = []
-    for record in _profiles(spec, loaded, prompt, points, should_stop):
+    for record in _profiles(spec, loaded, prompt, points, bench):
         profiles.append(record)
         yield {"t": "profile", **record}
     gaps = [record["classes"]["gaps"] for record in profiles if record["forward"] == DECODE]
-    starting_s = starting_seconds(points, gaps)
+    starting_s = cost.starting_seconds(points, gaps)
     document = {
         "model": loaded.source.model,
-        **about,
+        "spec": spec.to_dict(),
+        "title": loaded.source.title,
+        "weights": loaded.source.weights,
         "params": loaded.params,
         "dtype": loaded.dtype,
-        "environment": asdict(env),
+        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
         "measured_at": ceilings.measured_at,
         "roof": asdict(roof),
         "row": asdict(row),
         "launch": ceilings.launch,
         "starting_s": starting_s,
         "fast_memory_bytes": fast_memory(loaded.device),
-        "points": judged(points, roof, row, starting_s),
+        "points": cost.judged(points, roof, row, starting_s),
         "profiles": profiles,
-        "outweighs": weighed(shape, spec.lengths, spec.dtype),
+        "outweighs": cost.weighed(shape, spec.lengths, spec.dtype),
     }
     yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
 
@@ -105,7 +86,7 @@ def _ceilings(device: str) -> Ceilings:
     try:
         return known_ceilings(device, nullcontext())  # no lock: this experiment already has the device
     except KvvizError as error:
-        log.warning("the ceilings are measured for this look alone: %s", error)
+        log.warning("the ceilings are measured for this run alone: %s", error)
         return measure_ceilings(device)
 
 
@@ -116,24 +97,23 @@ def fast_memory(device: str) -> int:
     return last_level_cache() if device == "cpu" else 0
 
 
-def _measured(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int, should_stop: Stop) -> list[float]:
+def _measured(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int, bench: Bench) -> list[float]:
     """Time each forward, in seconds. For a decode, the middle step reaches the context length that `place` names."""
     sync = synchroniser(loaded.device)
     if place.phase == DECODE:
-        seconds = [one.seconds for one in _until(timed(_decoding(loaded, place, prompt, count), sync), should_stop)]
+        seconds = list(_seconds(_decoding(loaded, place, prompt, count), sync, bench))
         return seconds[1 + WARMUP :]  # the first is the prefill
-    found = []
+    found: list[float] = []
     for _ in range(WARMUP + count):
         steps = decode(loaded.model, prompt[:, : place.tokens], mode="cached", new_tokens=1)
-        found += [one.seconds for one in _until(timed(steps, sync), should_stop)]
+        found += _seconds(steps, sync, bench)
     return found[WARMUP:]
 
 
-def _until(steps: Iterator[Any], should_stop: Stop) -> Iterator[Any]:
-    for step in steps:
-        yield step
-        if should_stop():
-            raise Stopped
+def _seconds(steps: Iterator[Any], sync: Sync, bench: Bench) -> Iterator[float]:
+    for step in timed(steps, sync):
+        yield step.seconds
+        bench.check_stop()
 
 
 def _decoding(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int) -> Iterator[None]:
@@ -165,7 +145,7 @@ def _widen(cache: Any, batch: int) -> None:
 
 
 def _profiles(
-    spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: Sequence[Point], should_stop: Stop
+    spec: RoofSpec, loaded: Loaded, prompt: torch.Tensor, points: Sequence[Point], bench: Bench
 ) -> Iterator[dict[str, Any]]:
     """Profile a prefill, a decode step, a compiled decode step and an uncached step at the longest context."""
     sync = synchroniser(loaded.device)
@@ -186,8 +166,7 @@ def _profiles(
     }
     often[COMPILED] = often[DECODE]
     for name, call in calls.items():
-        if should_stop():
-            raise Stopped
+        bench.check_stop()
         found = profile(loaded.model, [call] * often.get(name, often[PREFILL]), loaded.device, sync)
         yield {
             "forward": name,
@@ -226,7 +205,7 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     return step
 
 
-def _alone(call: Callable[[], Any], sync: Callable[[], None], count: int = ALONE) -> float:
+def _alone(call: Callable[[], Any], sync: Sync, count: int = ALONE) -> float:
     """Median seconds of a call without a profiler."""
 
     def calls() -> Iterator[None]:

@@ -10,7 +10,7 @@ from kvviz.base.settings import Limits
 from kvviz.cost.flops import estimated
 from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place, Roof, countable, repeats, work_of
 from kvviz.cost.shape import Shape
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like
 from kvviz.experiments.kind import Device, DeviceRates, Estimate, Record, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.models.sources import find_source
@@ -25,7 +25,8 @@ class RoofSpec(Spec):
     """Prefills and decode steps of one model, timed from SHORTEST to `tokens` tokens and up to `batch` sequences."""
 
     kind: ClassVar[str] = "roofline"
-    called: ClassVar[str] = "a look at the roofline"
+    modes: ClassVar[tuple[str, ...]] = ("cached",)
+    called: ClassVar[str] = "a roofline measurement"
 
     model: str
     weights: str = "auto"
@@ -40,11 +41,6 @@ class RoofSpec(Spec):
         self.work()  # checks the rest
 
     @property
-    def modes(self) -> tuple[str, ...]:
-        """The decoding modes."""
-        return ("cached",)
-
-    @property
     def lengths(self) -> tuple[int, ...]:
         """Tokens of the prompts and single-sequence contexts, doubling from SHORTEST up to `tokens`."""
         return _doubling(SHORTEST, self.tokens)
@@ -56,16 +52,7 @@ class RoofSpec(Spec):
 
     def work(self) -> ComparisonSpec:
         """The longest decode as a comparison, to load its model and to check that it fits."""
-        return ComparisonSpec(
-            model=self.model,
-            weights=self.weights,
-            prompt_tokens=self.tokens,
-            new_tokens=REACH,
-            batch=self.batch,
-            dtype=self.dtype,
-            device=self.device,
-            modes=self.modes,
-        )
+        return comparison_like(self, prompt_tokens=self.tokens, new_tokens=REACH)
 
 
 def _doubling(first: int, last: int) -> tuple[int, ...]:

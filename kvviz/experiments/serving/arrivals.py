@@ -10,13 +10,11 @@ would be enough, is `external`.
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from kvviz.base.errors import KvvizError
-from kvviz.caches.block_table import BLOCK
 from kvviz.experiments.serving.policies import POLICIES, Policy
 from kvviz.experiments.serving.results import ArrivalsResult, PolicyResult
-from kvviz.experiments.serving.trace import Request, Trace
+from kvviz.experiments.serving.spec import ArrivalsSpec, Request
 
 MOST_PICTURES = 96  # of a memory over a whole trace
 
@@ -106,17 +104,14 @@ class _Simulation:
         }
 
 
-def compare_policies(trace: Trace, *, slots: int, policies: Sequence[type[Policy]] = POLICIES) -> ArrivalsResult:
-    """The same trace through a memory of `slots` tokens with each policy, as JSON values: a row a tick.
+def compare_policies(spec: ArrivalsSpec, policies: Sequence[type[Policy]] = POLICIES) -> ArrivalsResult:
+    """The same requests through one memory with each policy, as JSON values: a row a tick.
 
     The means are over the ticks at which a request waits, None if none ever does.
-    Raises KvvizError if the memory is too small for the longest sequence.
     """
-    if slots < trace.longest + BLOCK:
-        raise KvvizError(f"{slots:,} slots are too few: the longest sequence has {trace.longest:,} tokens, and a block")
-    requests = trace.draw()
-    ways = [_simulate(policy(slots, trace.longest), requests, slots) for policy in policies]
-    return {"trace": asdict(trace), "slots": slots, "ways": ways}
+    trace = {name: getattr(spec, name) for name in ("requests", "rate", "longest", "seed")}
+    ways = [_simulate(policy(spec.slots, spec.longest), spec.draw(), spec.slots) for policy in policies]
+    return {"trace": {**trace, "shared": spec.SHARED, "systems": spec.SYSTEMS}, "slots": spec.slots, "ways": ways}
 
 
 def _simulate(policy: Policy, requests: list[Request], slots: int) -> PolicyResult:

@@ -1,13 +1,14 @@
 """Run a serving experiment: many requests in one memory, a prompt that they share, or a conversation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.errors import KvvizError
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import synchroniser
 from kvviz.device.environment import environment
+from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.serving.arrivals import compare_policies
@@ -18,7 +19,6 @@ from kvviz.experiments.serving.spec import LONGEST, ArrivalsSpec, SharingSpec, T
 from kvviz.experiments.serving.words import arrivals_sentences, common, sharing_sentences, turn_sentence
 from kvviz.models.text import Codec
 
-Stop = Callable[[], bool]
 TURNS = ("first", "second", "edited", "trimmed")
 
 
@@ -27,9 +27,8 @@ def arrivals(spec: ArrivalsSpec, bench: Bench) -> Iterator[Record]:
     yield {"t": "look", "spec": spec.to_dict()}
     ways: list[PolicyResult] = []
     for policy in POLICIES:
-        if bench.should_stop():
-            raise Stopped
-        result = compare_policies(spec.trace(), slots=spec.slots, policies=(policy,))
+        bench.check_stop()
+        result = compare_policies(spec, (policy,))
         ways += result["ways"]
         yield {"t": "way", "done": len(ways), "of": len(POLICIES), "title": policy.title}
     result["ways"] = ways
@@ -42,10 +41,11 @@ def sharing(spec: SharingSpec, bench: Bench) -> Iterator[Record]:
     Raises KvvizError for prompts that are too long or a model that can't share blocks, Stopped if it has to stop.
     """
     loaded = bench.load(spec.work())
-    yield _about(spec, loaded)
+    yield look(spec, loaded)
     prompts = [loaded.codec.encode(text) for text in spec.texts]
     _check_lengths(prompts, loaded, spec.new_tokens, bench)
-    result = _served(spec, loaded, prompts, bench.should_stop, warm_up=True)
+    serve(loaded.model, prompts, new_tokens=1, repeats=1, between=bench.check_stop)  # to warm up
+    result = _served(spec, loaded, prompts, bench)
     alike = min(common(prompts[0], ids) for ids in prompts[1:])
     for row, ask in zip(result["requests"], spec.asks, strict=True):
         row["ask"], row["answer"] = ask, loaded.codec.decode(row["warm"]["token_ids"])
@@ -59,18 +59,18 @@ def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
     Raises as `sharing` does.
     """
     loaded = bench.load(spec.work())
-    yield _about(spec, loaded)
+    yield look(spec, loaded)
     codec = loaded.codec
     first, edited = codec.encode(spec.first), codec.encode(spec.edited)
     _check_lengths([first, edited], loaded, spec.new_tokens, bench)
-    answer = _answer(first, spec, loaded)
-    after = [*answer, *_without_start(codec, f" {spec.second.strip()}")]
+    warm_up = serve(loaded.model, [first], new_tokens=spec.new_tokens, repeats=1)
+    after = [*warm_up["requests"][0]["cold"]["token_ids"], *_without_start(codec, f" {spec.second.strip()}")]
     second = [*first, *after]
     if spec.drop >= len(second):
         raise KvvizError(f"the history has {len(second):,} tokens; {spec.drop:,} can't be cut off at its front")
     prompts = [first, second, [*edited, *after], second[spec.drop :]]
     _check_lengths(prompts, loaded, spec.new_tokens, bench)
-    result = _served(spec, loaded, prompts, bench.should_stop, warm_up=False)  # the first answer has warmed it up
+    result = _served(spec, loaded, prompts, bench)
     held: list[Sequence[int]] = []
     for turn, ids, row in zip(TURNS, prompts, result["requests"], strict=True):
         alike = min(len(ids) - 1, max((common(ids, other) for other in held), default=0))
@@ -80,14 +80,8 @@ def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
     yield {"t": "done", "document": {**_document(spec, loaded), **result}}
 
 
-def _about(spec: SharingSpec | TalkSpec, loaded: Loaded) -> Record:
-    env = environment(loaded.model, loaded.device, loaded.dtype)
-    about = {"title": loaded.source.title, "weights": loaded.source.weights, "note": loaded.codec.note}
-    return {"t": "look", "spec": spec.to_dict(), **about, "device": env.device_name, "dtype": env.dtype}
-
-
 def _document(spec: SharingSpec | TalkSpec, loaded: Loaded) -> Record:
-    about = {name: value for name, value in _about(spec, loaded).items() if name != "t"}
+    about = {name: value for name, value in look(spec, loaded).items() if name != "t"}
     env = environment(loaded.model, loaded.device, loaded.dtype)
     return {"model": loaded.source.model, **about, "environment": asdict(env)}
 
@@ -103,28 +97,12 @@ def _check_lengths(prompts: Prompts, loaded: Loaded, new_tokens: int, bench: Ben
     check_context(loaded.spec.context, longest, new_tokens)
 
 
-def _answer(first: list[int], spec: TalkSpec, loaded: Loaded) -> list[int]:
-    """The model's answer to the first turn, which also warms the model up."""
-    served = serve(loaded.model, [first], new_tokens=spec.new_tokens, repeats=1)
-    return served["requests"][0]["cold"]["token_ids"]
-
-
 def _without_start(codec: Codec, text: str) -> list[int]:
     """The tokens of a continued text: without those that the tokenizer puts before every text."""
     start = common(codec.encode("a"), codec.encode("b"))
     return codec.encode(text)[start:]
 
 
-def _served(
-    spec: SharingSpec | TalkSpec, loaded: Loaded, prompts: Prompts, should_stop: Stop, *, warm_up: bool
-) -> SharingResult:
-    """Serve the prompts cold and warm; `warm_up` adds an untimed round before."""
-
-    def between() -> None:
-        if should_stop():
-            raise Stopped
-
-    if warm_up:
-        serve(loaded.model, prompts, new_tokens=1, repeats=1, between=between)
-    sync = synchroniser(loaded.device)
-    return serve(loaded.model, prompts, new_tokens=spec.new_tokens, repeats=spec.repeats, sync=sync, between=between)
+def _served(spec: SharingSpec | TalkSpec, loaded: Loaded, prompts: Prompts, bench: Bench) -> SharingResult:
+    sizes = {"new_tokens": spec.new_tokens, "repeats": spec.repeats}
+    return serve(loaded.model, prompts, **sizes, sync=synchroniser(loaded.device), between=bench.check_stop)

@@ -3,6 +3,7 @@
 Standard library only.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,11 +11,8 @@ from typing import ClassVar
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
 from kvviz.caches.block_table import BLOCK
-from kvviz.decoding.requirements import each_pass
-from kvviz.experiments.comparison.spec import WEIGHTS, ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like, pass_seconds
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
-from kvviz.experiments.serving.trace import Trace
-from kvviz.models.sources import find_source
 
 LONGEST = 800  # tokens of a prompt and its answer: their texts are shown whole
 MOST_NEW = 48  # decode steps of an answer
@@ -48,11 +46,26 @@ SECOND = "Then a friend came to help her. What did the friend say?"
 
 
 @dataclass(frozen=True)
+class Request:
+    """One request: its tokens, how many of them are its prompt, and the tick at which it arrives."""
+
+    number: int
+    arrives: int
+    prompt: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ArrivalsSpec(Spec):
-    """`requests` arrive at `rate` a tick in a memory of `slots` tokens; none has more than `longest` tokens."""
+    """`requests` arrive at `rate` a tick in a memory of `slots` tokens; none has more than `longest` tokens in all.
+
+    Most are short, few are long. Each starts with the SHARED tokens of one of SYSTEMS system prompts.
+    """
 
     kind: ClassVar[str] = "arrivals"
-    called: ClassVar[str] = "a look of the kind arrivals"
+    called: ClassVar[str] = "a simulation of arrivals"
+    SHARED: ClassVar[int] = 32
+    SYSTEMS: ClassVar[int] = 3
 
     requests: int = 80
     rate: float = 1.0
@@ -71,9 +84,17 @@ class ArrivalsSpec(Spec):
                 f"take at least {self.longest + BLOCK:,}"
             )
 
-    def trace(self) -> Trace:
-        """The requests that arrive."""
-        return Trace(requests=self.requests, rate=self.rate, longest=self.longest, seed=self.seed)
+    def draw(self) -> list[Request]:
+        """The requests in order of arrival."""
+        chance, now, requests = random.Random(self.seed), 0.0, list[Request]()
+        for number in range(self.requests):
+            now += chance.expovariate(self.rate)
+            system = chance.randrange(self.SYSTEMS)
+            own = min(self.longest - self.SHARED - 1, 1 + int(chance.lognormvariate(3.0, 0.8)))
+            new = min(self.longest - self.SHARED - own, 1 + int(chance.expovariate(1 / 40)))
+            ids = (*([-1 - system] * self.SHARED), *([number] * (own + new)))
+            requests.append(Request(number, int(now), self.SHARED + own, ids))
+        return requests
 
 
 @dataclass(frozen=True)
@@ -81,7 +102,7 @@ class SharingSpec(Spec):
     """The requests `asks`, each after the same `system` prompt, cold and warm, `repeats` times."""
 
     kind: ClassVar[str] = "sharing"
-    called: ClassVar[str] = "a look of the kind sharing"
+    called: ClassVar[str] = "a prefix-sharing measurement"
 
     model: str
     system: str
@@ -93,7 +114,6 @@ class SharingSpec(Spec):
     modes: ClassVar[tuple[str, ...]] = ("prefix",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", tuple(self.asks))
         _check(self, {"the system prompt": self.system, **{f"request {i}": a for i, a in enumerate(self.asks, 1)}})
         if not 2 <= len(self.asks) <= MOST_ASKS:
             raise KvvizError(f"{len(self.asks)} requests share the prompt; take 2 to {MOST_ASKS}")
@@ -111,7 +131,7 @@ class SharingSpec(Spec):
 
     def work(self) -> ComparisonSpec:
         """All requests at once as a comparison, to load the model and to check that they fit."""
-        return _work(self, max(self.texts, key=len), len(self.asks), self.new_tokens)
+        return comparison_like(self, prompt=max(self.texts, key=len), batch=len(self.asks))
 
 
 @dataclass(frozen=True)
@@ -122,7 +142,7 @@ class TalkSpec(Spec):
     """
 
     kind: ClassVar[str] = "conversation"
-    called: ClassVar[str] = "a look of the kind conversation"
+    called: ClassVar[str] = "a conversation"
 
     model: str
     first: str
@@ -152,29 +172,18 @@ class TalkSpec(Spec):
     def work(self) -> ComparisonSpec:
         """All turns at once as a comparison, to load the model and to check that they fit."""
         longest = f"{max(self.first, self.edited, key=len)} {self.second}"
-        return _work(self, longest, self.TURNS, 2 * self.new_tokens)
+        return comparison_like(self, prompt=longest, batch=self.TURNS, new_tokens=2 * self.new_tokens)
 
 
 def _check(spec: SharingSpec | TalkSpec, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise KvvizError(f"{name} is empty; write a few words")
-    if spec.weights not in WEIGHTS:
-        raise KvvizError(f"weights is {spec.weights!r}; it is one of {', '.join(WEIGHTS)}")
     check_whole("new_tokens", spec.new_tokens, 1, MOST_NEW)
     check_whole("repeats", spec.repeats, 1, 20)
 
 
-def _work(spec: SharingSpec | TalkSpec, longest: str, sequences: int, new: int) -> ComparisonSpec:
-    return ComparisonSpec(
-        model=spec.model, weights=spec.weights, prompt=longest, new_tokens=new, batch=sequences, modes=spec.modes
-    )
-
-
 def estimate(spec: SharingSpec | TalkSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """At most the seconds of all prefills and answers, every one cold; None if the model's size is unknown."""
-    source = find_source(spec.model, spec.weights)
-    if source.params is None or source.spec is None:
-        return None
-    one = replace(spec.work(), batch=1, new_tokens=spec.new_tokens)
-    return Estimate(spec.prefills * sum(each_pass(source, one, device).values()))
+    passes = pass_seconds(replace(spec.work(), batch=1, new_tokens=spec.new_tokens), device)
+    return None if passes is None else Estimate(spec.prefills * sum(passes.values()))

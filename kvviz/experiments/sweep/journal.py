@@ -4,13 +4,14 @@ A killed sweep resumes from its journal; reading drops a last line that the kill
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
+from kvviz.base.checks import Unfit
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import is_whole
+from kvviz.base.typed_checks import Absent, check_of
+from kvviz.experiments.comparison.records import Count, Hash, Name, Seconds, Size
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
@@ -63,6 +64,41 @@ def spec_of(records: Sequence[Record]) -> SweepSpec | None:
     return SweepSpec.from_dict(started[-1].get("spec")) if started else None
 
 
+class ModeProof(TypedDict):
+    """A mode's results in a cell's equivalence check; cache bytes are those after the last step."""
+
+    identical: bool
+    first_divergence: Count | None
+    divergence_margin: Size | None
+    max_abs_logit_diff: Size | None
+    cache_bytes: Count
+    allocated_bytes: Count
+    peak_bytes: Count | None
+    peak_kind: Literal["cuda_allocated", "profiler"] | None
+    tokens: Hash  # of the tokens that it chose
+
+
+class CellProof(TypedDict):
+    t: Literal["cell_proof"]
+    cell: Count
+    identical: bool
+    delta: Size
+    weights_bytes: Annotated[Count | None, Absent(None)]
+    modes: dict[str, ModeProof]
+
+
+class CellPass(TypedDict):
+    t: Literal["cell_pass"]
+    cell: Count
+    mode: Name
+    round: Count
+    s: list[Seconds]
+    same: bool
+
+
+_CHECKS = {"cell_proof": check_of(CellProof), "cell_pass": check_of(CellPass)}
+
+
 def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     """Check an earlier start's records; return its equivalence checks and the passes of the cells that have one.
 
@@ -71,95 +107,28 @@ def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
     for number, record in enumerate(records):
         kind = str(record.get("t")) if isinstance(record, Mapping) else ""
-        check, clean = _READ.get(kind, (None, None))
-        if check is None:
-            continue
-        problem = check(record, spec)
-        if problem:
-            raise KvvizError(f"record {number} of this sweep does not fit: {problem}")
-        kept += [clean(record)] if clean else []
+        try:
+            if kind in _CHECKS:
+                kept.append(_CHECKS[kind](record, "it"))
+                _check_place(kept[-1], spec)
+            elif kind == "sweep_started" and not same_work(SweepSpec.from_dict(record.get("spec")), spec):
+                raise Unfit("it is of a sweep over other work")
+        except Unfit as error:
+            raise KvvizError(f"record {number} of this sweep does not fit: {error}") from error
     proven = {record["cell"] for record in kept if record["t"] == "cell_proof"}
     return [record for record in kept if record["cell"] in proven]
 
 
-def _same(record: Record, spec: SweepSpec) -> str:
-    other = SweepSpec.from_dict(record.get("spec"))
-    return "" if same_work(other, spec) else "it is of a sweep over other work"
-
-
-def _pass(record: Record, spec: SweepSpec) -> str:
-    problem = _where(record, spec)
-    if problem:
-        return problem
-    if record.get("mode") not in spec.modes or not _whole(record.get("round"), LIMITS["repeats"] - 1):
-        return "its mode or its round is none of this sweep's"
-    seconds, steps = record.get("s"), cells(spec)[record["cell"]].new_tokens
-    if not isinstance(seconds, list) or len(seconds) != steps or not all(map(_duration, seconds)):
-        return f"it holds the seconds of {steps} steps"
-    return "" if isinstance(record.get("same"), bool) else "same is true or false"
-
-
-def _clean_pass(record: Record) -> dict[str, Any]:
-    return {name: record[name] for name in ("t", "cell", "mode", "round", "s", "same")}
-
-
-def _proof(record: Record, spec: SweepSpec) -> str:
-    modes = record.get("modes")
-    problem = _where(record, spec)
-    if problem or not isinstance(modes, Mapping) or set(modes) != set(spec.modes):
-        return problem or "it has an entry for each mode of the sweep"
-    if not (record.get("weights_bytes") is None or _whole(record["weights_bytes"])):
-        return "weights_bytes is a whole number"
-    return next((f"{name} of {mode} is not what a proof writes" for mode in modes for name in _wrong(modes[mode])), "")
-
-
-def _clean_proof(record: Record) -> dict[str, Any]:
-    """Keep an equivalence check's validated fields only; recompute the totals from them."""
-    modes = {mode: {name: entry[name] for name in _PROOF} for mode, entry in record["modes"].items()}
-    return {
-        "t": "cell_proof",
-        "cell": record["cell"],
-        "identical": all(entry["identical"] for entry in modes.values()),
-        "delta": max(entry["max_abs_logit_diff"] or 0.0 for entry in modes.values()),
-        "weights_bytes": record.get("weights_bytes"),
-        "modes": modes,
-    }
-
-
-_PROOF = {
-    "identical": lambda value: isinstance(value, bool),
-    "first_divergence": lambda value: value is None or _whole(value),
-    "divergence_margin": lambda value: value is None or _duration(value),
-    "max_abs_logit_diff": lambda value: value is None or _duration(value),
-    "cache_bytes": lambda value: _whole(value),
-    "allocated_bytes": lambda value: _whole(value),
-    "peak_bytes": lambda value: value is None or _whole(value),
-    "peak_kind": lambda value: value in (None, "cuda_allocated", "profiler"),
-    "tokens": lambda value: isinstance(value, str) and len(value) <= 64,
-}
-
-
-def _wrong(entry: object) -> list[str]:
-    if not isinstance(entry, Mapping):
-        return ["the entry"]
-    return [name for name, fits in _PROOF.items() if not fits(entry.get(name, object))]
-
-
-def _where(record: Record, spec: SweepSpec) -> str:
-    return "" if _whole(record.get("cell"), len(cells(spec)) - 1) else "its cell is none of this sweep's"
-
-
-def _whole(value: object, most: int = 2**53) -> bool:
-    return is_whole(value, 0, most)
-
-
-def _duration(value: object) -> bool:
-    """Whether the value is a finite number of at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-
-
-_READ = {
-    "sweep_started": (_same, None),
-    "cell_proof": (_proof, _clean_proof),
-    "cell_pass": (_pass, _clean_pass),
-}
+def _check_place(record: Record, spec: SweepSpec) -> None:
+    """Raise Unfit for a record of a cell, mode, round or step that this sweep does not have."""
+    if record["cell"] >= len(cells(spec)):
+        raise Unfit("its cell is none of this sweep's")
+    if record["t"] == "cell_proof":
+        if set(record["modes"]) != set(spec.modes):
+            raise Unfit("it has to hold an entry for each mode of the sweep")
+        return
+    if record["mode"] not in spec.modes or record["round"] >= LIMITS["repeats"]:
+        raise Unfit("its mode or its round is none of this sweep's")
+    steps = cells(spec)[record["cell"]].new_tokens
+    if len(record["s"]) != steps:
+        raise Unfit(f"s has to hold the seconds of {steps} steps")

@@ -1,20 +1,20 @@
-"""Estimates a sweep's duration before it starts and cuts the sweep to a time budget. Standard library only."""
+"""Plans a sweep: the spec of a preset, what fits a time budget, and the order of the visits. Standard library only."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
-from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER
-from kvviz.decoding.requirements import each_pass, needs
+from kvviz.decoding.requirements import needs
 from kvviz.experiments.kind import Device, Estimate, Record
-from kvviz.experiments.sweep.spec import PRESETS, Pass, SweepSpec, cell_name, cells, find_sources
+from kvviz.experiments.sweep.pace import Pace, guess, missing
+from kvviz.experiments.sweep.spec import PRESETS, Cell, Pass, SweepSpec, cell_name, cells, find_sources
+from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
+from kvviz.models.sources import Source
 
-OBSERVING = 6  # launches per operation that an equivalence check adds; order of magnitude
-VISIT_S = 0.3  # seconds a visit adds to its check and passes (garbage collection, a waking step); order of magnitude
 PATIENCE = 1800  # seconds that a preset may take with a model before it falls back to the next smaller model
 
 
@@ -32,8 +32,7 @@ def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> Swe
     settings = {**{name: getattr(row, name) for name in grid}, **given, "preset": row.id}
     if "models" in given:
         return SweepSpec(**settings)
-    there = [model for model in row.models if model in models()]
-    specs = [SweepSpec(models=(model,), **settings) for model in there]
+    specs = [SweepSpec(models=(model,), **settings) for model in row.models if model in models()]
     return next((spec for spec in specs if on is None or _runs_on(spec, on)), specs[-1])
 
 
@@ -45,39 +44,7 @@ def _runs_on(spec: SweepSpec, device: Device) -> bool:
     return fits and (estimate(spec, device) or 0.0) <= PATIENCE
 
 
-@dataclass(frozen=True)
-class Guess:
-    """Estimated seconds of one pass for each (cell, mode), and of each cell's equivalence check."""
-
-    passes: dict[tuple[int, str], float]
-    proofs: dict[int, float]
-
-
-def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
-    """Estimate the seconds of passes and equivalence checks from the device's measured rates.
-
-    None for a device without rates or a model whose size is unknown until it is loaded.
-    """
-    sources = find_sources(spec)
-    if not device or "rates" not in device:
-        return None
-    passes: dict[tuple[int, str], float] = {}
-    proofs: dict[int, float] = {}
-    for cell in cells(spec):
-        source = sources[cell.model]
-        if source.params is None or source.spec is None:
-            return None
-        each = each_pass(source, spec.work(cell), device)
-        passes |= {(cell.index, mode): seconds for mode, seconds in each.items()}
-        operations = cell.new_tokens * len(source.spec.layers) * OPERATIONS_PER_LAYER * len(spec.modes)
-        proofs[cell.index] = sum(each.values()) + operations * OBSERVING * device["rates"]["launch"]
-    return Guess(passes, proofs)
-
-
-def estimate(spec: SweepSpec, device: Device | None) -> float | None:
-    """Estimated seconds of the whole sweep, with each cell's equivalence check and passes; None if unknown."""
-    found = guess(spec, device)
-    return None if found is None else _Bill(spec, found, ()).total(range(len(cells(spec))), spec.repeats)
+# --- what it will take --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,49 +65,35 @@ def within(spec: SweepSpec, budget_s: float | None, device: Device | None, done:
     found = guess(spec, device)
     if found is None:
         return Cut(spec.repeats, (), None, "how long it will take is not known before it starts")
-    bill = _Bill(spec, found, frozenset(done))
-    every = tuple(cell.index for cell in cells(spec))
-    if budget_s is None:
-        return _cut(spec, bill, every, spec.repeats, math.inf)
-    for repeats in range(spec.repeats, 0, -1):
-        if bill.total(every, repeats) <= budget_s:
-            return _cut(spec, bill, every, repeats, budget_s)
-    kept = sorted(every, key=lambda cell: (bill.cell(cell, 1), cell))
-    while len(kept) > 1 and bill.total(kept, 1) > budget_s:
-        kept.pop()
-    return _cut(spec, bill, kept, 1, budget_s)
+    pace, done = Pace(found), frozenset(done)
+    proven = {cell for cell, _, _ in done}
 
+    def takes(kept: Collection[int], repeats: int) -> float:
+        return pace.left(missing(spec, kept, repeats, done), set(kept) - proven) or 0.0
 
-class _Bill:
-    """Estimated seconds of cells: the equivalence check, the passes not done yet and each visit's overhead."""
-
-    def __init__(self, spec: SweepSpec, guess: Guess, done: Collection[Pass]) -> None:
-        self._modes, self._guess, self._done = spec.modes, guess, done
-        self._proven = {cell for cell, _, _ in done}
-
-    def cell(self, cell: int, repeats: int) -> float:
-        proof = 0.0 if cell in self._proven else self._guess.proofs[cell]
-        rounds = [[mode for mode in self._modes if (cell, mode, n) not in self._done] for n in range(repeats)]
-        passes = sum(self._guess.passes[cell, mode] for missing in rounds for mode in missing)
-        return proof + passes + VISIT_S * sum(map(bool, rounds))
-
-    def total(self, kept: Iterable[int], repeats: int) -> float:
-        return sum(self.cell(cell, repeats) for cell in kept)
-
-
-def _cut(spec: SweepSpec, bill: _Bill, kept: Collection[int], repeats: int, budget: float) -> Cut:
+    budget = math.inf if budget_s is None else budget_s
+    kept: Collection[int] = range(len(cells(spec)))
+    repeats = next((count for count in range(spec.repeats, 0, -1) if takes(kept, count) <= budget), 1)
+    if takes(kept, repeats) > budget:
+        kept = cheapest = sorted(kept, key=lambda cell: (takes([cell], 1), cell))
+        while len(cheapest) > 1 and takes(cheapest, 1) > budget:
+            cheapest.pop()
     left_out = tuple(cell.index for cell in cells(spec) if cell.index not in kept)
-    seconds = bill.total(kept, repeats)
+    seconds = takes(kept, repeats)
     parts = [f"about {lasting(seconds)} by estimate"]
     if repeats < spec.repeats:
         parts.append(f"{repeats} of {spec.repeats} repeats")
     if left_out:
         names = ", ".join(cell_name(spec, cells(spec)[index]) for index in left_out[:4])
-        more = f" and {len(left_out) - 4} more" if len(left_out) > 4 else ""
-        parts.append(f"without {names}{more}")
+        parts.append(f"without {names}{f' and {len(left_out) - 4} more' if len(left_out) > 4 else ''}")
     if seconds > budget:
         parts.append(f"which is still more than the {lasting(budget)} given")
     return Cut(repeats, left_out, seconds, ", ".join(parts))
+
+
+def estimate(spec: SweepSpec, device: Device | None) -> float | None:
+    """Estimated seconds of the whole sweep, with each cell's equivalence check and passes; None if unknown."""
+    return within(spec, None, device).seconds
 
 
 def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
@@ -148,3 +101,38 @@ def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -
     done = {(record["cell"], record["mode"], record["round"]) for record in earlier if record["t"] == "cell_pass"}
     seconds = within(spec, spec.budget_s, device, done).seconds
     return None if seconds is None else Estimate(seconds)
+
+
+# --- its order ----------------------------------------------------------------------------------------------------
+
+
+def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> list[list[Cell]]:
+    """Group the cells to interleave: those whose models fit in `free` bytes together.
+
+    A model whose size is unknown until it is loaded gets a group of its own.
+    """
+    by_model: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells(spec):
+        by_model.setdefault((cell.model, cell.dtype), []).append(cell)
+    found: list[list[Cell]] = []
+    weights, most = 0, 0  # bytes of the last group: its weights, and the most that a cell needs beside them
+    for (model, dtype), mine in by_model.items():
+        source = sources[model]
+        if source.params is None or source.spec is None:
+            own, rest = free + 1, 0
+        else:
+            own = source.params * DTYPE_BYTES[dtype]
+            rest = max(needs(source, spec.work(cell)).total for cell in mine) - own
+        if found and weights + own + max(most, rest) <= free:
+            found[-1] += mine
+            weights, most = weights + own, max(most, rest)
+        else:
+            found.append(mine)
+            weights, most = own, rest
+    return found
+
+
+def visits(group: Sequence[Cell], rounds: int) -> Iterator[tuple[int, Cell]]:
+    """Yield (round, cell), reversing the order every round (A B C, C B A) so that drift affects all cells alike."""
+    for number in range(rounds):
+        yield from ((number, cell) for cell in (group if number % 2 == 0 else reversed(group)))

@@ -1,13 +1,12 @@
 """Runs a sweep as a generator of plain records; it interleaves the cells so that drift affects all of them alike.
 
-A cell's first visit runs the equivalence check (all modes in lockstep, untimed); every visit adds a timed pass of each
-mode. The sweep records a cell that fails and goes on.
+`kvviz.experiments.sweep` says in which order, and why.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Environment
 from kvviz.base.words import lasting
-from kvviz.decoding.loaded_models import LoadedModels, tidy
+from kvviz.decoding.loaded_models import tidy
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
 from kvviz.device.environment import environment_for
@@ -27,11 +26,11 @@ from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.kind import Bench, Device, DeviceRates
+from kvviz.experiments.kind import Bench, DeviceRates, device_rates
 from kvviz.experiments.sweep.journal import usable
-from kvviz.experiments.sweep.plan import guess, within
+from kvviz.experiments.sweep.pace import Key, Pace, guess, missing, tokens_fed
+from kvviz.experiments.sweep.plan import groups, visits, within
 from kvviz.experiments.sweep.rows import document
-from kvviz.experiments.sweep.schedule import Key, Pace, groups, tokens_fed, visits
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cells, find_sources
 
 SEND_EVERY = 0.5  # seconds between two progress records
@@ -40,46 +39,18 @@ Record = dict[str, Any]
 
 
 def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
-    """Yield the records of a sweep; each model loads when its first cell is due."""
-    return perform_sweep(
-        spec,
-        bench.models,
-        sweep_id=bench.id,
-        done=bench.earlier,
-        device=bench.device,
-        should_stop=bench.should_stop,
-        progress=bench.tell,
-        free=lambda device: int(bench.limits.memory_share * device_memory(device)[0]),
-    )
+    """Yield the records of a sweep; each model loads when its first cell is due.
 
-
-def perform_sweep(
-    spec: SweepSpec,
-    models: LoadedModels,
-    *,
-    sweep_id: str,
-    done: Sequence[Mapping[str, Any]] = (),
-    device: Device | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[Record], None] = lambda record: None,
-    free: Callable[[str], int] = lambda device: device_memory(device)[0],
-) -> Iterator[Record]:
-    """Yield the records of a sweep. Raises KvvizError if the sweep can't start, Stopped when `should_stop` says so.
-
-    `done`: records of an earlier, interrupted sweep of the same work; its passes are not repeated.
-    `device`: the rates from a worker's hello; without them, this function measures the rates itself.
-    `progress` receives download records; `free` returns a device's free bytes.
+    The passes among `bench.earlier`, the records of an interrupted sweep of the same work, are not repeated. Without
+    rates of the device, this function measures them.
     """
     where = pick_device(spec.device)
     surrounding = environment_for(spec.attn, where, ", ".join(spec.dtypes))
-    earlier = usable(done, spec)
-    _check_place(done if earlier else (), surrounding)
-    rates: DeviceRates | None = device.get("rates") if device else None
-    if not rates:
-        here = measure_rates(where)
-        rates = DeviceRates(read=here.read, flops=here.flops, launch=here.launch)
-    sweep = _Sweep(spec, models, earlier, where, rates, should_stop, progress)
-    yield from sweep.records(sweep_id, asdict(surrounding), free(where))
+    earlier = usable(bench.earlier, spec)
+    _check_place(bench.earlier if earlier else (), surrounding)
+    rates = bench.device.get("rates") or device_rates(measure_rates(where))
+    free = int(bench.limits.memory_share * device_memory(where)[0])
+    yield from _Sweep(spec, bench, earlier, where, rates).records(asdict(surrounding), free)
 
 
 def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
@@ -99,25 +70,14 @@ def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
 class _Sweep:
     """A running sweep: the records so far and the work that remains."""
 
-    def __init__(
-        self,
-        spec: SweepSpec,
-        models: LoadedModels,
-        earlier: list[Record],
-        where: str,
-        rates: DeviceRates,
-        should_stop: Callable[[], bool],
-        progress: Callable[[Record], None],
-    ) -> None:
-        self._spec, self._models, self._where = spec, models, where
-        self._rates, self._should_stop, self._progress = rates, should_stop, progress
+    def __init__(self, spec: SweepSpec, bench: Bench, earlier: list[Record], where: str, rates: DeviceRates) -> None:
+        self._spec, self._bench, self._where, self._rates = spec, bench, where, rates
         self._records: list[Record] = list(earlier)
         self._proofs = {r["cell"]: r for r in earlier if r["t"] == "cell_proof"}
         self._done = {(r["cell"], r["mode"], r["round"]) for r in earlier if r["t"] == "cell_pass"}
         self._found = len(self._done)
         self._failed: set[int] = set()
-        guessed = guess(spec, {"rates": rates})
-        self._pace = Pace(guessed or tokens_fed(spec), in_seconds=guessed is not None)
+        self._pace = Pace(guess(spec, {"rates": rates}) or tokens_fed(spec))
         self._spent = 0.0  # seconds of checks and passes in this visit
         for record in earlier:
             if record["t"] == "cell_pass":
@@ -125,11 +85,22 @@ class _Sweep:
         self._begun = self._sent = time.monotonic()
         self._cut = within(spec, spec.budget_s, {"rates": rates}, self._done)
 
-    def records(self, sweep_id: str, environment: Record, free: int) -> Iterator[Record]:
+    def records(self, environment: Record, free: int) -> Iterator[Record]:
         """Yield all records in order: the start, the cells' visits, the document."""
         spec = self._spec
         together = groups(spec, find_sources(spec), free)
-        yield self._keep(self._started(sweep_id, environment))
+        yield self._keep(
+            {
+                "t": "sweep_started",
+                "id": self._bench.id,
+                "spec": spec.to_dict(),
+                "environment": environment,
+                "rates": dict(self._rates),
+                "cells": [asdict(cell) for cell in cells(spec)],
+                "plan": asdict(self._cut),
+                "found": self._found,
+            }
+        )
         for index in self._cut.left_out:
             yield self._fail(index, f"left out to keep to the budget of {lasting(spec.budget_s or 0)}")
         for group in together:
@@ -137,18 +108,6 @@ class _Sweep:
                 yield from self._visit(cell, number)
         yield self._state()
         yield {"t": "done", "document": document(self._records, spec)}
-
-    def _started(self, sweep_id: str, environment: Record) -> Record:
-        return {
-            "t": "sweep_started",
-            "id": sweep_id,
-            "spec": self._spec.to_dict(),
-            "environment": environment,
-            "rates": dict(self._rates),
-            "cells": [asdict(cell) for cell in cells(self._spec)],
-            "plan": asdict(self._cut),
-            "found": self._found,
-        }
 
     # --- one visit ---------------------------------------------------------------------------------------------
 
@@ -176,8 +135,8 @@ class _Sweep:
 
     def _measure(self, cell: Cell, number: int) -> Iterator[Record]:
         work = self._spec.work(cell)
-        loaded = self._models.get(work, self._progress)
-        run = ComparisonRun(work, loaded, encode_prompt(work, loaded), self._should_stop)
+        loaded = self._bench.load(work)
+        run = ComparisonRun(work, loaded, encode_prompt(work, loaded), self._bench.should_stop)
         check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
         if cell.index in self._proofs:
             self._wake(run)
@@ -233,13 +192,8 @@ class _Sweep:
 
     def _to_pass(self) -> dict[Key, int]:
         """Count the passes that each (cell, mode) still lacks."""
-        mine = [cell.index for cell in cells(self._spec) if cell.index not in self._failed]
-        rounds = range(self._cut.repeats)
-        return {
-            (index, mode): sum((index, mode, number) not in self._done for number in rounds)
-            for index in mine
-            for mode in self._spec.modes
-        }
+        kept = [cell.index for cell in cells(self._spec) if cell.index not in self._failed]
+        return missing(self._spec, kept, self._cut.repeats, self._done)
 
     def _left(self) -> float | None:
         """Estimated seconds of the remaining work; None while it can't be estimated."""

@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import check_modes, mode_named
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like
 from kvviz.experiments.kind import Spec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.catalog.rows import Preset, presets
@@ -81,19 +81,8 @@ class SweepSpec(Spec):
 
     def work(self, cell: Cell) -> ComparisonSpec:
         """A cell as a comparison."""
-        return ComparisonSpec(
-            model=cell.model,
-            modes=self.modes,
-            weights=self.weights,
-            prompt_tokens=cell.prompt_tokens,
-            new_tokens=cell.new_tokens,
-            batch=cell.batch,
-            repeats=self.repeats,
-            dtype=cell.dtype,
-            device=self.device,
-            attn=self.attn,
-            sampling=Sampling(seed=self.seed),
-        )
+        grid = {name: value for name, value in asdict(cell).items() if name != "index"}
+        return comparison_like(self, **grid, sampling=Sampling(seed=self.seed))
 
     @property
     def largest(self) -> ComparisonSpec:
@@ -141,18 +130,14 @@ def find_sources(spec: SweepSpec) -> dict[str, Source]:
 
 def check_sweep(spec: SweepSpec) -> None:
     """Refuse a sweep if none of its models supports all modes; if some do, only the other models' cells fail."""
-    sources = find_sources(spec).values()
-    refusals = [refusal for source in sources if (refusal := _refusal(spec, source)) is not None]
-    if len(refusals) == len(sources):
+    refusals = []
+    for source in find_sources(spec).values():
+        try:
+            check_modes(spec.modes, source.config)
+        except KvvizError as error:
+            refusals.append(error)
+    if len(refusals) == len(spec.models):
         raise refusals[0]
-
-
-def _refusal(spec: SweepSpec, source: Source) -> KvvizError | None:
-    try:
-        check_modes(spec.modes, source.config)
-    except KvvizError as error:
-        return error
-    return None
 
 
 def cell_name(spec: SweepSpec, cell: Cell) -> str:

@@ -1,32 +1,205 @@
-"""Writes a sweep as text: its table, the published figures and the trends. Standard library only."""
+"""Says what a sweep's rows show: which figure stays flat, which climbs, here and in a published table; and its report.
 
-from collections.abc import Callable, Mapping, Sequence
+Standard library only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.words import human
+from kvviz.cost.flops import Rates
+from kvviz.cost.step_estimate import Model
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, find_sources
-from kvviz.experiments.sweep.trends import FIGURES, beside, caveats, contrasts, findings, reasons, shown
+from kvviz.models.catalog.rows import Published
+from kvviz.models.sources import Source
+
+FLAT = 1.25  # a figure is flat if its largest value is at most this many times its smallest
+FEW = 3  # with fewer repeats, one slow step can move the median
+AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
+FIGURES = {
+    "itl_s": "time per token",
+    "ttft_s": "TTFT",
+    "total_s": "whole time",
+    "tokens_per_s": "tokens/s",
+    "peak_bytes": "peak memory",
+    "peak_with_weights_bytes": "peak with weights",
+    "cache_bytes": "cache",
+    "speedup": "speed-up",
+    "operations": "operations",
+}
 
 Row = Mapping[str, Any]
 Column = tuple[str, Callable[[Row], str]]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One figure of one mode along one axis, from the axis's first value to its last."""
+
+    model: str
+    mode: str
+    fixed: str
+    axis: str
+    start: int
+    end: int
+    figure: str
+    values: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The last value over the first."""
+        return self.values[-1] / self.values[0]
+
+    @property
+    def word(self) -> str:
+        """The shape: flat, climbs, falls, or wavers (it is not flat, but ends near where it began)."""
+        if max(self.values) <= FLAT * min(self.values):
+            return "flat"
+        if 1 / FLAT <= self.ratio <= FLAT:
+            return "wavers"
+        return "climbs" if self.ratio > 1 else "falls"
+
+    @property
+    def change(self) -> str:
+        """The shape with its factor and both end values: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
+        factor = {"climbs": f" ×{self.ratio:.3g}", "falls": f" to 1/{1 / self.ratio:.3g}"}.get(self.word, "")
+        first, last = (shown(self.figure, value) for value in (self.values[0], self.values[-1]))
+        return f"{'is flat' if self.word == 'flat' else self.word}{factor} ({first} → {last})"
+
+    @property
+    def words(self) -> str:
+        """The figure's name and its change."""
+        return f"{FIGURES[self.figure]} {self.change}"
+
+
+def shown(figure: str, value: float | None) -> str:
+    """Format a figure with its unit."""
+    if value is None:
+        return "–"
+    if figure.endswith("_bytes"):
+        return human(value)
+    if figure == "speedup":
+        return f"{value:.1f}×"
+    if figure == "operations":
+        return f"{value:,.0f}"
+    if figure == "tokens_per_s":
+        return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def trends(rows: Iterable[Row], figures: Sequence[str] = tuple(FIGURES)) -> list[Trend]:
+    """Find the trend of each figure and mode along each axis that varies, with the other axes fixed."""
+    rows = list(rows)
+    varying = [axis for axis in AXES if len({row.get(axis) for row in rows if axis in row}) > 1]
+    found = []
+    for axis in varying:
+        others = [name for name in (*AXES, "dtype") if name != axis]
+        for line in _lines(rows, axis, others):
+            found += _along(line, axis, [name for name in others if _varies(rows, name)], figures)
+    return found
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
+    return len({row.get(name) for row in rows}) > 1
+
+
+def _lines(rows: Sequence[Row], axis: str, others: Sequence[str]) -> list[list[Row]]:
+    """Group rows that differ only along the axis, sorted by it; each group has at least two rows."""
+    lines: dict[tuple, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row[axis]):
+        lines.setdefault((row.get("model"), row["mode"], *(row.get(name) for name in others)), []).append(row)
+    return [line for line in lines.values() if len(line) > 1]
+
+
+def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequence[str]) -> list[Trend]:
+    first, last = line[0], line[-1]
+    held = ", ".join(f"{AXES.get(name, name)} {first[name]}" for name in fixed)
+    known = [name for name in figures if all(row.get(name) for row in line)]
+    known = [name for name in known if not (name == "speedup" and first["mode"] == "uncached")]
+    place = (first.get("model", ""), first["mode"], held, axis, first[axis], last[axis])
+    return [Trend(*place, name, tuple(row[name] for row in line)) for name in known]
+
+
+def findings(
+    rows: Iterable[Row], figures: Sequence[str] = ("itl_s", "ttft_s", "tokens_per_s", "peak_bytes", "speedup")
+) -> list[str]:
+    """Describe the trends of each mode along each axis in one sentence."""
+    rows = list(rows)
+    several = len({row.get("model") for row in rows}) > 1
+    sentences: dict[str, list[str]] = {}
+    for trend in trends(rows, figures):
+        place = [trend.model] if several else []
+        place += [trend.mode, *([trend.fixed] if trend.fixed else [])]
+        head = f"{', '.join(place)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
+        sentences.setdefault(head, []).append(trend.words)
+    return [f"{head}: {'; '.join(words)}" for head, words in sentences.items()]
+
+
+def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
+    """Pair each published row with the measured row of the same work (`here`; None if it was not measured)."""
+    keys = ("mode", "prompt_tokens", "new_tokens", "batch")
+    here: dict[tuple, Row] = {}
+    for row in rows:
+        here.setdefault(tuple(row[name] for name in keys), row)
+    return [{**row, "here": here.get(tuple(row.get(name, 1) for name in keys))} for row in published.rows]
+
+
+def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
+    """Say for each figure whether its trend has the published shape, over the work that both tables contain."""
+    both = [row for row in beside(rows, published) if row["here"] is not None]
+    found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
+    sentences = []
+    for there in trends(both):
+        here = found.get((there.mode, there.axis, there.figure))
+        if here is not None:
+            verdict = "the published shape" if here.word == there.word else "not the published shape"
+            place = f"{there.mode}, {FIGURES[there.figure]}"
+            sentences.append(f"{place}: {here.change} here, {there.change} there: {verdict}")
+    return sentences
+
+
+def caveats(rows: Iterable[Row]) -> list[str]:
+    """Warn about too few repeats and about tokens that differ."""
+    rows = list(rows)
+    few = any(row["repeats"] < FEW for row in rows)
+    different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
+    said = [f"fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all"] if few else []
+    return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens"] if different else [])
+
+
+def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
+    """Say what dominates the estimated time of a step over each number of tokens; empty if the size is unknown.
+
+    A step dominated by launch overhead or by reading weights takes as long for one token as for many.
+    """
+    if source.params is None or source.spec is None:
+        return ""
+    model, each = Model(source.spec, source.params, None), []
+    for n in sorted(set(tokens)):
+        seconds = model.parts(n, dtype, Rates(**rates))
+        each.append(f"mostly {max(seconds, key=seconds.__getitem__)} over {n:,} token{'s' if n > 1 else ''}")
+    return f"by estimate a step of {source.model} is here {', '.join(each)}"
+
+
+# --- the report as text ---------------------------------------------------------------------------------------------
 
 
 def sweep_text(document: Mapping[str, Any]) -> str:
     """Write the whole report of a sweep's document."""
     spec = SweepSpec.from_dict(document["spec"])
     rows, preset = document["rows"], PRESETS.get(spec.preset)
-    blocks = [_heading(document, spec), table(rows, _columns(spec))]
-    blocks += [_lines([f"{failed['name']}: {failed['message']}" for failed in document["failed"]])]
-    blocks += [_lines(findings(rows))]
+    blocks = [[_heading(document, spec)], [table(rows, _columns(spec))]]
+    blocks += [[f"{failed['name']}: {failed['message']}" for failed in document["failed"]], findings(rows)]
     if preset is not None and preset.published is not None:
-        blocks += [f"Published ({preset.published.note}):\n{_published(rows, preset)}"]
-        blocks += [_lines(contrasts(rows, preset.published))]
-    blocks += [_lines(caveats(rows))]
-    blocks += [_lines(why(spec, document["rates"]))]
-    return "\n\n".join(block for block in blocks if block)
+        blocks += [[f"Published ({preset.published.note}):", _published(rows, preset.published)]]
+        blocks += [contrasts(rows, preset.published)]
+    blocks += [caveats(rows), _why(spec, document["rates"])]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def why(spec: SweepSpec, rates: Mapping[str, float] | None) -> list[str]:
+def _why(spec: SweepSpec, rates: Mapping[str, float] | None) -> list[str]:
     """Say for each model what bounds a step over one token and a step over the longest sequence."""
     if not rates:
         return []
@@ -46,6 +219,13 @@ def _heading(document: Mapping[str, Any], spec: SweepSpec) -> str:
     return f"{title}{', '.join(spec.models)} in {', '.join(spec.dtypes)} on {where}"
 
 
+_WORK: tuple[Column, ...] = (
+    ("prompt", lambda row: f"{row['prompt_tokens']:,}"),
+    ("new", lambda row: f"{row['new_tokens']:,}"),
+    ("mode", lambda row: row["mode"]),
+)
+
+
 def _columns(spec: SweepSpec) -> list[Column]:
     """The columns that this sweep needs; the heading has the model and dtype that do not vary."""
     varying: list[tuple[bool, Column]] = [
@@ -55,9 +235,7 @@ def _columns(spec: SweepSpec) -> list[Column]:
     ]
     return [
         *(column for varies, column in varying if varies),
-        ("prompt", lambda row: f"{row['prompt_tokens']:,}"),
-        ("new", lambda row: f"{row['new_tokens']:,}"),
-        ("mode", lambda row: row["mode"]),
+        *_WORK,
         ("TTFT", _figure("ttft_s")),
         ("per token", _figure("itl_s")),
         ("quartiles", lambda row: f"{shown('itl_s', row['itl_s_q1'])} – {shown('itl_s', row['itl_s_q3'])}"),
@@ -80,16 +258,10 @@ def _figure_here(name: str) -> Callable[[Row], str]:
     return lambda row: shown(name, (row["here"] or {}).get(name))
 
 
-def _published(rows: Sequence[Row], preset: Any) -> str:
+def _published(rows: Sequence[Row], published: Published) -> str:
     """A table of the published figures, each beside the figure measured here for the same work."""
-    pairs = beside(rows, preset.published)
-    named = [name for name in FIGURES if any(name in row for row in pairs)]
-    columns: list[Column] = [
-        ("prompt", lambda row: f"{row['prompt_tokens']:,}"),
-        ("new", lambda row: f"{row['new_tokens']:,}"),
-        ("mode", lambda row: row["mode"]),
-    ]
-    for name in named:
+    pairs, columns = beside(rows, published), [*_WORK]
+    for name in (name for name in FIGURES if any(name in row for row in pairs)):
         columns.append((FIGURES[name], _figure(name)))
         if name != "operations":  # this count does not depend on the machine
             columns.append(("here", _figure_here(name)))
@@ -109,7 +281,3 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
         for line in cells
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _lines(sentences: Sequence[str]) -> str:
-    return "\n".join(sentences)

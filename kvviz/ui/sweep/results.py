@@ -11,7 +11,7 @@ from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
-from kvviz.experiments.sweep.trends import caveats, contrasts, findings
+from kvviz.experiments.sweep.words import caveats, contrasts, findings
 from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library

@@ -15,7 +15,7 @@ from kvviz.caches.hf_layer import DesignCache
 from kvviz.cli import measure_here as headless
 from kvviz.cli.main import app
 from kvviz.experiments.cache_designs import run as racing
-from kvviz.experiments.cache_designs.run import pictured, race, with_distinct_next_tokens
+from kvviz.experiments.cache_designs.run import pictured, with_distinct_next_tokens
 from kvviz.experiments.cache_designs.spec import RACEABLE, CachesSpec
 from kvviz.experiments.cache_designs.words import rows, run_of, sentences, text
 from kvviz.experiments.eta import seconds_of
@@ -30,10 +30,10 @@ PICTURED = [name for name in HERE if name in DESIGNS]
 
 
 @pytest.fixture(scope="module")
-def records(load):
+def records(bench):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(racing, "TEXT_TOKENS", READ)
-        return list(race(SPEC, load(MODEL)))
+        return list(racing.run(SPEC, bench()))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_many_steps_are_drawn_evenly():
 
 
 @pytest.mark.slow
-def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load):
+def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load, bench):
     class Deaf:
         note = ""
 
@@ -202,8 +202,13 @@ def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load):
             return self.codec.encode(text)
 
     loaded = load(MODEL)
+
+    class Deafened:
+        def get(self, work, tell):
+            return replace(loaded, codec=Deaf(loaded.codec))
+
     spec = replace(SPEC, designs=("sinks",), new_tokens=4, repeats=1)
-    document = list(race(spec, replace(loaded, codec=Deaf(loaded.codec))))[-1]["document"]
+    document = list(racing.run(spec, bench(models=Deafened())))[-1]["document"]
     ids = [*loaded.codec.encode(PROMPT), *(document["runs"][1]["token_ids"][0])]
     assert document["text"] == {"source": "own", "tokens": len(ids), "text": loaded.codec.decode(ids)}
     assert len(document["runs"][1]["quality"]["kl"]) == len(ids)
@@ -217,7 +222,7 @@ def test_the_story_is_the_grammars_and_long_enough(load):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 50, 200])
-def test_it_stops_where_it_is_told_to(load, monkeypatch, after):
+def test_it_stops_where_it_is_told_to(bench, monkeypatch, after):
     monkeypatch.setattr(racing, "TEXT_TOKENS", 20)
     asked = []
 
@@ -226,7 +231,7 @@ def test_it_stops_where_it_is_told_to(load, monkeypatch, after):
         return len(asked) > after
 
     with pytest.raises(Stopped):
-        list(race(replace(SPEC, designs=("concat", "sinks"), new_tokens=20), load(MODEL), should_stop))
+        list(racing.run(replace(SPEC, designs=("concat", "sinks"), new_tokens=20), bench(should_stop=should_stop)))
     assert len(asked) == after + 1
 
 
@@ -250,11 +255,10 @@ def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
 def test_it_is_read_back_as_it_was_written():
     again = read_spec("caches", json.loads(json.dumps(SPEC.to_dict())))
     assert again == SPEC and hash(again) == hash(SPEC)
-    with pytest.raises(KvvizError, match="a look at cache designs has no field colour"):
+    with pytest.raises(KvvizError, match="a comparison of cache designs has no field colour"):
         read_spec("caches", {**SPEC.to_dict(), "colour": 1})
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "fields", "said"),
@@ -263,9 +267,9 @@ def test_it_is_read_back_as_it_was_written():
         (MODEL, {"designs": ("offloaded",)}, "take cached, or a machine with a GPU"),
     ],
 )
-def test_what_can_not_be_raced_is_refused_by_the_measuring_process(load, model, fields, said):
+def test_what_can_not_be_raced_is_refused_by_the_measuring_process(bench, model, fields, said):
     with pytest.raises(KvvizError, match=said):
-        next(race(replace(SPEC, model=model, **fields), load(model)))
+        next(racing.run(replace(SPEC, model=model, **fields), bench()))
 
 
 # --- through the scheduler and the command line ------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kvviz.device import measure_ceilings as gauging
 from kvviz.device.clock import synchroniser
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.roofline import run as roofing
-from kvviz.experiments.roofline.run import _decoding, _measured, roofline
+from kvviz.experiments.roofline.run import _decoding, _measured, run
 from kvviz.experiments.roofline.spec import RoofSpec, places
 from kvviz.experiments.roofline.words import text
 from kvviz.server.scheduler import Scheduler
@@ -32,10 +32,10 @@ def measured_before(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def records(load):
+def records(bench):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(roofing, "_ceilings", lambda device: CEILINGS)
-        return list(roofline(SPEC, load("tiny-llama")))
+        return list(run(SPEC, bench()))
 
 
 @pytest.fixture
@@ -102,11 +102,11 @@ class Spy:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [Place(DECODE, 16), Place(DECODE, 64, 3)])
-def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, monkeypatch, place):
+def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, bench, monkeypatch, place):
     spy = Spy(mode_named("cached"))
     monkeypatch.setattr(roofing, "mode_named", lambda name: spy)
     loaded, prompt, count = load("tiny-llama"), torch.arange(64)[None], 5
-    assert len(_measured(loaded, place, prompt, count, lambda: False)) == count
+    assert len(_measured(loaded, place, prompt, count, bench())) == count
     steps = spy.seen[1 + WARMUP :]
     assert [shape for shape, _, _ in steps] == [(place.batch, 1)] * count
     assert [length for _, length, _ in steps][count // 2] == place.tokens
@@ -127,13 +127,13 @@ def test_a_batch_of_copies_decodes_what_one_sequence_does(load, monkeypatch):
 
 
 @pytest.mark.slow
-def test_prefills_each_begin_with_an_empty_cache(load):
+def test_prefills_each_begin_with_an_empty_cache(load, bench):
     loaded, prompt = load("tiny-llama"), torch.arange(64)[None]
-    assert len(_measured(loaded, Place(PREFILL, 32), prompt, 3, lambda: False)) == 3
+    assert len(_measured(loaded, Place(PREFILL, 32), prompt, 3, bench())) == 3
 
 
 @pytest.mark.slow
-def test_it_stops_between_two_forwards(load):
+def test_it_stops_between_two_forwards(bench):
     asked = []
 
     def should_stop():
@@ -141,20 +141,20 @@ def test_it_stops_between_two_forwards(load):
         return len(asked) > 5
 
     with pytest.raises(Stopped):
-        list(roofline(SPEC, load("tiny-llama"), should_stop))
+        list(run(SPEC, bench(should_stop=should_stop)))
     assert len(asked) == 6
 
 
 @pytest.mark.slow
-def test_a_context_beyond_the_models_positions_is_refused(load):
+def test_a_context_beyond_the_models_positions_is_refused(bench):
     with pytest.raises(KvvizError, match="this model has 1,024 positions"):
-        list(roofline(RoofSpec("tiny-gpt2", tokens=1020), load("tiny-gpt2")))
+        list(run(RoofSpec("tiny-gpt2", tokens=1020), bench()))
 
 
 @pytest.mark.slow
-def test_a_precision_without_a_ceiling_is_refused(load):
+def test_a_precision_without_a_ceiling_is_refused(bench):
     with pytest.raises(KvvizError, match="no matrix product in bfloat16"):
-        list(roofline(RoofSpec("tiny-llama", tokens=64, dtype="bfloat16"), load("tiny-llama", dtype="bfloat16")))
+        list(run(RoofSpec("tiny-llama", tokens=64, dtype="bfloat16"), bench()))
 
 
 def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):

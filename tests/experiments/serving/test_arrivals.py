@@ -1,24 +1,24 @@
 """Many sequences in one memory: the allocators account for every slot, and the laws of each policy show."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK
-from kvviz.experiments.serving.arena import Arena
 from kvviz.experiments.serving.arrivals import compare_policies
-from kvviz.experiments.serving.policies import Growing, Paged, Reserved
-from kvviz.experiments.serving.trace import Trace
+from kvviz.experiments.serving.policies import Arena, Growing, Paged
+from kvviz.experiments.serving.spec import ArrivalsSpec
 from tests.draws import draws
 
-TRACE = Trace(requests=80)
-SLOTS = 1600
+SPEC = ArrivalsSpec(requests=80, slots=1600)
 
 
 @pytest.fixture(scope="module")
 def ways():
-    return {way["name"]: way for way in compare_policies(TRACE, slots=SLOTS)["ways"]}
+    return {way["name"]: way for way in compare_policies(SPEC)["ways"]}
 
 
 def rows_of(way):
@@ -59,23 +59,23 @@ def test_the_smallest_hole_that_fits_is_taken():
 
 
 def test_every_request_is_served_and_every_slot_accounted_for(ways):
-    requests = TRACE.draw()
+    requests = SPEC.draw()
     assert len({request.arrives for request in requests}) > 20 and len({len(r.ids) for r in requests}) > 20
     for way in ways.values():
         assert way["ticks"]["running"][-1] == way["ticks"]["used"][-1] == 0
         for row in rows_of(way):
-            assert row["used"] + row["internal"] + row["external"] + row["free"] == SLOTS
+            assert row["used"] + row["internal"] + row["external"] + row["free"] == SPEC.slots
             assert min(row.values()) >= 0
 
 
 def test_the_same_seed_is_the_same_trace():
-    assert TRACE.draw() == Trace(requests=80).draw() != Trace(requests=80, seed=1).draw()
+    assert SPEC.draw() == replace(SPEC).draw() != replace(SPEC, seed=1).draw()
 
 
 def test_a_reservation_wastes_inside_and_is_never_preempted(ways):
     way = ways["reserved"]
     assert way["preempted"] == way["moved_tokens"] == 0
-    assert way["most_running"] == SLOTS // TRACE.longest == 6
+    assert way["most_running"] == SPEC.slots // SPEC.longest == 6
     assert way["internal_share_while_some_wait"] > 0.4
 
 
@@ -97,18 +97,11 @@ def test_growing_in_one_piece_moves_tokens_and_leaves_holes(ways):
 
 def test_who_lets_more_in_has_to_preempt(ways):
     assert ways["paged"]["preempted"] > 0 and ways["paged"]["recomputed_tokens"] > 0
-    roomy = compare_policies(Trace(requests=20), slots=20 * 256, policies=(Paged, Growing))
+    roomy = compare_policies(ArrivalsSpec(requests=20, slots=4096, longest=128), (Paged, Growing))
     assert [way["preempted"] for way in roomy["ways"]] == [0, 0]
     assert [way["mean_running_while_some_wait"] for way in roomy["ways"]] == [None, None]
 
 
 def test_shared_beginnings_are_found_and_at_last_overwritten(ways):
-    assert ways["prefix"]["found_tokens"] >= TRACE.shared * (TRACE.requests - TRACE.systems) // 2
+    assert ways["prefix"]["found_tokens"] >= SPEC.SHARED * (SPEC.requests - SPEC.SYSTEMS) // 2
     assert ways["prefix"]["evicted_blocks"] > 0 == ways["paged"]["evicted_blocks"]
-
-
-def test_a_memory_too_small_is_refused():
-    with pytest.raises(KvvizError, match="the longest sequence has 256 tokens"):
-        compare_policies(TRACE, slots=200, policies=(Reserved,))
-    with pytest.raises(KvvizError, match="a rate above 0"):
-        Trace(rate=0)

@@ -163,7 +163,7 @@ def test_it_stops_between_two_ways(bench):
 
 
 def test_the_same_as_compare_policies(crowd):
-    again = compare_policies(ARRIVALS.trace(), slots=ARRIVALS.slots)
+    again = compare_policies(ARRIVALS)
     assert [way["ended_at_tick"] for way in crowd["ways"]] == [way["ended_at_tick"] for way in again["ways"]]
 
 

@@ -7,19 +7,20 @@ import pytest
 import torch
 
 from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.settings import Limits
 from kvviz.decoding.modes import MODES, Mode
+from kvviz.experiments.kind import Bench
 from kvviz.experiments.sweep import run as sweeping
-from kvviz.experiments.sweep.run import failure, perform_sweep
+from kvviz.experiments.sweep.run import failure, run
 from kvviz.experiments.sweep.spec import SweepSpec, cells
 
 RATES = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
 WORK = dict(models=("tiny-gpt2",), prompt_tokens=(4, 8, 16), new_tokens=(3,), repeats=2)
 
 
-def measured(engine, done=(), device=RATES, **fields):
-    options = {name: fields.pop(name) for name in ("free", "should_stop") if name in fields}
-    spec = SweepSpec(**{**WORK, **fields})
-    return list(perform_sweep(spec, engine, sweep_id="s", done=done, device=device, **options))
+def measured(engine, done=(), device=RATES, should_stop=lambda: False, **fields):
+    spec, limits = SweepSpec(**{**WORK, **fields}), Limits()
+    return list(run(spec, Bench("s", engine, limits, device=device, should_stop=should_stop, earlier=done)))
 
 
 def order(records):
@@ -211,7 +212,7 @@ def test_bad_work_is_refused_before_it_starts(engine):
     with pytest.raises(KvvizError, match="catalog id"):
         measured(engine, models=("gtp2",))
     with pytest.raises(KvvizError, match="not on this machine"):
-        list(perform_sweep(SweepSpec(**WORK, device="cuda:99"), engine, sweep_id="s"))
+        list(run(SweepSpec(**WORK, device="cuda:99"), Bench("s", engine, Limits())))
 
 
 def test_the_sentence_of_an_error():
@@ -222,10 +223,11 @@ def test_the_sentence_of_an_error():
 # --- models and budgets ------------------------------------------------------------------------------------------
 
 
-def test_models_take_turns_where_they_fit_together(engine):
+def test_models_take_turns_where_they_fit_together(engine, monkeypatch):
     work = dict(models=("tiny-gpt2", "tiny-llama"), prompt_tokens=(4,), repeats=2)
     assert order(measured(engine, **work)) == ["p0", "0u", "0c", "p1", "1u", "1c", "1c", "1u", "0c", "0u"]
-    alone = measured(engine, **work, free=lambda device: 0)
+    monkeypatch.setattr(sweeping, "device_memory", lambda device: (0, 0))
+    alone = measured(engine, **work)
     assert order(alone) == ["p0", "0u", "0c", "0c", "0u", "p1", "1u", "1c", "1c", "1u"]
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
 from kvviz.experiments.comparison.figures import figures
-from kvviz.experiments.sweep.plan import Guess, estimate, guess, preset_spec, within
+from kvviz.experiments.sweep.pace import Guess, Pace, guess, tokens_fed
+from kvviz.experiments.sweep.plan import estimate, groups, preset_spec, visits, within
 from kvviz.experiments.sweep.rows import document, rows
-from kvviz.experiments.sweep.schedule import Pace, groups, tokens_fed, visits
 from kvviz.experiments.sweep.spec import (
     MOST_CELLS,
     PRESETS,
@@ -237,7 +237,7 @@ def test_models_that_do_not_fit_together_are_measured_after_one_another():
 
 def test_the_pace_is_set_right_by_what_was_measured():
     found = guess(GRID, SLOW)
-    pace = Pace(found, in_seconds=True)
+    pace = Pace(found)
     todo = dict.fromkeys(found.passes, 3)
     before = pace.left(todo, [0, 1])
     assert before == pytest.approx(estimate(GRID, SLOW))
@@ -250,7 +250,7 @@ def test_the_pace_is_set_right_by_what_was_measured():
 
 
 def test_without_an_estimate_the_first_pass_tells():
-    pace = Pace(tokens_fed(GRID), in_seconds=False)
+    pace = Pace(tokens_fed(GRID))
     assert pace.left({(0, "uncached"): 1}, []) is None
     assert tokens_fed(GRID).passes == {(0, "uncached"): 15, (0, "cached"): 6, (1, "uncached"): 27, (1, "cached"): 10}
     pace.passed((0, "uncached"), 1.5)
@@ -259,7 +259,7 @@ def test_without_an_estimate_the_first_pass_tells():
 
 
 def test_nothing_left_takes_nothing():
-    assert Pace(Guess({(0, "cached"): 1.0}, {0: 1.0}), in_seconds=True).left({(0, "cached"): 0}, []) == 0
+    assert Pace(Guess({(0, "cached"): 1.0}, {0: 1.0})).left({(0, "cached"): 0}, []) == 0
 
 
 # --- rows --------------------------------------------------------------------------------------------------------

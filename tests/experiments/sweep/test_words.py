@@ -5,8 +5,18 @@ import pytest
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.rows import document
 from kvviz.experiments.sweep.spec import PRESETS
-from kvviz.experiments.sweep.trends import Trend, beside, caveats, contrasts, findings, reasons, shown, trends
-from kvviz.experiments.sweep.words import sweep_text, table
+from kvviz.experiments.sweep.words import (
+    Trend,
+    beside,
+    caveats,
+    contrasts,
+    findings,
+    reasons,
+    shown,
+    sweep_text,
+    table,
+    trends,
+)
 from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import find_source
 from tests.experiments.sweep.test_spec import proof, timed
