@@ -1,7 +1,7 @@
 """Put forwards on a device's roofline: FLOPs per byte, the roof, the share reached and what bounds it.
 
 At an intensity of I FLOP/byte the roof is min(F, B x I), with F (FLOP/s) of the fastest matrix product and B (bytes/s)
-of a plain read. `kvviz.experiments.roofline.run` measures; this module imports only the standard library.
+of a plain read. `kvviz.experiments.roofline.run` measures.
 """
 
 from bisect import bisect_left
@@ -22,6 +22,23 @@ MOST_BATCH = 2**20
 WARMUP = 3  # untimed steps, or prefills, before the timed ones
 
 
+class Work(TypedDict):
+    """FLOPs of a forward, the bytes that it moves, and the FLOPs per byte.
+
+    `bytes` are those of weights, cache (read and written) and activations, which exclude attention's scores because a
+    fused kernel keeps them on the chip. `copied_bytes` is what a cache that grows by concatenation moves in addition;
+    it belongs to one cache design and is not part of the sum.
+    """
+
+    flops: int
+    bytes: int
+    weight_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    copied_bytes: int
+    intensity: float
+
+
 @dataclass(frozen=True)
 class Roof:
     """Two ceilings: `read` in bytes/s and `flops` in FLOP/s."""
@@ -34,9 +51,9 @@ class Roof:
         """Intensity (FLOP/byte) above which computing is the lower ceiling."""
         return self.flops / self.read
 
-    def seconds(self, bytes_moved: float, flops: float) -> float:
+    def least(self, work: Work) -> float:
         """Minimum seconds of a forward: the longer of reading and computing."""
-        return max(bytes_moved / self.read, flops / self.flops)
+        return max(work["bytes"] / self.read, work["flops"] / self.flops)
 
     def at(self, intensity: float) -> float:
         """Maximum FLOP/s at an intensity in FLOP/byte."""
@@ -84,48 +101,24 @@ class Place:
         return (prefill if self.phase == PREFILL else cached_step)(shape, self.tokens, self.batch)
 
 
-@dataclass(frozen=True)
-class Work:
-    """FLOPs of a forward, and the bytes that it moves: weights, cache (read and written), activations.
-
-    The activations exclude attention's scores, because a fused kernel keeps them on the chip. `copied` is what a cache
-    that grows by concatenation moves in addition; it belongs to one cache design and is not part of the sum.
-    """
-
-    flops: int
-    weights: int
-    cache: int
-    activations: int
-    copied: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of weights, cache and activations."""
-        return self.weights + self.cache + self.activations
-
-    @property
-    def intensity(self) -> float:
-        """FLOPs per byte."""
-        return self.flops / self.bytes
-
-    def least(self, roof: Roof) -> float:
-        """Minimum seconds under a roof."""
-        return roof.seconds(self.bytes, self.flops)
-
-
 def work_of(shape: Shape, place: Place, dtype: str) -> Work:
     """Count a forward's work by the cost model; every byte comes from memory once."""
     forward = place.forward(shape)
-    found = moved(shape, forward, dtype)
+    flops, found = total_flops(shape, forward), moved(shape, forward, dtype)
     counts = shape.counts.items()
     scores = sum(count * b.score_elements(forward) for b, count in counts if isinstance(b, Attention))
-    return Work(
-        flops=total_flops(shape, forward),
-        weights=found.weights,
-        cache=found.cache_read + found.cache_written,
-        activations=found.activations - scores * precision(dtype).state_bytes,
-        copied=found.cache_copied,
-    )
+    cache = found.cache_read + found.cache_written
+    activations = found.activations - scores * precision(dtype).state_bytes
+    total = found.weights + cache + activations
+    return {
+        "flops": flops,
+        "bytes": total,
+        "weight_bytes": found.weights,
+        "cache_bytes": cache,
+        "activation_bytes": activations,
+        "copied_bytes": found.cache_copied,
+        "intensity": flops / total,
+    }
 
 
 def repeats(place: Place, least: float) -> int:
@@ -135,19 +128,12 @@ def repeats(place: Place, least: float) -> int:
     return 9 if least < 0.02 else 5 if least < 0.2 else 3
 
 
-class Point(TypedDict):
+class Point(Work):
     """A measured forward as JSON values: its work, and the median and quartiles of its seconds over the repeats."""
 
     phase: str
     tokens: int
     batch: int
-    flops: int
-    bytes: int
-    weight_bytes: int
-    cache_bytes: int
-    activation_bytes: int
-    copied_bytes: int
-    intensity: float
     repeats: int
     s: float
     s_q1: float
@@ -171,18 +157,12 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
         "phase": place.phase,
         "tokens": place.tokens,
         "batch": place.batch,
-        "flops": work.flops,
-        "bytes": work.bytes,
-        "weight_bytes": work.weights,
-        "cache_bytes": work.cache,
-        "activation_bytes": work.activations,
-        "copied_bytes": work.copied,
-        "intensity": work.intensity,
+        **work,
         "repeats": count,
         "s": middle,
         "s_q1": low,
         "s_q3": high,
-        "flops_per_s": work.flops / middle,
+        "flops_per_s": work["flops"] / middle,
         "tokens_per_s": place.batch * (place.tokens if place.phase == PREFILL else 1) / middle,
     }
 
@@ -197,8 +177,8 @@ def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) ->
     return [
         {
             **p,
-            "roof_share": roof.seconds(p["bytes"], p["flops"]) / p["s"],
-            "row_share": row.seconds(p["bytes"], p["flops"]) / p["s"],
+            "roof_share": roof.least(p) / p["s"],
+            "row_share": row.least(p) / p["s"],
             "bound": _bound(p, row, starting_s),
         }
         for p in points
@@ -215,7 +195,7 @@ def starting_seconds(points: Sequence[Point], gaps: Sequence[float]) -> float:
 
 
 def _bound(p: Point, row: Roof, starting_s: float) -> str:
-    least = row.seconds(p["bytes"], p["flops"])
+    least = row.least(p)
     side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
     parts = {side: least, "launch": starting_s, "between": p["s"] - least - starting_s}
     return max(parts, key=parts.__getitem__)

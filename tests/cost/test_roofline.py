@@ -82,16 +82,16 @@ def test_bytes_are_the_cost_models_without_the_scores(model, place):
     whole, work = moved(shape, forward, "bfloat16"), work_of(shape, place, "bfloat16")
     attention = [(b, n) for b, n in shape.counts.items() if isinstance(b, Attention)]
     products = sum(n * b.flops(forward) / (2 * (b.key_dim + b.value_dim)) for b, n in attention)  # a score each
-    assert whole.total - work.bytes == 2 * products * 2  # written and read again, two bytes
-    assert (work.weights, work.copied) == (whole.weights, whole.cache_copied)
-    assert work.cache == whole.cache_read + whole.cache_written
+    assert whole.total - work["bytes"] == 2 * products * 2  # written and read again, two bytes
+    assert (work["weight_bytes"], work["copied_bytes"]) == (whole.weights, whole.cache_copied)
+    assert work["cache_bytes"] == whole.cache_read + whole.cache_written
 
 
 def test_a_decode_step_does_half_a_flop_a_byte_in_float32_and_a_prefill_more_and_more():
-    assert work_of(GPT2, Place(DECODE, 512), "float32").intensity == pytest.approx(0.5, rel=0.02)
-    assert work_of(GPT2, Place(DECODE, 512), "bfloat16").intensity == pytest.approx(1.0, rel=0.02)
-    grows = [work_of(GPT2, Place(PREFILL, n), "float32").intensity for n in (16, 64, 256)]
-    batches = [work_of(GPT2, Place(DECODE, 64, b), "float32").intensity for b in (1, 4, 16)]
+    assert work_of(GPT2, Place(DECODE, 512), "float32")["intensity"] == pytest.approx(0.5, rel=0.02)
+    assert work_of(GPT2, Place(DECODE, 512), "bfloat16")["intensity"] == pytest.approx(1.0, rel=0.02)
+    grows = [work_of(GPT2, Place(PREFILL, n), "float32")["intensity"] for n in (16, 64, 256)]
+    batches = [work_of(GPT2, Place(DECODE, 64, b), "float32")["intensity"] for b in (1, 4, 16)]
     assert grows == sorted(grows) and grows[2] > 5 * grows[0]
     assert batches == sorted(batches) and batches[2] > 5 * batches[0]
 

@@ -49,7 +49,7 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
     prompt, points = encode_prompt(spec.work(), loaded)[:1], []
     every = places(spec)
     for number, place in enumerate(every, 1):
-        count = cost.repeats(place, cost.work_of(shape, place, loaded.dtype).least(roof))
+        count = cost.repeats(place, roof.least(cost.work_of(shape, place, loaded.dtype)))
         with no_collection():
             seconds = _measured(loaded, place, prompt, count, bench)
         points.append(cost.point(shape, place, loaded.dtype, quartiles(seconds), count))

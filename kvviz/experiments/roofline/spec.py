@@ -79,10 +79,10 @@ def foreseen(shape: Shape, spec: RoofSpec, rates: DeviceRates) -> float:
     roof = Roof(rates["read"], rates["flops"])
     total = 0.0
     for place in places(spec):
-        least = work_of(shape, place, spec.dtype).least(roof)
+        least = roof.least(work_of(shape, place, spec.dtype))
         total += (WARMUP + repeats(place, least)) * least
         if place.phase == DECODE:
-            total += work_of(shape, Place(PREFILL, place.tokens), spec.dtype).least(roof)
+            total += roof.least(work_of(shape, Place(PREFILL, place.tokens), spec.dtype))
     return 3 * total + 6.0
 
 
