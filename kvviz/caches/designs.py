@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvviz.memory.engine_views import BLOCK, Case, token_bytes
+from kvviz.base.precision import Precision
+from kvviz.memory.engine_views import BLOCK, token_bytes
 from kvviz.models.layers import LayerSpec
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ SINKS, WINDOW = 4, 60  # tokens that `sinks` keeps; few, so that a short run sho
 GROUP = 32  # tokens that share a scale in each channel of the keys of `int8` and `int4`, as in the paper
 RESIDUAL = 32  # newest tokens in full precision; the paper has 128, too many for a short run to show
 
-# Bytes of one layer after n tokens of one sequence.
-ByteRule = Callable[[LayerSpec, int, Case], int]
+ByteRule = Callable[[LayerSpec, int, Precision], int]  # bytes of one layer after n tokens of one sequence
 
 
 class Line(NamedTuple):
@@ -33,15 +33,37 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
+class Account:
+    """What is known of the bytes and of the time of a mode's cache; the defaults are those of transformers' cache.
+
+    `nbytes` works out its bytes; without it they are those of the view hf-dynamic. `formula` puts that in words where
+    they are not simply tokens times bytes a token. `slack` says why its storages are larger, `less` why its tensors may
+    be smaller than the formula, `elsewhere` where they lie if not in the device's memory. `slow` says what takes time,
+    and whether that is the design or our simple code.
+    """
+
+    nbytes: ByteRule | None = None
+    formula: str = ""
+    slack: str = "capacity for tokens to come, or a window that is a view of a longer tensor until the next step"
+    less: str = ""
+    elsewhere: str = ""
+    slow: str = ""
+
+    def takes(self, window: int | None) -> bool:
+        """Whether a layer with this window is kept by `nbytes`; None is a layer without one."""
+        return True
+
+
+USUAL = Account()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design(Account):
     """One cache design. `exact`: attention gets the very numbers that were appended. `source` names where it is from.
 
-    `cls` is "module:class". `nbytes` works out its bytes; `formula` puts that in words where they are not simply tokens
-    times bytes a token. `slack` says why its storages are larger. `slow` says what takes time, and whether that is the
-    design or our simple code.
-
-    `windows` says what a layer with a window of its own gets: `own`, this design; `ring`, a ring of the window;
-    `theirs`, transformers' own layer. Layers with windows of up to `least` tokens are transformers' in any case.
+    `cls` is "module:class". `windows` says what a layer with a window of its own gets: `own`, this design; `ring`, a
+    ring of the window; `theirs`, transformers' own layer. Layers with windows of up to `least` tokens are transformers'
+    in any case.
     """
 
     name: str
@@ -50,10 +72,6 @@ class Design:
     exact: bool = True
     cls: str
     source: str
-    nbytes: ByteRule
-    formula: str = ""
-    slack: str
-    slow: str
     line: Line
     windows: str = "own"
     least: int = 0
@@ -62,7 +80,6 @@ class Design:
     work: str = ""  # how the cost model counts its step (`kvviz.cost.predict`); "" if it makes no prediction
 
     def takes(self, window: int | None) -> bool:
-        """Whether this design keeps a layer with this window; None is a layer without one."""
         return window is None or (self.windows != "theirs" and window > self.least)
 
     def new(self, *, window: int | None = None, capacity: int | None = None) -> "KVCache":
@@ -82,7 +99,7 @@ def _behind(n: int, window: int | None) -> int:
 
 def _tokens(held: Callable[[int, int | None], int]) -> ByteRule:
     """Tokens held, as a function of the tokens seen and the window, x the bytes of a token."""
-    return lambda layer, n, case: held(n, layer.window) * token_bytes(layer, case.precision)
+    return lambda layer, n, element: held(n, layer.window) * token_bytes(layer, element)
 
 
 EVERY_TOKEN = _tokens(lambda n, window: n - _behind(n, window))
@@ -97,13 +114,13 @@ def _codes(bits: int) -> ByteRule:
     A scale and a zero have 2 bytes each: for each channel of a group of keys, and for each token of values.
     """
 
-    def count(layer: LayerSpec, n: int, case: Case) -> int:
+    def count(layer: LayerSpec, n: int, element: Precision) -> int:
         groups = max(0, (n - RESIDUAL) // GROUP)
         newest = n - groups * GROUP
         groups -= min(groups, _behind(n, layer.window) // GROUP)
         codes = groups * GROUP * (layer.key_dim + layer.value_dim) * bits // 8
         scales = 4 * groups * (layer.key_dim + GROUP)
-        return layer.kv_heads * (codes + scales) + newest * token_bytes(layer, case.precision)
+        return layer.kv_heads * (codes + scales) + newest * token_bytes(layer, element)
 
     return count
 
@@ -177,6 +194,7 @@ _ROWS = (
         nbytes=_BLOCKS,
         slack="the last block of each sequence is not full, and free blocks are kept for the next text with their "
         "prefix",
+        less="Shared blocks are kept once: the formula, which counts each sequence,",
         slow="As paged: the gather is our simple code. Reading the tokens' ids waits for the device at each step.",
         line=Line("#4053D3", "#9AA6FF", "dash", "star"),
         reads=True,
@@ -215,6 +233,7 @@ _ROWS = (
         source=_TRANSFORMERS,
         nbytes=EVERY_TOKEN,
         slack="the buffer in the host's memory has room for all tokens of the run from the start",
+        elsewhere="the host's memory",
         slow="The bus between host and device: that is the design; that ours waits for each layer is our simple code.",
         line=Line("#4B5563", "#AEB8C4", "longdash", "cross"),
         windows="theirs",

@@ -1,7 +1,7 @@
 """Predict the latency curve of a decoder from the device's measured pace for each kind of work.
 
 `kvviz.decoding.measure_paces` measures the paces on synthetic tensors, never on a step of a model; `kvviz.cost.flops`
-counts the work. This module imports only the standard library.
+counts the work.
 """
 
 from bisect import bisect_left
@@ -107,19 +107,6 @@ def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
     return block.rows(forward) * block.inputs * block.used if leads_back else 0
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The predicted curves of a comparison: seconds of each step, by mode."""
-
-    paces: Paces
-    step_s: Mapping[str, tuple[float, ...]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, with seconds to six digits."""
-        curves = {mode: [float(f"{s:.6g}") for s in seconds] for mode, seconds in self.step_s.items()}
-        return {"paces": self.paces.to_dict(), "step_s": curves}
-
-
 def predict(
     shape: Shape,
     paces: Paces,
@@ -130,8 +117,8 @@ def predict(
     new_tokens: int,
     batch: int,
     queues: bool,
-) -> Prediction:
-    """Predict the curves of modes: the prefill, then new_tokens - 1 decode steps.
+) -> dict[str, list[float]]:
+    """Predict the curves of modes, seconds to six digits: the prefill, then new_tokens - 1 decode steps.
 
     `works` maps each mode to AGAIN or JOINED. `operations` is the number of operations in a step. `queues`: the device
     computes while the next operations are launched, so the longer of the two counts.
@@ -141,10 +128,10 @@ def predict(
         make = prefill if work == AGAIN or index == 0 else cached_step
         found = step_parts(shape, make(shape, prompt_tokens + index, batch), paces, operations)
         starting = found.pop("starting")
-        return max(sum(found.values()), starting) if queues else sum(found.values()) + starting
+        total = max(sum(found.values()), starting) if queues else sum(found.values()) + starting
+        return float(f"{total:.6g}")
 
-    curves = {mode: tuple(seconds(work, index) for index in range(new_tokens)) for mode, work in works.items()}
-    return Prediction(paces, curves)
+    return {mode: [seconds(work, index) for index in range(new_tokens)] for mode, work in works.items()}
 
 
 def off_by(predicted: Sequence[float], measured: Sequence[float]) -> float | None:

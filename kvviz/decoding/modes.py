@@ -10,9 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.designs import DESIGNS, Design
-from kvviz.caches.formula import check_all_full
-from kvviz.caches.formula import check_design as check_cache_design
+from kvviz.caches import formula
+from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, USUAL, Account, Design
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ class Mode:
     """One way to decode, named, titled and summed up. `exact` modes give the same tokens as `uncached` in float32.
 
     `caches`: the mode keeps keys and values from step to step. `fills`: it fills a cache, at least within one step.
-    `check` raises KvvizError for the config of a model that the mode can't decode. `work` names the step that the cost
-    model predicts for it (`kvviz.cost.predict`); it is "" for a mode without a prediction. An `accelerator` mode needs
-    a device with its own memory.
+    `check` raises KvvizError for the config of a model that the mode can't decode. `account` is what is known of its
+    cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
+    for a mode without a prediction. An `accelerator` mode needs a device with its own memory.
     """
 
     name: str
@@ -60,6 +59,7 @@ class Mode:
     caches: bool = True
     fills: bool = True
     check: Callable[[Config], None] = _any_model
+    account: Account = USUAL
     work: str = ""
     accelerator: bool = False
 
@@ -149,6 +149,7 @@ def _compiled(model: "PreTrainedModel", capacity: int) -> Forward:
     return CompiledForward(model, capacity)
 
 
+_WHOLE_RUN = "the buffer has room for all tokens of the run from the start"
 _ROWS = (
     Mode(
         "uncached",
@@ -157,10 +158,18 @@ _ROWS = (
         partial(_reading_all_tokens, fills=False),
         caches=False,
         fills=False,
+        account=Account(slow="Each step reads the whole sequence again."),
         work="again",
     ),
     Mode(
-        "cached", "KV cache", "reads only the new token; keys and values of the others are kept", _cached, work="joined"
+        "cached",
+        "KV cache",
+        "reads only the new token; keys and values of the others are kept",
+        _cached,
+        account=Account(
+            slow="Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does."
+        ),
+        work="joined",
     ),
     Mode(
         "unpassed",
@@ -184,12 +193,18 @@ _ROWS = (
         "the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
         _compiled,
         check=partial(check_scratch_design, "compiled"),
+        account=Account(nbytes=EVERY_TOKEN, slack=_WHOLE_RUN),
     ),
     Mode(
         "static",
         "Static (transformers)",
         "transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
         _static,
+        account=Account(
+            nbytes=RING,
+            slack=_WHOLE_RUN,
+            slow="Attention goes over the whole buffer at each step, the empty slots masked: that is the design.",
+        ),
     ),
     Mode(
         "quantized",
@@ -197,7 +212,13 @@ _ROWS = (
         "transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
         _quantized,
         exact=False,
-        check=partial(check_all_full, "quantized"),
+        check=formula.check_all_full,
+        account=Account(
+            nbytes=lambda layer, n, element: n * layer.kv_heads * (layer.key_dim + layer.value_dim),
+            formula="layers × sequences × KV heads × tokens × (K dim + V dim) × 1 byte",
+            slack="a tensor is part of a longer one",
+            slow="Each step turns all codes into numbers; a kernel could do it where it multiplies.",
+        ),
     ),
     *(
         Mode(
@@ -206,7 +227,8 @@ _ROWS = (
             design.summary,
             partial(_with_design, design),
             exact=design.exact,
-            check=partial(check_cache_design, design.name),
+            check=partial(formula.check_design, design),
+            account=design,
             accelerator=design.accelerator,
             work=design.work,
         )

@@ -107,7 +107,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
 
     rows, fed = layer_states(cache), PROMPT + NEW - 1
     assert {state.seen for state in rows} == {fed}
-    assert sum(state.nbytes for state in rows) == kept_bytes(design, spec, fed, batch, "float32")
+    assert sum(state.nbytes for state in rows) == kept_bytes(row, spec, fed, batch, "float32")
     for own in cache.own:
         assert own.allocated == storages_below(own)
         assert 0 < own.nbytes <= own.allocated

@@ -104,13 +104,15 @@ def test_the_formula_of_each_design_by_hand():
               "num_key_value_heads": 2, "vocab_size": 99}  # fmt: skip
     spec = ModelSpec.from_config(config)
     token = 3 * 2 * 2 * 16 * 4  # layers x K and V x heads x D x bytes
-    floats = {name: kept_bytes(name, spec, 100, 2, "float32") for name in ("concat", "prealloc", "paged", "static")}
-    assert set(floats.values()) == {2 * 100 * token}
-    assert kept_bytes("sinks", spec, 100, 2, "float32") == 2 * 64 * token
-    assert kept_bytes("quantized", spec, 100, 2, "float32") == 2 * 100 * token // 4
+
+    def kept(mode):
+        return kept_bytes(MODES[mode].account, spec, 100, 2, "float32")
+
+    assert {kept(name) for name in ("cached", "concat", "prealloc", "paged", "static")} == {2 * 100 * token}
+    assert kept("sinks") == 2 * 64 * token
+    assert kept("quantized") == 2 * 100 * token // 4
     codes = 64 * (16 + 16) + 2 * 4 * 16 + 64 * 4  # 64 tokens in 2 groups, scales of channels, scales of tokens
-    assert kept_bytes("int8", spec, 100, 2, "float32") == 2 * (3 * 2 * codes + 36 * token)
-    assert kept_bytes("cached", spec, 100, 2, "float32") is None
+    assert kept("int8") == 2 * (3 * 2 * codes + 36 * token)
 
 
 def test_no_design_shares_its_name_or_colour():

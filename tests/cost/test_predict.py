@@ -85,7 +85,7 @@ def test_of_experts_only_those_that_are_chosen():
 
 def test_the_curve_climbs_without_a_cache_and_not_with_one():
     size = {"operations": 10, "prompt_tokens": 8, "new_tokens": 40, "batch": 1, "queues": False}
-    found = predict(shape(), PACES, {"uncached": AGAIN, "cached": JOINED}, **size).step_s
+    found = predict(shape(), PACES, {"uncached": AGAIN, "cached": JOINED}, **size)
     again, once = found["uncached"], found["cached"]
     assert again[0] == once[0] and len(again) == len(once) == 40
     assert all(b > a for a, b in itertools.pairwise(again))
@@ -94,8 +94,8 @@ def test_the_curve_climbs_without_a_cache_and_not_with_one():
 
 def test_where_a_device_queues_its_work_the_longer_of_the_two_counts():
     size = {"operations": 10**6, "prompt_tokens": 8, "new_tokens": 4, "batch": 1}
-    apart, over = (predict(shape(), PACES, {"m": JOINED}, **size, queues=q).step_s["m"] for q in (False, True))
-    assert over == (1.0,) * 4 and all(a > 1.0 for a in apart)
+    apart, over = (predict(shape(), PACES, {"m": JOINED}, **size, queues=q)["m"] for q in (False, True))
+    assert over == [1.0] * 4 and all(a > 1.0 for a in apart)
 
 
 def test_how_far_off_leaves_the_prefill_out_and_takes_the_middle():

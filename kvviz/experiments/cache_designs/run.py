@@ -18,7 +18,7 @@ from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
-from kvviz.experiments.cache_designs.words import PARTS, Quality, slow
+from kvviz.experiments.cache_designs.words import PARTS, Quality
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt, look
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.report import comparison_document
@@ -66,7 +66,7 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
     runs = []
     for entry in document["runs"]:
         mode = mode_named(entry["mode"])
-        described = {"title": mode.title, "summary": mode.summary, "slow": slow(mode.name)}
+        described = {"title": mode.title, "summary": mode.summary, "slow": mode.account.slow}
         runs.append({**entry, **described, "books": accounts.get(mode.name), "quality": quality.get(mode.name)})
     about = {"spec": spec.to_dict(), "title": loaded.source.title, "params": loaded.params, "note": loaded.codec.note}
     yield {"t": "done", "document": {**document, "runs": runs, **about, "text": text, "shared_tokens": asked.shape[1]}}

@@ -4,18 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from kvviz.base.words import human
-from kvviz.caches.designs import DESIGNS
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
 
-# What takes time in the modes that are not kvviz's own designs.
-_SLOW = {
-    "uncached": "Each step reads the whole sequence again.",
-    "cached": "Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does.",
-    "static": "Attention goes over the whole buffer at each step, the empty slots masked: that is the design.",
-    "quantized": "Each step turns all codes into numbers; a kernel could do it where it multiplies.",
-}
 Document = Mapping[str, Any]  # a race's document, or one of its runs
 
 
@@ -51,11 +43,6 @@ class Row(TypedDict):
     gathered: int | None
     share: float
     slow: str
-
-
-def slow(mode: str) -> str:
-    """Say what takes time in a mode, and whether the design or our simple implementation is the cause."""
-    return DESIGNS[mode].slow if mode in DESIGNS else _SLOW[mode]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 
 from kvviz.base.records import LayerState
-from kvviz.caches.formula import has_own_formula, kept_bytes, reasons
+from kvviz.caches.formula import kept_bytes, reasons
 from kvviz.decoding.loop import Step
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.read_cache import layer_states
@@ -19,7 +19,7 @@ from kvviz.device.allocator import Account, can_account, kept_by
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.records import Memory, MemoryAccount
-from kvviz.memory.formula import DTYPE_BYTES, cache_bytes
+from kvviz.memory.formula import DTYPE_BYTES
 
 
 def account_memory(run: ComparisonRun) -> Iterator[Memory]:
@@ -33,8 +33,9 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
             "tensors": sum(row.nbytes for row in rows),
             "storages": sum(row.allocated for row in rows),
         }
-        steps = [] if has_own_formula(mode) else _formula_words(rows, run.loaded.dtype, figures["formula"])
-        differences = reasons(mode, figures, allocator.kept if allocator else None, run.loaded.device)
+        known = mode_named(mode).account
+        steps = [] if known.formula else _formula_words(rows, run.loaded.dtype, figures["formula"])
+        differences = reasons(known, figures, allocator.kept if allocator else None, run.loaded.device)
         run.memory[mode] = cast(
             MemoryAccount,
             {**figures, "allocator": asdict(allocator) if allocator else None, "reasons": [*steps, *differences]},
@@ -47,9 +48,7 @@ def _formula_bytes(run: ComparisonRun, mode: str) -> int:
     if not mode_named(mode).caches:
         return 0
     fed = run.prompt_tokens + len(run.checked[mode].tokens) - 1
-    size = (run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
-    own = kept_bytes(mode, *size)
-    return cache_bytes(*size, view="hf-dynamic") if own is None else own
+    return kept_bytes(mode_named(mode).account, run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
 
 
 # --- what the allocator counts ------------------------------------------------------------------------------------

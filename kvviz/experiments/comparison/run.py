@@ -26,6 +26,7 @@ from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.comparison.records import (
     EnvironmentFields,
+    PacesFields,
     Pass,
     Predicted,
     Record,
@@ -84,10 +85,10 @@ def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted |
         return None
     size = {"prompt_tokens": run.prompt_tokens, "new_tokens": work.new_tokens, "batch": work.batch}
     try:
-        found = predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu").to_dict()
+        curves = predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu")
     except KvvizError:
         return None
-    return {"t": "predicted", "paces": found["paces"], "step_s": found["step_s"]}
+    return {"t": "predicted", "paces": cast(PacesFields, paces.to_dict()), "step_s": curves}
 
 
 def _started(run: ComparisonRun, comparison_id: str, env: EnvironmentFields) -> Started:
