@@ -22,6 +22,7 @@ class KVCache(ABC):
     """
 
     exact = True  # attention gets the very numbers that were appended
+    crops = True  # the newest tokens can be removed
     gathers = False  # each append builds the tensors for attention anew: our choice, a kernel could read in place
 
     def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
@@ -85,9 +86,22 @@ class KVCache(ABC):
         """Learn the ids of the tokens that the next append brings, a row for each sequence. Only `prefix` uses them."""
 
     def crop(self, tokens: int) -> None:
-        """Remove the newest `tokens` of each sequence. Raises KvvizError if the design can't."""
-        if tokens:
+        """Remove the newest `tokens` of each sequence. Raises KvvizError if the design can't, or has dropped too much.
+
+        A window may have dropped some tokens that would be needed again.
+        """
+        if tokens and not self.crops:
             raise KvvizError(f"{type(self).__name__} can't take tokens back; take concat, prealloc or paged")
+        if tokens > self.seen:
+            raise KvvizError(f"{self.seen:,} tokens have passed; {tokens:,} of them can't be taken back")
+        needed = 0 if self.window is None else max(0, self.seen - tokens - self.window + 1)
+        if tokens and self.seen - self.held > needed:
+            raise KvvizError(f"the window has let go of tokens that would be seen again {tokens:,} tokens back")
+        self._crop(tokens)
+        self.seen, self.held = self.seen - tokens, self.held - tokens
+
+    def _crop(self, tokens: int) -> None:  # noqa: B027 - the ring has nothing to do, since it does not crop
+        """Do the design's own part of `crop`."""
 
     def reorder(self, rows: torch.Tensor) -> None:
         """Make sequence i a copy of the old sequence rows[i]; the number of sequences may change."""
@@ -105,16 +119,12 @@ class KVCache(ABC):
     # --- for the designs ---
 
     @property
-    def token_bytes(self) -> int:
-        """Bytes of one token of one sequence as appended: heads x (D of keys + D of values) x element."""
+    def step_bytes(self) -> int:
+        """Bytes of one token of every sequence as appended: B x heads x (D of keys + D of values) x element."""
         if self.shape is None or self.dtype is None:
             return 0
-        return self.shape[1] * (self.shape[2] + self.shape[3]) * self.dtype.itemsize
-
-    @property
-    def step_bytes(self) -> int:
-        """Bytes of one token of every sequence."""
-        return self.token_bytes * (self.shape[0] if self.shape else 0)
+        batch, heads, key_dim, value_dim = self.shape
+        return batch * heads * (key_dim + value_dim) * self.dtype.itemsize
 
     @property
     def copied_tokens(self) -> int:
@@ -138,14 +148,6 @@ class KVCache(ABC):
                 f"this cache has room for {self.capacity:,} tokens of each sequence; {needed:,} do not fit"
             )
         return self.capacity
-
-    def check_crop(self, tokens: int) -> None:
-        """Raise KvvizError if there are fewer tokens, or if a window has dropped some that would be needed again."""
-        if tokens > self.seen:
-            raise KvvizError(f"{self.seen:,} tokens have passed; {tokens:,} of them can't be taken back")
-        needed = 0 if self.window is None else max(0, self.seen - tokens - self.window + 1)
-        if self.seen - self.held > needed:
-            raise KvvizError(f"the window has let go of tokens that would be seen again {tokens:,} tokens back")
 
 
 _NOTHING = torch.empty(0, 0, 0, 0)

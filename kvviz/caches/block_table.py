@@ -7,7 +7,6 @@ https://docs.vllm.ai/en/latest/design/prefix_caching.html
 
 import hashlib
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -267,12 +266,3 @@ class BlockTables:
             for place, block in enumerate(table.blocks, table.dropped):
                 most[block] = max(most.get(block, 0), min(self.block, table.length - place * self.block))
         return most
-
-    def check(self) -> None:
-        """Compare the pool with all tables. Raises AssertionError at the first inconsistency."""
-        pool, owners = self.pool, Counter(block for table in self.sequences.values() for block in table.blocks)
-        assert [owners[block] for block in range(len(pool.refs))] == pool.refs, "a count differs from the tables"
-        assert set(pool.free) == {block for block, refs in enumerate(pool.refs) if not refs}, "free and unused differ"
-        assert {h: block for block, h in pool._hashes.items()} == pool._cached, "a hash leads to another block"
-        for table in self.sequences.values():
-            assert len(table.blocks) + table.dropped == -(-table.length // self.block), "blocks and length differ"

@@ -25,10 +25,8 @@ class Concat(InTensors):
         self.keys, self.values = (x[:, :, x.shape[2] - self.held :] for x in (keys, values))
         return keys, values
 
-    def crop(self, tokens: int) -> None:
-        self.check_crop(tokens)
-        self.seen, self.held = self.seen - tokens, self.held - tokens
-        self.keys, self.values = self.keys[:, :, : self.held], self.values[:, :, : self.held]
+    def _crop(self, tokens: int) -> None:
+        self.keys, self.values = (x[:, :, : self.held - tokens] for x in (self.keys, self.values))
 
     def picture(self) -> Picture:
         """One buffer, exactly as long as needed; the last append wrote `copied_tokens` of its tokens."""

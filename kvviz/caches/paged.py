@@ -6,8 +6,6 @@ step gathers them into one tensor, which copies the whole cache: that slowness i
 PagedAttention, https://arxiv.org/abs/2309.06180
 """
 
-from typing import Self
-
 import torch
 
 from kvviz.caches.base import KVCache, Pair, Picture, size
@@ -102,19 +100,9 @@ class Paged(KVCache):
         """The storages of all blocks ever made: free ones are kept for the next sequence."""
         return [tensor.untyped_storage() for tensor in (*self.pages.keys, *self.pages.values)]
 
-    def fork(self) -> Self:
-        """Start a second batch of the same sequences in the same memory: they share every block until one writes."""
-        twin = type(self)(pages=self.pages, window=self.window, capacity=self.capacity)
-        twin.seen, twin.held, twin.shape = self.seen, self.held, self.shape
-        twin.dtype, twin.device = self.dtype, self.device
-        twin.rows = [self.pages.tables.fork(sequence) for sequence in self.rows]
-        return twin
-
-    def crop(self, tokens: int) -> None:
-        self.check_crop(tokens)
+    def _crop(self, tokens: int) -> None:
         for sequence in self.rows:
             self.pages.tables.crop(sequence, tokens)
-        self.seen, self.held = self.seen - tokens, self.held - tokens
 
     def reorder(self, rows: torch.Tensor) -> None:
         """Exchange beams by their tables alone: no key is copied."""
@@ -147,3 +135,31 @@ class Paged(KVCache):
             "tables": [{"blocks": list(t.blocks), "tokens": t.length, "left_behind": t.dropped} for t in rows],
             "free": tables.pool.free,
         }
+
+
+class Prefix(Paged):
+    """A batch of sequences that share their prefixes with one another, and with earlier ones in the same memory.
+
+    A full block is a cache hit if its tokens and all tokens before it are equal: the second sequence takes the first
+    one's blocks, nothing is stored twice, and a caller that knows the prompt beforehand (`start_with_prefix`) need not
+    even compute them. As in vLLM's automatic prefix caching,
+    https://docs.vllm.ai/en/latest/design/prefix_caching.html ; RadixAttention keeps a tree instead of hashes,
+    https://arxiv.org/abs/2312.07104
+    """
+
+    def note(self, ids: list[list[int]]) -> None:
+        tables = self.pages.tables
+        if not self.rows:
+            self.rows = [tables.new() for _ in ids]
+        for sequence, row in zip(self.rows, ids, strict=True):
+            tables.note(sequence, row)
+
+    def start_with_prefix(self, ids: list[int]) -> int:
+        """Start one sequence with the cached tokens of its prompt; return how many need not be computed."""
+        sequence, tokens = self.pages.tables.new_with_prefix(ids)
+        self.rows, self.seen, self.held = [sequence], tokens, tokens
+        return tokens
+
+    def picture(self) -> Picture:
+        """The picture of the paged cache; `findable` are free blocks that the same prefix would hit again."""
+        return {**super().picture(), "findable": self.pages.tables.pool.cached_free}

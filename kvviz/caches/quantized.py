@@ -9,7 +9,7 @@ none, so a scale serves one token over its channels. The newest tokens wait in f
 KIVI, https://arxiv.org/abs/2402.02750
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -20,8 +20,7 @@ from kvviz.caches.designs import GROUP, RESIDUAL
 BY_CHANNEL, BY_TOKEN = 3, 4  # the axis of (B, Hkv, groups, GROUP, D) that shares a scale: of keys, of values
 
 
-@dataclass(frozen=True)
-class Codes:
+class Codes(NamedTuple):
     """Whole groups of tokens: `codes` (B, Hkv, tokens x bits / 8, D) in bytes, and the `scale` and `zero` they need."""
 
     codes: torch.Tensor
@@ -47,20 +46,15 @@ class Codes:
 
     def then(self, later: "Codes") -> "Codes":
         """These groups followed by later ones."""
-        return Codes(*(torch.cat(pair, dim=2) for pair in zip(self.parts, later.parts, strict=True)))
+        return Codes(*(torch.cat(pair, dim=2) for pair in zip(self, later, strict=True)))
 
     def without(self, groups: int, of: int) -> "Codes":
         """These `of` groups without the first `groups`, in memory of their own."""
-        return Codes(*(part[:, :, part.shape[2] // of * groups :].clone() for part in self.parts))
+        return Codes(*(part[:, :, part.shape[2] // of * groups :].clone() for part in self))
 
     def rows(self, rows: torch.Tensor) -> "Codes":
         """The codes of these sequences, in this order."""
-        return Codes(*(part.index_select(0, rows) for part in self.parts))
-
-    @property
-    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The three tensors."""
-        return self.codes, self.scale, self.zero
+        return Codes(*(part.index_select(0, rows) for part in self))
 
 
 def _packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
@@ -121,7 +115,7 @@ class Quantized(InTensors):
             new = Codes.of(grouped_keys, self.bits, BY_CHANNEL), Codes.of(grouped_values, self.bits, BY_TOKEN)
             self.old = new if self.old is None else (self.old[0].then(new[0]), self.old[1].then(new[1]))
             self.groups += count
-            self.copied += sum(size(part) for codes in self.old for part in codes.parts)
+            self.copied += sum(size(part) for codes in self.old for part in codes)
         # in memory of their own: a view would keep the whole prompt alive
         self.keys, self.values = keys[:, :, done:].clone(), values[:, :, done:].clone()
         self.copied += size(self.keys) + size(self.values)
@@ -150,12 +144,10 @@ class Quantized(InTensors):
     def beside_bytes(self) -> int:
         return sum(size(t) for name, t in self.filled().items() if name.endswith(("scale", "zero")))
 
-    def crop(self, tokens: int) -> None:
-        self.check_crop(tokens)
+    def _crop(self, tokens: int) -> None:
         newest = self.keys.shape[2]
         if tokens > newest:
             raise KvvizError(f"only the newest {newest:,} tokens are still in full precision; older ones are codes")
-        self.seen, self.held = self.seen - tokens, self.held - tokens
         self.keys, self.values = self.keys[:, :, : newest - tokens], self.values[:, :, : newest - tokens]
 
     def reorder(self, rows: torch.Tensor) -> None:

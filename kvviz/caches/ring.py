@@ -30,6 +30,8 @@ class Ring(InTensors):
     its own loses nothing.
     """
 
+    crops = False
+
     def __init__(self, *, sinks: int = 0, window: int, capacity: int | None = None) -> None:
         super().__init__(window=window, capacity=capacity)
         if window < 1 or sinks < 0:

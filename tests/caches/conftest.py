@@ -1,5 +1,7 @@
 """Models of two layers, one a way of keeping keys and values, with weights wide enough that texts don't repeat."""
 
+from collections import Counter
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -54,3 +56,13 @@ def family():
 def prompt_of(batch, tokens, seed=5):
     """Seeded random ids, (B, T)."""
     return torch.randint(0, 96, (batch, tokens), generator=torch.Generator().manual_seed(seed))
+
+
+def check(tables):
+    """The pool agrees with all tables."""
+    pool, owners = tables.pool, Counter(block for table in tables.sequences.values() for block in table.blocks)
+    assert [owners[block] for block in range(len(pool.refs))] == pool.refs, "a count differs from the tables"
+    assert set(pool.free) == {block for block, refs in enumerate(pool.refs) if not refs}, "free and unused differ"
+    assert {h: block for block, h in pool._hashes.items()} == pool._cached, "a hash leads to another block"
+    for table in tables.sequences.values():
+        assert len(table.blocks) + table.dropped == -(-table.length // tables.block), "blocks and length differ"

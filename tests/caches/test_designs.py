@@ -10,9 +10,8 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.caches.concat import Concat
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache
-from kvviz.caches.offloaded import Offloaded
 from kvviz.caches.paged import Paged
-from kvviz.caches.prealloc import Prealloc
+from kvviz.caches.prealloc import Offloaded, Prealloc
 from kvviz.caches.quantized import GROUP, RESIDUAL, Codes, Int4, Int8
 from kvviz.caches.ring import SINKS, WINDOW, Ring, Sinks
 from tests.caches.conftest import prompt_of

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BlockPool, BlockTables, OutOfBlocks, block_hash
 from kvviz.caches.paged import Paged, Pages
-from kvviz.caches.prefix import Prefix
+from tests.caches.conftest import check
 from tests.draws import draws
 
 BLOCK = 4
@@ -96,7 +96,7 @@ class PagesMachine(RuleBasedStateMachine):
     def the_pool_is_right(self):
         if not hasattr(self, "pages"):
             return
-        self.tables.check()
+        check(self.tables)
         pool = self.tables.pool
         used = {block for table in self.tables.sequences.values() for block in table.blocks}
         assert used.isdisjoint(pool.free) and len(used) + len(pool.free) == len(pool.refs)
@@ -212,7 +212,7 @@ def test_tables_need_no_tensors():
     second = tables.fork(first)
     assert [tuple(write) for write in tables.append(second, 3)] == [(2, 2, 0, 2, 1), (3, 0, 2, 1, None)]
     assert tables.filled([first]) == {0: 4, 1: 2} and tables.filled([first, second]) == {0: 4, 1: 2, 2: 4, 3: 1}
-    tables.check()
+    check(tables)
 
 
 def test_rows_that_do_not_all_fit_are_not_written_at_all():
@@ -222,7 +222,7 @@ def test_rows_that_do_not_all_fit_are_not_written_at_all():
     with pytest.raises(OutOfBlocks, match="all 3 blocks are in use"):
         cache.append(keys, keys)
     assert (cache.seen, cache.held, cache.pages.tables.pool.used) == (16, 16, 2)
-    cache.pages.tables.check()
+    check(cache.pages.tables)
 
 
 def test_beams_change_places_without_a_copy():
@@ -235,23 +235,4 @@ def test_beams_change_places_without_a_copy():
     new = torch.randn(3, 2, 1, 4)
     got, _ = cache.append(new, new)
     assert torch.equal(got, torch.cat([keys[[2, 2, 0]], new], dim=2))
-    cache.pages.tables.check()
-
-
-def test_a_fork_of_a_batch_goes_its_own_way():
-    cache = Prefix()
-    keys = torch.randn(1, 2, 40, 4)
-    cache.note([list(range(40))])
-    cache.append(keys, keys)
-    twin = cache.fork()
-    for one, token in ((cache, 7), (twin, 8)):
-        one.note([[token]])
-        new = torch.full((1, 2, 1, 4), float(token))
-        assert torch.equal(one.append(new, new)[0], torch.cat([keys, new], dim=2))
-    picture = twin.picture()
-    assert [block["refs"] for block in picture["blocks"]] == [2, 2, 1, 1]
-    assert picture["tables"] == [{"blocks": [0, 1, 2], "tokens": 41, "left_behind": 0}]
-    twin.free()
-    assert [block["refs"] for block in cache.picture()["blocks"]] == [1, 1, 0, 1]
-    cache.free()
-    assert cache.allocated == 0
+    check(cache.pages.tables)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from kvviz.caches.concat import Concat
-from kvviz.caches.paged import Paged
+from kvviz.caches.paged import Paged, Prefix
 from kvviz.caches.prealloc import Prealloc
-from kvviz.caches.prefix import Prefix
 from kvviz.caches.quantized import Int4
 from kvviz.caches.ring import Ring
 from kvviz.charts.pictures import picture_html

@@ -15,8 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache, Layer
-from kvviz.caches.paged import Pages
-from kvviz.caches.prefix import Prefix
+from kvviz.caches.paged import Pages, Prefix
 from kvviz.device.clock import no_collection, quartiles
 from kvviz.experiments.serving.results import RequestResult, Served, SharingResult
 

@@ -6,7 +6,7 @@ from transformers import Lfm2Config
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.serving.prefix_sharing import KeptBlocks, serve
-from tests.caches.conftest import prompt_of
+from tests.caches.conftest import check, prompt_of
 
 SYSTEM = prompt_of(1, 64, seed=11)[0].tolist()
 ASKED = [SYSTEM + prompt_of(1, 9, seed=seed)[0].tolist() for seed in (1, 2, 3)]
@@ -84,5 +84,5 @@ def test_nothing_is_left_in_use(family):
         family("llama")[0](input_ids=torch.tensor([SYSTEM]), past_key_values=cache, use_cache=True)
     for own in cache.own:
         own.release()
-        own.pages.tables.check()
+        check(own.pages.tables)
         assert own.pages.tables.pool.used == 0 and len(own.pages.tables.pool.cached_free) == 4
