@@ -96,7 +96,7 @@ def _kinds(config):
 
 
 @pytest.mark.slow
-@draws(25, derandomize=ORDINARY, database=None, phases=[Phase.generate])
+@draws(12, derandomize=ORDINARY, database=None, phases=[Phase.generate])
 @given(perturbed(), st.integers(1, 60), st.sampled_from([1, 3]), st.sampled_from(["float32", "bfloat16"]))
 def test_formula_and_probe_agree_or_one_refuses(config, tokens, batch, dtype):
     try:

@@ -59,7 +59,7 @@ def sentence(error):
     assert text and len(text) < 400 and "\n" not in text and "Error" not in text, text
 
 
-MANY = draws(300)
+MANY = draws(100)
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_real_config_with_fields_replaced(model, changes):
 
 
 @pytest.mark.slow
-@draws(150)
+@draws(75)
 @given(st.sampled_from(sorted(ROWS)), st.data())
 def test_a_real_config_with_fields_left_out(model, data):
     config = ROWS[model]
@@ -89,7 +89,7 @@ def test_a_real_config_with_fields_left_out(model, data):
 
 
 @pytest.mark.slow
-@draws(150)
+@draws(75)
 @given(junk)
 def test_what_is_no_config_at_all(value):
     if not isinstance(value, dict):

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +19,7 @@ from kvviz.decoding.loading import load
 from kvviz.models import pull
 from kvviz.models import pulled_folder as pulled
 from kvviz.models.sources import BUNDLED, find_source, stored_weights
+from tests.cli.conftest import call
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -335,23 +334,13 @@ def test_the_folder_is_named_by_the_environment_or_the_file(tmp_path, monkeypatc
 # --- the command line ----------------------------------------------------------------------------------------------
 
 
-def kvviz(*arguments, **environment):
-    known = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return subprocess.run(
-        [sys.executable, "-m", "kvviz", *arguments],
-        cwd=ROOT, capture_output=True, text=True, env={**known, **environment}, timeout=120,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
-def test_from_the_hub_to_a_run_on_a_machine_without_a_network(hub, tmp_path):
-    folder = tmp_path / "models"
-    done = kvviz("pull", "gpt2", "mini-gpt2", "-o", str(folder), HF_ENDPOINT=hub, HF_HOME=str(tmp_path / "cache"))
-    assert done.returncode == 0, done.stderr
-    assert "openai-community/gpt2 at 01234567, licence mit" in done.stdout and f"KVVIZ_MODELS={folder}" in done.stdout
-    offline = {"KVVIZ_MODELS": str(folder), "HF_HUB_OFFLINE": "1", "KVVIZ_HOME": str(tmp_path / "home")}
-    run = kvviz("run", "--model", "gpt2", "--new-tokens", "4", "--repeats", "1", **offline)
-    document = json.loads(run.stdout)
+def test_from_the_hub_to_a_run_on_a_machine_without_a_network(here, served, monkeypatch):
+    done = call("pull", "gpt2", "mini-gpt2", "-o", str(here))
+    assert "openai-community/gpt2 at 01234567, licence mit" in done.out and f"KVVIZ_MODELS={here}" in done.out
+    served(here)
+    monkeypatch.setattr("kvviz.cli.measure_here.settle", lambda: None)
+    document = call("run", "--model", "gpt2", "--new-tokens", "2", "--repeats", "1", "--prompt", "x").document
     assert document["weights"] == "local" and document["identical"]
 
 
