@@ -15,7 +15,7 @@ from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.roofline import words as roofline_words
 from kvviz.experiments.roofline.spec import RoofSpec
-from kvviz.experiments.serving import spec as serving_spec
+from kvviz.experiments.serving import spec as asked
 from kvviz.experiments.serving import words as serving_words
 from kvviz.models.text import STORY
 
@@ -89,20 +89,17 @@ def serving(
     longest: Annotated[int, typer.Option(help="Most tokens in a sequence.")] = 256,
     seed: Annotated[int, typer.Option(help="Of the requests.")] = 0,
     share: Annotated[int, typer.Option(help="Requests that share a system prompt.")] = 4,
-    system: Annotated[str, typer.Option(help="The system prompt.")] = serving_spec.SYSTEM,
+    system: Annotated[str, typer.Option(help="The system prompt.")] = asked.SYSTEM,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Give many sequences one memory under four policies; with a model, measure what a shared prefix saves."""
-    if not 2 <= share <= serving_spec.MOST_ASKS:
-        raise KvvizError(f"--share is {share}; it is a whole number from 2 to {serving_spec.MOST_ASKS}")
-    specs: dict[str, Spec] = {"fragmentation": serving_spec.ArrivalsSpec(requests, rate, slots, longest, seed)}
+    if not 2 <= share <= asked.MOST_ASKS:
+        raise KvvizError(f"--share is {share}; it is a whole number from 2 to {asked.MOST_ASKS}")
+    specs: dict[str, Spec] = {"fragmentation": asked.ArrivalsSpec(requests, rate, slots, longest, seed)}
     if model is not None:
-        specs["sharing"] = serving_spec.SharingSpec(model, system, serving_spec.ASKS[:share], weights)
-        talk = (serving_spec.FIRST, serving_spec.SECOND, serving_spec.EDITED)
-        specs["conversation"] = serving_spec.TalkSpec(
-            model, serving_spec.FIRST, serving_spec.SECOND, serving_spec.EDITED, weights
-        )
+        specs["sharing"] = asked.SharingSpec(model, system, asked.ASKS[:share], weights)
+        specs["conversation"] = asked.TalkSpec(model, asked.FIRST, asked.SECOND, asked.EDITED, weights)
     with bench_here("kvviz serving", patient=not no_wait) as bench:
         documents = {name: document_here(spec, bench, _say_progress) for name, spec in specs.items()}
     answer(documents, lambda: serving_words.text(documents), as_json)

@@ -8,11 +8,10 @@ import json
 import shutil
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -115,8 +114,6 @@ class Readiness:
             "queue_worst_s": self._longest_wait,
         }
 
-    # --- the server ----------------------------------------------------------------------------------------------
-
     def _access(self) -> Iterator[Check]:
         try:
             self._settings = settings()
@@ -163,8 +160,6 @@ class Readiness:
             says = f"kvviz {health.get('version')} answers at port {self._port}: {health.get('status')}{busy}"
             yield Check("port", health.get("status") == "ok", says, f"{health.get('reason')}; its log says more")
 
-    # --- the device ----------------------------------------------------------------------------------------------
-
     def _inspect_device(self) -> Iterator[Check]:
         settle()
 
@@ -176,10 +171,8 @@ class Readiness:
         self._device_name = device_name(device)
         self._free, total = device_memory(device)
         self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
-        self._device["total_bytes"] = total
-        self._device["rates"] = device_rates(measure_rates(device))
-        says = f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free"
-        yield Check("device", True, says)
+        self._device |= {"total_bytes": total, "rates": device_rates(measure_rates(device))}
+        yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
 
     def _try_models(self) -> Iterator[Check]:
         from kvviz.decoding.loaded_models import LoadedModels
@@ -209,9 +202,8 @@ class Readiness:
         needed = needs(source, work)
         needed.check(allowed, self._device_name)
         estimated = seconds(source, work, self._device)
-        _, identical = _compare(
-            replace(work, new_tokens=TRIAL_TOKENS, repeats=1), loaded
-        )  # what only a first run takes
+        short = replace(work, new_tokens=TRIAL_TOKENS, repeats=1)
+        _, identical = _compare(short, loaded)  # its time would hold what only a first run takes
         measured = None
         if estimated <= LONGEST_TRIAL:
             measured, same = _compare(work, loaded)
@@ -241,8 +233,6 @@ class Readiness:
         if takes > limit:
             return Check(name, False, f"{says}; a run is stopped after {lasting(limit)}", "raise run_seconds")
         return Check(name, True, f"{says}; identical tokens")
-
-    # --- the lesson ----------------------------------------------------------------------------------------------
 
     def _time_sweeps(self) -> Iterator[Check]:
         limit = self._settings.limits.sweep_seconds
@@ -286,25 +276,16 @@ def _compare(work: ComparisonSpec, loaded: "Loaded") -> tuple[float, bool]:
     return time.monotonic() - begun, document["identical"]
 
 
-# --- what is at a port ------------------------------------------------------------------------------------------------
-
-
 def health_at(host: str, port: int) -> dict[str, Any] | None:
     """The JSON object that /healthz answers with; {} if something else answers, None if nothing does."""
-    address = f"[{host}]" if ":" in host else host
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    body = b""
+    connection = HTTPConnection(host, port, timeout=5)
     try:
-        with opener.open(f"http://{address}:{port}/healthz", timeout=5) as answer:
-            body = answer.read(10_000)
-    except urllib.error.HTTPError as error:
-        body = error.read(10_000)
-    except urllib.error.URLError as error:
-        return None if isinstance(error.reason, OSError) and not isinstance(error.reason, TimeoutError) else {}
-    except (OSError, ValueError):
-        return {}
-    with suppress(ValueError):
-        found = json.loads(body)
+        connection.connect()
+    except OSError as error:
+        return {} if isinstance(error, TimeoutError) else None
+    with closing(connection), suppress(OSError, HTTPException, ValueError):
+        connection.request("GET", "/healthz")
+        found = json.loads(connection.getresponse().read(10_000))
         return found if isinstance(found, dict) else {}
     return {}
 

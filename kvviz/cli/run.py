@@ -84,7 +84,10 @@ def run(
     if pin:
         _pins().pin(key_of(document), expected_of(document))
     if expected is not None:
-        _check(expected, document)
+        result = compare_expected(expected, document)
+        say(result.sentence)
+        if not result.same:
+            raise typer.Exit(1)
 
 
 def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | None:
@@ -96,9 +99,6 @@ def _prompt(text: str | None, file: Path | None, tokens: int | None) -> str | No
         except (OSError, UnicodeDecodeError) as error:
             raise KvvizError(f"{file} can't be read as UTF-8 text ({type(error).__name__})") from error
     return text if text is not None or tokens is not None else STORY
-
-
-# --- measuring ---------------------------------------------------------------------------------------------------
 
 
 def measure(work: ComparisonSpec, *, patient: bool) -> tuple[comparison.Document, list[comparison.Record]]:
@@ -140,9 +140,6 @@ def _keep_part(work: ComparisonSpec, records: list[Record]) -> str:
     return f"the run was stopped; what it had measured is kept as {run_id}"
 
 
-# --- what becomes of it ------------------------------------------------------------------------------------------
-
-
 def _keep(document: comparison.Document, records: list[comparison.Record], output: Path | None) -> None:
     """Write a comparison to the file that was asked for, and keep it in the store, if there is one.
 
@@ -175,11 +172,3 @@ def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Pinned | None:
     if check and found is None:
         raise KvvizError("no text is pinned for this model, prompt and settings; `run --pin` with the same pins one")
     return cast(Pinned | None, found) if check else None
-
-
-def _check(expected: Pinned, document: comparison.Document) -> None:
-    """Say whether the text is the expected one; end with status 1 if it is not."""
-    result = compare_expected(expected, document)
-    say(result.sentence)
-    if not result.same:
-        raise typer.Exit(1)

@@ -61,9 +61,6 @@ def sweep(
     answer(document, lambda: sweep_text(document), as_json)
 
 
-# --- what to measure ---------------------------------------------------------------------------------------------
-
-
 def _open_journal(path: Path | None) -> list[Record]:
     """Read what an earlier start has left in a journal. Raises KvvizError if it can't be read or written."""
     if path is None:
@@ -105,9 +102,6 @@ def _device(name: str, patient: bool) -> Device:
     device = pick_device(name)
     with alone("kvviz sweep", patient):
         return {"rates": device_rates(measure_rates(device)), "free_bytes": device_memory(device)[0]}
-
-
-# --- measuring it ------------------------------------------------------------------------------------------------
 
 
 def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patient: bool) -> Record:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from kvviz.base.records import Sampling
 from kvviz.device.lock import measuring
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+CURVES = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes")  # with a value for each step
 PROMPT = "Once upon a time there was a little"
 
 
@@ -107,16 +108,12 @@ def compare(
 
 def _rows(run: Run) -> Iterator[dict[str, object]]:
     tokens = run["token_ids"]
-    for step, seconds in enumerate(run["step_s"]):
+    for step in range(len(run["step_s"])):
         chosen = tokens[step] if isinstance(tokens[0], int) else [row[step] for row in tokens if isinstance(row, list)]
         yield {
             "mode": run["mode"],
             "step": step,
             "phase": "decode" if step else "prefill",
             "token_id": chosen,
-            "step_s": seconds,
-            "step_s_q1": run["step_s_q1"][step],
-            "step_s_q3": run["step_s_q3"][step],
-            "cache_bytes": run["cache_bytes"][step],
-            "allocated_bytes": run["allocated_bytes"][step],
+            **{name: cast(dict[str, Any], run)[name][step] for name in CURVES},
         }

@@ -16,12 +16,13 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
 from kvviz.device.environment import environment
 from kvviz.experiments.comparison.equivalence import grouped
-from kvviz.experiments.comparison.figures import figures
+from kvviz.experiments.comparison.figures import HEADLINE, figures
 from kvviz.experiments.comparison.records import (
     CheckedStep,
     Done,
     EnvironmentFields,
     Figures,
+    Headline,
     Proof,
     Record,
     Started,
@@ -190,21 +191,6 @@ def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> Proof:
 
 
 def _figures(seconds: list[float]) -> Figures:
-    timed = figures([seconds])
-    return {
-        "t": "figures",
-        "runs": [
-            {
-                "mode": MODE,
-                "identical": None,
-                "first_divergence": None,
-                "max_abs_logit_diff": None,
-                "ttft_s": timed["ttft_s"],
-                "itl_s": timed["itl_s"],
-                "itl_p99_s": timed["itl_p99_s"],
-                "tokens_per_s": timed["tokens_per_s"],
-                "total_s": timed["total_s"],
-                "speedup": None,
-            }
-        ],
-    }
+    unknown = dict.fromkeys(("identical", "first_divergence", "max_abs_logit_diff", "speedup"))
+    known = {name: value for name, value in figures([seconds]).items() if name in HEADLINE}
+    return {"t": "figures", "runs": [cast(Headline, {"mode": MODE, **unknown, **known})]}

@@ -3,6 +3,7 @@
 A job is one experiment in the queue: who asked for it, its state and its records. Standard library only.
 """
 
+import hashlib
 import json
 import threading
 from collections import defaultdict
@@ -14,7 +15,6 @@ from kvviz.experiments.eta import Countdown, PastDurations
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS
 from kvviz.models.catalog.rows import models
-from kvviz.server.ownership import NOBODY
 
 if TYPE_CHECKING:
     from kvviz.server.persister import Persister
@@ -24,14 +24,30 @@ FINISHED_IN_MEMORY = 40  # once the archive has them
 UNSAVED_IN_MEMORY = 200  # while the archive does not have them: a disk may be full for a while
 RECALL_AGAIN_S = 2.0  # seconds before the archive is asked again for an id that it did not have
 
+NOBODY = ""  # the mark of what no browser owns
+
 Clock = Callable[[], float]
+
+
+def mark_of(name: str) -> str:
+    """The mark that is stored in place of a browser's secret name; "" for no name. A random name can't be guessed."""
+    return hashlib.sha256(f"kvviz owner {name}".encode()).hexdigest()[:32] if name else NOBODY
+
+
+def may_change(made_by: str, owner: str, *, trusted: bool) -> bool:
+    """Whether a browser may stop, rename or delete what `made_by` marks.
+
+    It may always change its own. What belongs to nobody (made on the command line, or before runs had owners) it may
+    change if everyone who reaches the server is `trusted`.
+    """
+    return trusted if made_by == NOBODY else made_by == mark_of(owner)
 
 
 @dataclass
 class Job:
     """An experiment with its state and the records so far, each one JSON text.
 
-    `made_by` is its owner's mark (kvviz.server.ownership). `cut_off`: a server died in the middle of it, so viewers may
+    `made_by` is its owner's mark. `cut_off`: a server died in the middle of it, so viewers may
     hold records that were never stored.
     """
 

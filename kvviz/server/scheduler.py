@@ -21,8 +21,7 @@ from kvviz.base.words import lasting
 from kvviz.experiments.kind import Device, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
 from kvviz.server.fair_queue import FairQueue
-from kvviz.server.jobs import Clock, Forecast, Job, Jobs
-from kvviz.server.ownership import NOBODY, mark_of, may_change
+from kvviz.server.jobs import NOBODY, Clock, Forecast, Job, Jobs, mark_of, may_change
 from kvviz.server.worker_process import WorkerLink, why_it_ended
 
 if TYPE_CHECKING:

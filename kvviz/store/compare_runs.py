@@ -12,19 +12,14 @@ from kvviz.store.db.stored import Run, Stored
 
 @dataclass(frozen=True)
 class Row:
-    """One run's headline figures and its ratios to the baseline.
+    """A run under its label, with its ratios to the baseline.
 
     `beyond` says whether the difference exceeds the spread of the repeats; None for the baseline and for too few
     repeats.
     """
 
     name: str
-    ttft_s: float | None
-    itl_s: float | None
-    itl_p99_s: float | None
-    total_s: float | None
-    tokens_per_s: float | None
-    cache_bytes: int | None
+    run: Run
     total_ratio: float | None
     itl_ratio: float | None
     beyond: bool | None
@@ -55,23 +50,12 @@ def names(runs: Sequence[Run]) -> list[str]:
 
 def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]:
     """Return one row per run, compared with the run at index `baseline`."""
-    return [_row(run, label, runs[baseline]) for run, label in zip(runs, labels, strict=True)]
-
-
-def _row(run: Run, label: str, base: Run) -> Row:
-    figures = run.figures
-    return Row(
-        name=label,
-        ttft_s=figures.get("ttft_s"),
-        itl_s=figures.get("itl_s"),
-        itl_p99_s=figures.get("itl_p99_s"),
-        total_s=figures.get("total_s"),
-        tokens_per_s=figures.get("tokens_per_s"),
-        cache_bytes=run.cache_bytes[-1] if run.cache_bytes else None,
-        total_ratio=_ratio(base.figures.get("total_s"), figures.get("total_s")),
-        itl_ratio=_ratio(base.figures.get("itl_s"), figures.get("itl_s")),
-        beyond=beyond_spread(totals(base), totals(run)) if run.id != base.id else None,
-    )
+    base, found = runs[baseline], []
+    for run, label in zip(runs, labels, strict=True):
+        total, itl = (_ratio(base.figures.get(name), run.figures.get(name)) for name in ("total_s", "itl_s"))
+        beyond = beyond_spread(totals(base), totals(run)) if run.id != base.id else None
+        found.append(Row(label, run, total, itl, beyond))
+    return found
 
 
 def _ratio(base: float | None, own: float | None) -> float | None:

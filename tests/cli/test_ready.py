@@ -1,10 +1,7 @@
 """Whether a server is ready: what is tried, what is said where something is not, what a script reads."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
+import re
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -19,35 +16,12 @@ from kvviz.cli.lesson_checks import Readiness, health_at, lesson, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.sweep.spec import PRESETS
 
-WITHOUT_A_DASHBOARD = """
-import importlib.util, sys
-missing = ("streamlit", "plotly", "sqlalchemy", "starlette", "pyarrow", "platformdirs", "pandas")
-sys.modules.update(dict.fromkeys(missing))
-real = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name in missing else real(name, *more)
-from kvviz.cli.main import main
-main()
-"""
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
 
 @pytest.mark.slow
 @pytest.mark.worker
-def test_a_machine_without_the_dashboards_packages(tmp_path, free_port):
-    """The device, a model that really decodes, the lesson's times, the queue; one JSON document, status 0."""
-    environment = {**os.environ, "KVVIZ_HOME": str(tmp_path), "PORT": str(free_port), "HOST": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_A_DASHBOARD, "ready", "--models", "tiny-gpt2", "--students", "7", "--json"],
-        cwd=CHECKOUT, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
+def test_a_machine_without_the_dashboards_packages(bare):
+    """The device, a model that really decodes, the lesson's times, the queue; one JSON document."""
+    told = bare.ready
     assert told["ready"] and all(check["ok"] for check in told["checks"])
     (model,) = told["models"]
     assert (model["model"], model["weights"], model["identical"]) == ("tiny-gpt2", "random", True)
@@ -130,8 +104,6 @@ def test_without_names_all_that_really_write_are_tried():
     ],
 )
 def test_who_can_reach_it_is_said(quick, host, public, says):
-    import re
-
     assert re.search(says, next(quick(host=host, public=public)._access()).says)
 
 
@@ -166,7 +138,7 @@ def answering(code, body):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Program)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield server.server_port
     finally:
@@ -177,8 +149,6 @@ def answering(code, body):
 OK = {"status": "ok", "worker": "ready", "queue": 2, "version": "1.2", "reason": None}
 
 
-@pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "body", "ok", "says"),
     [
@@ -189,8 +159,6 @@ OK = {"status": "ok", "worker": "ready", "queue": 2, "version": "1.2", "reason":
     ],
 )
 def test_what_answers_at_the_port(quick, code, body, ok, says):
-    import re
-
     with answering(code, body) as port:
         (check,) = quick(port=port)._listening()
     assert check.ok == ok and re.search(says, check.says)

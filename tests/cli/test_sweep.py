@@ -1,46 +1,28 @@
 """`kvviz sweep` as scripts see it: one JSON document, a table to read, a journal that survives a kill."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
-
-from kvviz.base.paths import CHECKOUT
-
-TINY = ("--model", "tiny-gpt2", "--prompt-tokens", "4,8", "--new-tokens", "3", "--repeats", "1")
-DASHBOARD = ("streamlit", "plotly", "sqlalchemy", "starlette", "pyarrow", "platformdirs", "pandas")
+import torch
 
 
 @pytest.mark.slow
 @pytest.mark.worker
-def test_it_prints_one_document_without_the_dashboards_packages():
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({DASHBOARD!r}));"
-        f"sys.argv = ['kvviz', 'sweep', *{TINY!r}, '--json']; from kvviz.cli.main import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert {"environment", "rows"} <= set(document)
-    assert [(row["prompt_tokens"], row["mode"]) for row in document["rows"]] == [
-        (4, "uncached"),
-        (4, "cached"),
-        (8, "uncached"),
-        (8, "cached"),
-    ]
+def test_it_prints_one_document_without_the_dashboards_packages(bare):
+    assert {"environment", "rows"} <= set(bare.sweep)
+    cells = [(row["prompt_tokens"], row["mode"]) for row in bare.sweep["rows"]]
+    assert cells == [(4, "uncached"), (4, "cached"), (8, "uncached"), (8, "cached")]
     assert {
         "model", "mode", "prompt_tokens", "new_tokens", "batch", "dtype", "ttft_s", "itl_s", "itl_s_q1", "itl_s_q3",
         "itl_mean_s", "tokens_per_s", "total_s", "peak_bytes", "peak_kind", "cache_bytes", "speedup",
-    } <= set(document["rows"][0])  # fmt: skip
-    assert "passes" in done.stderr and "USDT" not in done.stderr
+    } <= set(bare.sweep["rows"][0])  # fmt: skip
+    assert "passes" in bare.err and "USDT" not in bare.err
 
 
 @pytest.mark.slow
 def test_a_preset_is_a_table_with_the_published_one_beside_it(kvviz):
-    done = kvviz("sweep", "--preset", "lab-01", "--model", "tiny-gpt2", "--new-tokens", "2", "--repeats", "1")
+    grid = ("--model", "tiny-gpt2", "--prompt-tokens", "64,512", "--new-tokens", "2", "--repeats", "1")
+    done = kvviz("sweep", "--preset", "lab-01", *grid)
     assert done.status == 0, done.err
     assert "tiny-gpt2 in float32" in done.out and "46.9×" in done.out
     assert "cached, prompt 64 → 512: time per token" in done.out
@@ -55,22 +37,18 @@ def test_a_config_on_standard_input(kvviz):
 
 @pytest.mark.slow
 @pytest.mark.worker
-def test_a_killed_sweep_goes_on_from_its_journal(tmp_path):
-    """Both in processes of their own: with other threads, the second would refuse to add to the first."""
-    journal = tmp_path / "sweep.jsonl"
-    arguments = ("--model", "tiny-gpt2", "--prompt-tokens", "4,8", "--new-tokens", "3", "--repeats", "40")
-    command = [sys.executable, "-m", "kvviz", "sweep", *arguments, "--resume", str(journal)]
-    running = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: journal.exists() and len(passes(journal)) > 5)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    kept = passes(journal)
-    assert len(kept) < 160
-    again = [*command[:4], "--resume", str(journal), "--repeats", "4", "--json"]
-    done = subprocess.run(again, cwd=CHECKOUT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert all(row["repeats"] >= 4 and row["repeatable"] for row in json.loads(done.stdout)["rows"])
-    after = passes(journal)
+def test_a_killed_sweep_goes_on_from_its_journal(bare, kvviz):
+    """With another number of threads the second would refuse to add to the first."""
+    kept = passes(bare.journal)
+    assert 5 < len(kept) < 160
+    usual = torch.get_num_threads()
+    torch.set_num_threads(json.loads(bare.journal.read_text().splitlines()[0])["environment"]["threads"])
+    try:
+        document = kvviz("sweep", "--resume", str(bare.journal), "--repeats", "4", "--json").document
+    finally:
+        torch.set_num_threads(usual)
+    assert all(row["repeats"] >= 4 and row["repeatable"] for row in document["rows"])
+    after = passes(bare.journal)
     assert after[: len(kept)] == kept and len(set(after)) == len(after), "nothing is measured twice"
 
 
@@ -84,14 +62,6 @@ def passes(journal):
     return found
 
 
-def until(is_so, seconds=120):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -10,6 +10,7 @@ from kvviz.device.cores import share_of_cores
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.worker_process import WorkerLink
+from tests.cli.conftest import kvviz  # noqa: F401, a fixture
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 

@@ -105,14 +105,11 @@ def test_a_server_waits_for_another_process_and_says_for_whom(real, holder):
     assert finished(real, other).state == "done" and real.held_by == ""
 
 
-def test_a_command_waits_for_another_process_and_says_for_whom(holder):
-    command = [sys.executable, "-m", "kvviz", "run", "--model", "tiny-gpt2", "--new-tokens", "4", "--repeats", "1"]
-    refused = subprocess.run([*command, "--no-wait"], cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode == 2 and refused.stdout == ""
-    assert f"a test (process {holder.pid})" in refused.stderr and refused.stderr.count("\n") == 1
-    waiting = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert f"kvviz: waiting: a test (process {holder.pid})" in waiting.stderr.readline()
-    assert waiting.poll() is None
-    kill(holder)
-    out, _ = waiting.communicate(timeout=120)
-    assert waiting.returncode == 0 and json.loads(out)["identical"]
+def test_a_command_waits_for_another_process_and_says_for_whom(holder, kvviz):
+    command = ("run", "--model", "tiny-gpt2", "--new-tokens", "4", "--repeats", "1")
+    refused = kvviz(*command, "--no-wait")
+    assert (refused.status, refused.out) == (2, "")
+    assert f"a test (process {holder.pid})" in refused.err and refused.err.count("\n") == 1
+    threading.Timer(0.3, kill, [holder]).start()
+    waited = kvviz(*command)
+    assert f"kvviz: waiting: a test (process {holder.pid})" in waited.err and waited.document["identical"]

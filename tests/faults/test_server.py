@@ -54,9 +54,9 @@ class Server:
         self.process.wait()
 
 
-@pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"))
     server.start()
     yield server
     server.kill()
@@ -109,7 +109,7 @@ def test_the_server_is_killed_while_viewers_watch(server):
     viewers = [Viewer(server.port, own), Viewer(server.port, own), Viewer(server.port)]
     for viewer in viewers:
         viewer.open()
-    for viewer, count in zip(viewers, (20, 45, 60), strict=True):
+    for viewer, count in zip(viewers, (10, 20, 30), strict=True):
         assert viewer.read(lambda records, count=count: len(records) > count)
     server.kill()
     for viewer in viewers:
@@ -130,6 +130,8 @@ def test_the_server_is_killed_while_viewers_watch(server):
     after = Viewer(server.port, server.submit("3 records"))
     after.open()
     assert after.read(ended) and after.passes == [0, 1, 2], "the new server measures"
+    for viewer in (*viewers, after):
+        viewer.stack.close()
 
 
 def test_a_browser_closed_in_the_middle(server):

@@ -100,13 +100,15 @@ def test_a_full_disk(scheduler_without_worker, small_disk):
 
 def test_finished_works_stay_in_memory_until_they_are_kept(scheduler_without_worker, tmp_path):
     scheduler = scheduler_without_worker
-    persister = Persister(scheduler, lambda: Store(tmp_path / "kvviz.sqlite"))
+    store = Store(tmp_path / "kvviz.sqlite")
+    persister = Persister(scheduler, lambda: store)
     scheduler.keep_in(persister)
     ids = [submit_done(scheduler) for _ in range(FINISHED_IN_MEMORY + 10)]
     assert {job.id for job in scheduler.jobs()} == set(ids)
     persister.flush()
     submit_done(scheduler)
     assert len(scheduler.jobs()) == FINISHED_IN_MEMORY
+    store.close()
 
 
 def submit_done(scheduler):

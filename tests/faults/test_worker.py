@@ -27,15 +27,17 @@ SHORT = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=4, repeats=
 LONG = ComparisonSpec(model="tiny-gpt2", prompt="hello", new_tokens=1000, repeats=20)
 
 
-def test_a_worker_killed_mid_run(real):
-    before = finished(real, real.submit(SHORT, "a" * 22))
-    victim, own, other = real.submit(LONG, "a" * 22), real.submit(SHORT, "a" * 22), real.submit(SHORT, "b" * 22)
-    until(lambda: real.get(victim).state == "running")
-    records, pid = list(before.records), real._link.process.pid
+def test_a_worker_killed_mid_run(fake):
+    scheduler, few = fake(), asking("3 records")
+    before = finished(scheduler, scheduler.submit(few, "a" * 22))
+    victim = scheduler.submit(asking("100000 records"), "a" * 22)
+    own, other = scheduler.submit(few, "a" * 22), scheduler.submit(few, "b" * 22)
+    until(lambda: scheduler.get(victim).state == "running")
+    records, pid = list(before.records), scheduler._link.process.pid
     os.kill(pid, signal.SIGKILL)
-    assert finished(real, victim).state == "failed" and "killed" in real.get(victim).message
-    assert finished(real, other).state == finished(real, own).state == "done"
-    assert real._link.process.pid != pid
+    assert finished(scheduler, victim).state == "failed" and "killed" in scheduler.get(victim).message
+    assert finished(scheduler, other).state == finished(scheduler, own).state == "done"
+    assert scheduler._link.process.pid != pid
     assert before.state == "done" and before.records == records, "what was finished is untouched"
 
 
@@ -56,14 +58,14 @@ loop.main(int(sys.argv[1]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS and has /proc")
-def test_a_worker_out_of_memory():
+def test_a_worker_out_of_memory(tmp_path):
+    config = {**models()["tiny-gpt2"].config, "vocab_size": 4_000_000}  # its first tensor is too large
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    huge = ComparisonSpec(model=str(tmp_path / "config.json"), prompt_tokens=4, weights="random")
     scheduler = Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)]))
     scheduler.start()
     try:
-        large, small = (
-            scheduler.submit(ComparisonSpec(model="gpt2", prompt="x", weights="random")),
-            scheduler.submit(SHORT),
-        )
+        large, small = scheduler.submit(huge), scheduler.submit(SHORT)
         assert finished(scheduler, large).state == "failed" and "out of memory" in scheduler.get(large).message
         assert finished(scheduler, small).state == "done", "the next run has the memory"
     finally:
@@ -121,11 +123,11 @@ def test_the_file_is_named_wherever_it_is_cut(folder, kept):
 
 
 def test_a_runaway_run_ends_by_itself(real):
-    real._given_limits = Limits(run_seconds=1)
+    real._given_limits = Limits(run_seconds=0.3)
     try:
         pid = real._link.process.pid
         runaway = finished(real, real.submit(LONG))
-        assert runaway.state == "stopped" and "1.0 s, which is this server's limit" in runaway.message
+        assert runaway.state == "stopped" and "0.3 s, which is this server's limit" in runaway.message
         assert any('"t":"started"' in record for record in runaway.records), "what was measured stands"
         assert real._link.process.pid == pid
     finally:
@@ -135,7 +137,7 @@ def test_a_runaway_run_ends_by_itself(real):
 @pytest.mark.parametrize("how", ["limit", "stop"])
 def test_a_step_that_never_ends(fake, monkeypatch, how):
     monkeypatch.setattr(scheduler_module, "GRACE_S", 0.3)
-    scheduler = fake(limits=Limits(run_seconds=1 if how == "limit" else 3600))
+    scheduler = fake(limits=Limits(run_seconds=0.3 if how == "limit" else 3600))
     stuck, after = scheduler.submit(asking("hang")), scheduler.submit(asking("3 records"))
     until(lambda: scheduler.get(stuck).state == "running")
     if how == "stop":

@@ -9,7 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Settings
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping
-from kvviz.server.ownership import mark_of
+from kvviz.server.jobs import mark_of
 from kvviz.store.files import webpage
 from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES

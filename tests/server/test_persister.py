@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.sweep.spec import SweepSpec
-from kvviz.server.ownership import mark_of
+from kvviz.server.jobs import mark_of
 from kvviz.server.persister import Persister
 from kvviz.store.db.store import Store
 

@@ -209,6 +209,5 @@ def alive(pid):
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2] if Path("/proc").exists() else True
 
 
-@pytest.mark.slow
 def test_exit_statuses_in_words():
     assert "killed" in why_it_ended(-9) and "SIGSEGV" in why_it_ended(-11) and "status 3" in why_it_ended(3)

@@ -88,7 +88,7 @@ def test_nobody_waits_for_ever():
 
 
 def lateness(turns):
-    """By how much a loop that wants to wake every 20 ms wakes too late beside twelve busy scripts: the median."""
+    """By how much a loop that wants to wake every 20 ms wakes too late beside eight busy scripts: the median."""
     stop = threading.Event()
 
     def script():
@@ -100,13 +100,13 @@ def lateness(turns):
 
     async def wakings():
         late = []
-        for _ in range(9):
+        for _ in range(5):
             start = time.perf_counter()
             await asyncio.sleep(0.02)
             late.append(time.perf_counter() - start - 0.02)
         return late
 
-    wait = in_threads(12, script)
+    wait = in_threads(8, script)
     late = asyncio.run(wakings())
     stop.set()
     wait()
@@ -118,10 +118,10 @@ def lateness(turns):
     not hasattr(os, "sched_setaffinity"), reason="the server has a core of its own only where it can pin"
 )
 def test_the_feed_is_not_late_beside_busy_scripts():
-    """Twelve scripts at once make it wait many times as long as twelve that take turns and hand the lock on."""
+    """Eight scripts at once make it wait many times as long as eight that take turns and hand the lock on."""
     usual, cores = sys.getswitchinterval(), os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
-    without = lateness(Slots(12))
+    without = lateness(Slots(8))
     try:
         share_the_lock()
         mended = lateness(Slots(2))

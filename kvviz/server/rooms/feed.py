@@ -16,8 +16,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.server.feed import until_one_ends
-from kvviz.server.front_door import NOT_ALLOWED, browser_of
-from kvviz.server.rooms.joining import join_link, only_here, qr, reachable
+from kvviz.server.front_door import NOT_ALLOWED, browser_of, is_loopback
+from kvviz.server.rooms.joining import qr, reachable
 from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Room, Rooms, Seat
 
 PAUSE_S = 0.08  # between two messages to one page; what happens meanwhile comes in one
@@ -65,7 +65,7 @@ def admit(rooms: Rooms, query: Mapping[str, str], seat: Seat) -> Room:
 async def welcome(room: Room, seat: Seat, websocket: WebSocket) -> dict[str, object]:
     """All that a page needs to know at first."""
     origin, hint = await asyncio.to_thread(address_for_others, websocket)
-    link = join_link(origin, room.code)
+    link = f"{origin}/?room={room.code}"  # under the address that the browser itself used
     known = {"code": room.code, "mark": room.mark, "yours": seat.browser == room.browser}
     return {"t": "welcome", **known, "link": link, "qr": qr(link), "hint": hint, **room.news(seat)}
 
@@ -78,14 +78,9 @@ def address_for_others(websocket: WebSocket) -> tuple[str, str]:
     scheme = "https" if websocket.url.scheme == "wss" else "http"
     origin = websocket.headers.get("origin", "")[:200] or f"{scheme}://{websocket.headers.get('host', '')[:200]}"
     client, server = websocket.scope.get("client"), websocket.scope.get("server")
-    if settings().public or not client or not server or not server[1] or not only_here(f"http://{host(client[0])}"):
+    if settings().public or not client or not server or not server[1] or not is_loopback(client[0]):
         return origin, ""
     return reachable(origin, server[1])
-
-
-def host(address: str) -> str:
-    """An IP address as it stands in a URL."""
-    return f"[{address}]" if ":" in address else address
 
 
 async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, changed: asyncio.Event) -> None:

@@ -12,11 +12,6 @@ from kvviz.server.front_door import is_loopback
 OUTSIDE = ("203.0.113.1", 9)  # a documentation address (RFC 5737): only asks for a route, sends nothing
 
 
-def join_link(origin: str, code: str) -> str:
-    """The link that opens the room, under the address that the browser itself used."""
-    return f"{origin}/?room={code}"
-
-
 def qr(link: str) -> str:
     """The link as a QR code, a data URI with an SVG: dark modules on white, whatever the theme."""
     return segno.make(link, error="m", micro=False).svg_data_uri(

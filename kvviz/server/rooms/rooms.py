@@ -21,13 +21,7 @@ CODE_LENGTH = 6
 ROOMS_PER_BROWSER = 3
 AWAY_S = 3 * 3600  # without its leader; then a room ends
 LONGEST_MESSAGE = 16_384  # characters; a calculator's link may hold whole configs
-NO_COOKIE = (
-    "a room belongs to the browser that opens it, and this one keeps no cookie of kvviz; allow cookies for this "
-    "address, or open it in a window of its own"
-)
-NO_ROOM = "there is no room with this code; it may have been closed, or the code was mistyped"
 CLOSED = "was closed"  # follows the room's code in a sentence
-LEADER_AWAY = "has ended, since whoever led it has been away for hours"
 
 FRAME_PARAMETERS = ("room", "embed", "embed_options")  # of an address, which say nothing of what the page shows
 LONGEST_VALUE = 8_000  # characters of a parameter's value
@@ -120,35 +114,24 @@ class Room:
         return hashlib.sha256(f"{self.browser} {self.code}".encode()).hexdigest()[:16]
 
     @property
-    def empty(self) -> bool:
-        """Whether no page is in it."""
-        return self.lead is None and not self.followers
-
-    def view(self, seat: Seat) -> dict[str, object]:
-        """What this seat should know."""
-        people: dict[str, object] = {
-            "role": "lead" if seat is self.lead else "follow",
-            "followers": len(self.followers),
-        }
-        if seat is self.lead:
-            return people
-        return {
-            **people,
-            "away": self.lead is None,
-            "place": asdict(self.place) if self.place else None,
-            "look": asdict(self.shown) if self.shown else None,
-        }
+    def pages(self) -> list[Seat]:
+        """Every page in it, the leader's last."""
+        return [*self.followers, *([self.lead] if self.lead else [])]
 
     def news(self, seat: Seat) -> dict[str, object]:
-        """What it should know and was not sent yet; it counts as sent from here on."""
-        view = self.view(seat)
-        fresh = {name: value for name, value in view.items() if name not in seat.sent or seat.sent[name] != value}
+        """What this seat should know and was not sent yet; it counts as sent from here on."""
+        known: dict[str, object] = {"role": "lead", "followers": len(self.followers)}
+        if seat is not self.lead:
+            known |= {"role": "follow", "away": self.lead is None}
+            known |= {"place": asdict(self.place) if self.place else None}
+            known |= {"look": asdict(self.shown) if self.shown else None}
+        fresh = {name: value for name, value in known.items() if name not in seat.sent or seat.sent[name] != value}
         seat.sent.update(fresh)
         return fresh
 
     def wake(self) -> None:
         """Tell every seat that there may be news."""
-        for seat in (*self.followers, *((self.lead,) if self.lead else ())):
+        for seat in self.pages:
             seat.wake()
 
 
@@ -158,11 +141,6 @@ class Rooms:
     def __init__(self) -> None:
         self._rooms: dict[str, Room] = {}
 
-    @property
-    def seats(self) -> int:
-        """How many pages are in a room."""
-        return sum(len(room.followers) + (room.lead is not None) for room in self._rooms.values())
-
     def __len__(self) -> int:
         return len(self._rooms)
 
@@ -171,14 +149,17 @@ class Rooms:
         self.purge()
         room = self._rooms.get(read_code(text))
         if room is None:
-            raise KvvizError(NO_ROOM)
+            raise KvvizError("there is no room with this code; it may have been closed, or the code was mistyped")
         return room
 
     def open(self, browser: str | None, code: str = "") -> Room:
         """Open a room that this browser leads, under `code` if that is free. Raises KvvizError."""
         self.purge()
         if browser is None:
-            raise KvvizError(NO_COOKIE)
+            raise KvvizError(
+                "a room belongs to the browser that opens it, and this one keeps no cookie of kvviz; allow cookies for "
+                "this address, or open it in a window of its own"
+            )
         if code and (own := self._rooms.get(read_code(code))) is not None:
             if own.browser == browser:
                 return own
@@ -195,7 +176,7 @@ class Rooms:
         own = [room for room in self._rooms.values() if room.browser == browser]
         if len(own) < ROOMS_PER_BROWSER:
             return
-        empty = next((room for room in own if room.empty), None)
+        empty = next((room for room in own if not room.pages), None)
         if empty is None:
             raise KvvizError(f"this browser leads {len(own)} rooms already; close one of them first")
         self._end(empty, CLOSED)
@@ -207,8 +188,9 @@ class Rooms:
 
     def enter(self, room: Room, seat: Seat, *, lead: bool = False) -> None:
         """Take a seat. Only the room's own browser may lead; of its pages the one that asked last does."""
-        if self.seats >= settings().limits.viewers:
-            raise KvvizError(f"{self.seats} pages are in rooms of this server, its limit; try again later")
+        seats = sum(len(other.pages) for other in self._rooms.values())
+        if seats >= settings().limits.viewers:
+            raise KvvizError(f"{seats} pages are in rooms of this server, its limit; try again later")
         if lead:
             if seat.browser is None or seat.browser != room.browser:
                 raise KvvizError("only the browser that opened this room may lead it")
@@ -247,7 +229,7 @@ class Rooms:
         now = time.monotonic()
         for room in list(self._rooms.values()):
             if room.lead is None and now - room.left_at > AWAY_S:
-                self._end(room, LEADER_AWAY)
+                self._end(room, "has ended, since whoever led it has been away for hours")
 
     def _end(self, room: Room, why: str) -> None:
         self._rooms.pop(room.code, None)

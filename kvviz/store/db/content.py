@@ -1,21 +1,24 @@
-"""Packs records into blobs, and splits a document into one row per run and rebuilds it.
+"""Packs records and columns of numbers into blobs; splits a document into one row per run and rebuilds it.
 
-Records are joined by the character RS, which no JSON text can hold unescaped (RFC 7464).
+Records are joined by the character RS, which no JSON text can hold unescaped (RFC 7464). Packed columns are zlib over
+one line of JSON, `{name: [type, shape]}`, and the raw little-endian numbers of each name in that order.
 """
 
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from sqlalchemy import RowMapping
 
-from kvviz.store.db.packed_columns import pack, take_columns, unpack
 from kvviz.store.db.stored import Run, Stored, runs_of
 
 SEPARATOR = "\x1e"
 QUICK = 1  # zlib level for a chunk written while a measurement runs
 TIGHT = 6
+TYPES = {int: "q", float: "d"}  # int64, float64
 
 
 def join(records: Sequence[str], level: int = TIGHT) -> bytes:
@@ -36,6 +39,49 @@ def squeeze(value: object) -> bytes:
 def expand(blob: bytes) -> Any:
     """Unpack the blob that `squeeze` made."""
     return json.loads(zlib.decompress(blob))
+
+
+def take_columns(fields: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split an object into the part that stays JSON and its columns; in the JSON part each column is None."""
+    columns = {name: value for name, value in fields.items() if _as_array(value) is not None}
+    return {name: None if name in columns else value for name, value in fields.items()}, columns
+
+
+def pack(columns: Mapping[str, object]) -> bytes:
+    """Pack lists of numbers, or rectangular lists of such lists, into one blob. Raises ValueError for anything else."""
+    head, body = {}, b""
+    for name, values in columns.items():
+        found = _as_array(values)
+        if found is None:
+            raise ValueError(f"{name} is no column of numbers")
+        head[name] = ["d" if found.dtype.kind == "f" else "q", found.shape]
+        body += found.tobytes()
+    return zlib.compress(json.dumps(head).encode() + b"\n" + body)
+
+
+def unpack(blob: bytes) -> dict[str, list[Any]]:
+    """Unpack the blob that `pack` made."""
+    head, _, body = zlib.decompress(blob).partition(b"\n")
+    columns, start = {}, 0
+    for name, (kind, shape) in json.loads(head).items():
+        numbers = np.frombuffer(body, f"<{kind}", math.prod(shape), start)
+        columns[name] = numbers.reshape(shape).tolist()
+        start += numbers.nbytes
+    return columns
+
+
+def _as_array(values: object) -> np.ndarray | None:
+    """Return a column of numbers of one type as an array; return None for any other value."""
+    if not isinstance(values, list | tuple):
+        return None
+    nested = all(isinstance(row, list | tuple) for row in values)
+    kinds = {type(number) for row in values for number in row} if nested else set(map(type, values))
+    if len(kinds) != 1 or not kinds <= set(TYPES):
+        return None
+    try:
+        return np.array(values, f"<{TYPES[kinds.pop()]}")
+    except (ValueError, OverflowError):  # rows of different lengths; numbers beyond 64 bits
+        return None
 
 
 def records_of(kind: str, texts: Sequence[str]) -> Iterator[dict[str, Any]]:

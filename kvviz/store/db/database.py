@@ -1,10 +1,4 @@
-"""Opens, reads and writes the SQLite file, and turns its failures into sentences.
-
-The file uses WAL with synchronous=NORMAL: when a commit returns, the operating system has the data, so a kill -9 of
-this process loses nothing. Only a checkpoint, about every thousand pages, forces the data to the disk. A power loss may
-therefore lose the commits since the last checkpoint, but it never corrupts the file. Measurements can be repeated, so
-this is safe enough, and few writes wait for an fsync.
-"""
+"""Opens, reads and writes the SQLite file, and turns its failures into sentences."""
 
 import sqlite3
 import time

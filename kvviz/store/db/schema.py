@@ -1,9 +1,4 @@
-"""Defines the four tables, and the migrations that bring an older file up to date.
-
-`works` has one row per comparison or sweep, with all that a list shows. `parts` holds its records (one chunk per
-append, merged into one blob at its end) and its document. `runs` has one row per mode, with its steps as packed
-columns. `pins` holds the expected texts.
-"""
+"""Defines the four tables, and the migrations that bring an older file up to date."""
 
 from collections.abc import Callable
 
@@ -46,8 +41,8 @@ works = Table(
     _text("message"),
     Column("created", Float, nullable=False, server_default="0"),  # seconds since 1970, UTC
     Column("deleted", Float),  # seconds since 1970, UTC; NULL if it is not deleted
-    _text("owner"),  # the store that writes it (kvviz.store.db.owner); "" once it has ended
-    _text("made_by"),  # the mark of the browser that owns it (kvviz.server.ownership); "" if nobody does
+    _text("owner"),  # the store that writes it (kvviz.store.db.store); "" once it has ended
+    _text("made_by"),  # the mark of the browser that owns it (kvviz.server.jobs); "" if nobody does
     _text("model"),
     _text("weights"),
     _text("config_hash"),
@@ -83,7 +78,7 @@ runs = Table(
     _text("mode"),
     Column("position", Integer, nullable=False, server_default="0"),  # index in the document's runs
     Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document without the columns
-    Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.packed_columns
+    Column("columns", LargeBinary, nullable=False),  # kvviz.store.db.content
     Column("repeats", LargeBinary),  # packed likewise: seconds (repeats, steps); NULL without timed passes
     Index("runs_of_work", "work_id"),
 )

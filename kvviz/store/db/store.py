@@ -5,6 +5,8 @@ sentence if the file fails; a running measurement then continues without being r
 """
 
 import json
+import os
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +20,8 @@ from kvviz.base.hashing import canonical, digest
 from kvviz.base.paths import home
 from kvviz.store.db import content
 from kvviz.store.db.database import Database
-from kvviz.store.db.owner import give_up, is_there, new_owner
 from kvviz.store.db.schema import parts, pins, runs, works
-from kvviz.store.db.stored import SHOWN_PROMPT, Run, Stored, clean, of_document, of_spec, of_started
+from kvviz.store.db.stored import SHOWN_PROMPT, Run, Stored, clean, columns_of, of_document, of_started
 
 RUNNING = "running"
 LONGEST_TITLE = 200
@@ -32,6 +33,7 @@ _HEADER = [
     func.substr(works.c.prompt, 1, SHOWN_PROMPT).label("prompt"),
 ]
 _BEGUN: ColumnElement[int] = literal_column("works.rowid")  # it grows with every new row
+_open_stores: set[str] = set()  # of this process, by their owners' names
 _SEARCHED = works.c.title + "\n" + works.c.model + "\n" + works.c.tags + works.c.prompt
 
 
@@ -42,10 +44,11 @@ class Store:
         self.path = Path(path) if path is not None else home() / "kvviz.sqlite"
         self._database = Database(self.path)
         self._owner = new_owner()
+        _open_stores.add(self._owner)
 
     def close(self) -> None:
         """Close the file. Works that were begun here and not finished then count as unfinished."""
-        give_up(self._owner)
+        _open_stores.discard(self._owner)
         self._database.close()
 
     # --- writing during a measurement --------------------------------------------------------------------------
@@ -71,7 +74,7 @@ class Store:
             "owner": self._owner,
             "made_by": made_by,
             "spec": json.dumps(spec),
-            **of_spec(spec),
+            **columns_of(spec),
         }
         with self._database.writing() as connection:
             if _header(connection, work_id) is not None:
@@ -287,3 +290,38 @@ def _tags(tags: Sequence[str]) -> str:
     if len(tidy) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tidy):
         raise KvvizError(f"a comparison has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters each")
     return "\n".join(["", *tidy, ""]) if tidy else ""
+
+
+# --- which store writes a run: one cut off by a crash is told from one that another process still writes -----------
+
+
+def new_owner() -> str:
+    """Return a name for one open store: its process id, the process's start time, and a random token."""
+    return f"{process_mark(os.getpid())}/{secrets.token_hex(4)}"
+
+
+def is_there(owner: str) -> bool:
+    """Whether the store that began the work is still open, in this process or another one on this machine."""
+    process = owner.partition("/")[0]
+    pid = process.partition(":")[0]
+    if not pid.isdecimal():
+        return False
+    return owner in _open_stores if int(pid) == os.getpid() else process_mark(int(pid)) == process
+
+
+def process_mark(pid: int) -> str:
+    """Return `PID:START`, or "" for a process that has ended. START distinguishes processes that reuse a PID.
+
+    START is in clock ticks since the system booted; it is empty on systems without /proc.
+    """
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        pass  # the process exists and belongs to another user
+    except (OSError, OverflowError):
+        return ""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return f"{pid}:"
+    return "" if fields[0] in "ZX" else f"{pid}:{fields[19]}"

@@ -98,11 +98,6 @@ def clean(text: str, longest: int) -> str:
     return text[:longest].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def of_spec(spec: Mapping[str, object]) -> dict[str, object]:
-    """Read columns from the dict of a ComparisonSpec or of a sweep's spec, as far as it has them."""
-    return _fitting(spec)
-
-
 def of_started(record: Mapping[str, object]) -> dict[str, object]:
     """Read columns from a `started` record."""
     spec, model, prompt = (_object(record.get(name)) for name in ("spec", "model", "prompt"))
@@ -116,13 +111,13 @@ def of_started(record: Mapping[str, object]) -> dict[str, object]:
         "modes": [_object(mode).get("name") for mode in _objects(record.get("modes"))],
         "config_hash": record.get("config_hash"),
     }
-    return _fitting(values)
+    return columns_of(values)
 
 
 def of_document(document: Mapping[str, object]) -> dict[str, object]:
     """Read columns from a comparison's document, including its headline figures."""
     found = runs_of(document)
-    values = _fitting({**document, **_object(document.get("environment"))})
+    values = columns_of({**document, **_object(document.get("environment"))})
     if found:
         values["modes"] = json.dumps([run["mode"] for run in found])
         values["headline"] = json.dumps([{name: run.get(name) for name in HEADLINE} for run in found])
@@ -143,8 +138,8 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _fitting(values: Mapping[str, object]) -> dict[str, object]:
-    """Keep only the values that fit their columns."""
+def columns_of(values: Mapping[str, object]) -> dict[str, object]:
+    """Keep the values that have a column and fit it, such as those of a spec."""
     texts = {name: clean(text, most) for name, most in LONGEST.items() if isinstance(text := values.get(name), str)}
     counts = {name: n for name in COUNTS if is_whole(n := values.get(name), 0, 2**63 - 1)}
     modes = values.get("modes")

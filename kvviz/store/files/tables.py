@@ -14,33 +14,16 @@ from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.store.files.schema import ModeRecords, by_mode, rows_of
 
 # Maps each column to its Parquet type. Columns that describe the whole comparison come first.
-TYPES = {
-    "comparison": "string",
-    "model": "string",
-    "weights": "string",
-    "device": "string",
-    "device_name": "string",
-    "dtype": "string",
-    "attn_implementation": "string",
-    "torch": "string",
-    "transformers": "string",
-    "prompt_tokens": "int64",
-    "new_tokens": "int64",
-    "batch": "int64",
-    "mode": "string",
-    "repeat": "int64",
-    "step": "int64",
-    "phase": "string",
-    "seconds": "float64",
-    "seconds_median": "float64",
-    "seconds_q1": "float64",
-    "seconds_q3": "float64",
-    "token_ids": "string",  # one id per sequence of the batch, separated by spaces
-    "token": "string",  # the text of the first sequence's token
-    "cache_bytes": "int64",
-    "allocated_bytes": "int64",
-    "outliving_bytes": "int64",
-}
+TYPES = (
+    dict.fromkeys(("comparison", "model", "weights", "device", "device_name", "dtype"), "string")
+    | dict.fromkeys(("attn_implementation", "torch", "transformers"), "string")
+    | dict.fromkeys(("prompt_tokens", "new_tokens", "batch"), "int64")
+    | {"mode": "string", "repeat": "int64", "step": "int64", "phase": "string"}
+    | dict.fromkeys(("seconds", "seconds_median", "seconds_q1", "seconds_q3"), "float64")
+    | {"token_ids": "string"}  # one id per sequence of the batch, separated by spaces
+    | {"token": "string"}  # the text of the first sequence's token
+    | dict.fromkeys(("cache_bytes", "allocated_bytes", "outliving_bytes"), "int64")
+)
 
 
 def columns(document: Document, records: Sequence[Record] = ()) -> dict[str, list[object]]:

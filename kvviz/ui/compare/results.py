@@ -65,14 +65,15 @@ def _ms(seconds: float | None) -> str:
 
 
 def _figures(row: Row) -> dict[str, object]:
+    figures, cache_bytes = row.run.figures, row.run.cache_bytes
     return {
         "run": row.name,
-        "TTFT": _ms(row.ttft_s),
-        "ITL": _ms(row.itl_s),
-        "ITL p99": _ms(row.itl_p99_s),
-        "total": f"{row.total_s:.3g} s" if row.total_s else "none",
-        "tokens/s": f"{row.tokens_per_s:.3g}" if row.tokens_per_s else "none",
-        "cache at the end": human(row.cache_bytes) if row.cache_bytes is not None else "unknown",
+        "TTFT": _ms(figures.get("ttft_s")),
+        "ITL": _ms(figures.get("itl_s")),
+        "ITL p99": _ms(figures.get("itl_p99_s")),
+        "total": f"{figures['total_s']:.3g} s" if figures.get("total_s") else "none",
+        "tokens/s": f"{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
+        "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
         "total, ratio": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
         "ITL, ratio": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
         "beyond the spread": {True: "yes", False: "no", None: ""}[row.beyond],

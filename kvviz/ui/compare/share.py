@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.server.ownership import mark_of
+from kvviz.server.jobs import mark_of
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run
 from kvviz.store.files import exchange

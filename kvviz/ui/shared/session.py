@@ -5,7 +5,7 @@ import streamlit as st
 from kvviz.base.records import new_id
 from kvviz.base.settings import settings
 from kvviz.server.front_door import browser_of
-from kvviz.server.ownership import may_change as may_be_changed
+from kvviz.server.jobs import may_change as may_be_changed
 from kvviz.store.db.stored import Stored
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

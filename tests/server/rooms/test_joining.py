@@ -7,11 +7,10 @@ import urllib.parse
 import pytest
 
 from kvviz.server.rooms import joining
-from kvviz.server.rooms.joining import join_link, network_address, only_here, qr, reachable
+from kvviz.server.rooms.joining import network_address, only_here, qr, reachable
 
 
-def test_the_link_is_under_the_address_that_the_browser_used():
-    assert join_link("https://kv.example", "K7M4QX") == "https://kv.example/?room=K7M4QX"
+def test_an_address_that_others_can_use_stays():
     assert reachable("http://192.168.1.5:8501", 8501) == ("http://192.168.1.5:8501", "")
 
 

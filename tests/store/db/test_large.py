@@ -13,7 +13,7 @@ def fill(path, count):
     store = Store(path)
     _, document = made_up(steps=3)
     for number in range(count):
-        spec = ComparisonSpec(model="gpt2" if number % 2 else "tiny-qwen3", prompt=f"prompt {number} " + "text " * 800)
+        spec = ComparisonSpec(model="gpt2" if number % 2 else "tiny-qwen3", prompt=f"prompt {number} " + "text " * 400)
         keep(store, f"c{number}", spec, document=document)
     return store
 
@@ -21,7 +21,7 @@ def fill(path, count):
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("large")
-    stores = [fill(folder / f"{count}.sqlite", count) for count in (50, 1000)]
+    stores = [fill(folder / f"{count}.sqlite", count) for count in (25, 500)]
     yield stores
     for store in stores:
         store.close()
@@ -37,17 +37,17 @@ def quickest(call, times=7):
 
 
 CALLS = {
-    "list": (20, lambda store: store.find(limit=50)),
-    "last page": (20, lambda store: store.find(limit=50, offset=store.count() - 50)),
+    "list": (20, lambda store: store.find(limit=20)),
+    "last page": (20, lambda store: store.find(limit=20, offset=store.count() - 20)),
     "count": (20, lambda store: store.count()),
-    "search": (40, lambda store: store.find("prompt 49 ", limit=50)),  # it reads every row
+    "search": (40, lambda store: store.find("prompt 24 ", limit=20)),  # it reads every row
     "count of a search": (40, lambda store: store.count("no such text")),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-def test_a_thousand_comparisons_are_listed_quickly(stores, name):
+def test_many_comparisons_are_listed_quickly(stores, name):
     times, call = CALLS[name]
     for _ in range(3):  # a busy machine may disturb one try
         pairs = [[quickest(lambda store=store: call(store), 1) for store in stores] for _ in range(7)]
@@ -59,8 +59,8 @@ def test_a_thousand_comparisons_are_listed_quickly(stores, name):
 
 def test_a_list_reads_no_step(stores):
     _, large = stores
-    assert large.count() == 1000 and large.count("prompt 999") == 1
-    assert [stored.id for stored in large.find(limit=2)] == ["c999", "c998"]
+    assert large.count() == 500 and large.count("prompt 499") == 1
+    assert [stored.id for stored in large.find(limit=2)] == ["c499", "c498"]
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.store.files import exchange, reading, tables
-from kvviz.store.files.webpage import _figure, texts_of
-from tests.draws import draws
+from kvviz.store.files.webpage import _figure, rendered
+from tests.draws import ORDINARY, draws
 
 
 @pytest.mark.slow
@@ -247,9 +247,9 @@ def test_thousands_of_changed_files_give_an_answer_or_one_sentence(single, batch
     for made in (single, batch):
         whole = reading.to_json(made.records, made.document)
         paths = [path for path in places(json.loads(whole)) if len(path) < 7]
-        for _ in range(1500):
+        for _ in range(200 if ORDINARY else 1500):
             answers += answered(json.dumps(mutated(whole, paths, draw)))
-    assert answers > 20, "some changes leave a file that fits"
+    assert answers > 5, "some changes leave a file that fits"
 
 
 def answered(text):
@@ -261,14 +261,14 @@ def answered(text):
     if found.document is not None:
         assert reading.read(reading.to_json(found.records, found.document)) == found
         tables.to_csv(found.document, found.records).encode()
-        repr(texts_of(found.document, found.records)).encode()
+        rendered(found.document, found.records).encode()
         if random.random() < 0.1:  # slow
             _figure(found.document)
     return True
 
 
 @pytest.mark.slow
-@draws(150)
+@draws(60)
 @given(data=st.data())
 def test_broken_bytes_give_an_answer_or_one_sentence(single, data):
     whole = bytearray(reading.to_json(single.records, single.document).encode())
@@ -287,7 +287,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.slow
-@draws(100)
+@draws(60)
 @given(value=VALUES)
 def test_any_json_gives_an_answer_or_one_sentence(value):
     answered(json.dumps(value))

@@ -1,15 +1,13 @@
 """Columns: whatever numbers go in come out, bit by bit."""
 
 import json
-import sys
 import zlib
-from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvviz.store.db.packed_columns import pack, take_columns, unpack
+from kvviz.store.db.content import pack, take_columns, unpack
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 FLOAT = st.floats(allow_nan=False)
@@ -48,9 +46,6 @@ def test_no_column(value):
         pack({"x": value})
 
 
-def test_the_bytes_are_little_endian_on_every_machine(monkeypatch):
+def test_the_bytes_are_little_endian_on_every_machine():
     blob = pack({"a": [1, 256]})
-    assert zlib.decompress(blob).partition(b"\n")[2] == b"\1" + bytes(7) + b"\0\1" + bytes(6)
-    monkeypatch.setattr(sys, "byteorder", "big" if sys.byteorder == "little" else "little")
-    assert unpack(blob)["a"] == [1 << 56, 1 << 48], "a machine of the other kind turns them round"
-    assert array("q").itemsize == array("d").itemsize == 8
+    assert zlib.decompress(blob) == b'{"a": ["q", [2]]}\n' + b"\1" + bytes(7) + b"\0\1" + bytes(6)
