@@ -104,14 +104,16 @@ def scheduler_without_worker():
 def open_page(scheduler_without_worker):
     """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker."""
     from streamlit.testing.v1 import AppTest
+    from streamlit.util import calc_hash
 
-    from kvviz.ui.folders import MAIN, PAGES
+    from kvviz.ui.folders import MAIN
 
     def open_page(page, **link):
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        app = AppTest.from_file(str(MAIN), default_timeout=60)
         for name, value in link.items():
             app.query_params[name] = value
-        app.switch_page(str(PAGES / f"{page}.py")).run()
+        app._page_hash = calc_hash(page)  # as a browser asks for it, without a run of the front page
+        app.run()
         assert not app.exception
         app.scheduler = scheduler_without_worker
         return app

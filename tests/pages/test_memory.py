@@ -78,7 +78,7 @@ def test_a_pasted_config_is_worked_out(visit):
     ("text", "says"),
     [
         ("{not json", "can't be read as JSON"),
-        ("[1]", "no object"),
+        ("[1]", "JSON object"),
         ('{"model_type": "llama", "num_hidden_layers": -1}', "num_hidden_layers"),
         ('{"model_type": "bert", "num_hidden_layers": 2}', "is an encoder"),
         ('{"model_type": "chatglm", "auto_map": {}, "num_layers": 28}', "auto_map"),

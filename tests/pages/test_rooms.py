@@ -6,11 +6,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from kvviz.server.rooms.rooms import Place
-from kvviz.ui.folders import MAIN, PAGES
+from kvviz.ui.folders import MAIN
 from kvviz.ui.frame import room as rooms
 from kvviz.ui.frame.room import place_of
-
-PATHS = {path.stem: str(path) for path in sorted(PAGES.glob("*.py"))}
 
 
 def told(app):
@@ -37,14 +35,6 @@ def gone(monkeypatch):
 
     monkeypatch.setattr(rooms, "_component", component)
     return where
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", list(PATHS))
-def test_every_page_has_the_room(scheduler_without_worker, page):
-    app = fresh().switch_page(PATHS[page]).run()
-    assert not app.exception
-    assert told(app)["join"] is None
 
 
 def test_a_link_asks_to_join_once_and_leaves_the_address(scheduler_without_worker):

@@ -2,14 +2,13 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.decoding.scratch.design import design_of
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, whole
 from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
 
@@ -40,8 +39,6 @@ def ask(form: Form) -> AnatomySpec | None:
     new = five.number_input("New tokens", **form.within("new", 2, MOST_NEW))
     form.write()
     group = design.heads // design.kv_heads
-    try:  # the first head of the group that shares a KV head: all of the group are one inspection
+    with errors_said():  # the first head of the group that shares a KV head: all of the group are one inspection
         return AnatomySpec(model, prompt, new_tokens=new, layer=layer, head=head // group * group)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
+    return None

@@ -1,28 +1,17 @@
 """The caches page's form, and the words around the measurement that it asks for."""
 
-import json
-from collections.abc import Sequence
-
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.form import Field, Form, some_of, whole
-from kvviz.ui.shared.model_choice import (
-    accepted,
-    choose_dtype,
-    choose_model,
-    choose_size,
-    choose_weights,
-    decodable,
-    measured_fields,
-)
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 
 PROMPT = (
     "Once upon a time there was a little fox named Tilo, who lived near the old market. Tilo had a red hat, and every "
@@ -39,7 +28,7 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
     form = Form(
         "caches",
         "k_",
-        **measured_fields(),
+        **choices.measured_fields(),
         tokens=Field(64, whole),
         batch=Field(2, whole),
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
@@ -48,12 +37,10 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
     form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = choose_model(one, form, decodable())
-        weights = choose_weights(two, form)
+        model, weights, dtype = choices.choose_measured(one, two, five, form)
         most = min(MOST_RACED, scheduler.limits.new_tokens)
-        tokens = choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, at_most=most)
-        batch = choose_size(four, "Sequences", form, "batch", BATCHES, at_most=scheduler.limits.batch)
-        dtype = choose_dtype(five, form)
+        tokens = choices.choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, at_most=most)
+        batch = choices.choose_size(four, "Sequences", form, "batch", BATCHES, at_most=scheduler.limits.batch)
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
         designs = right.pills(
@@ -65,22 +52,12 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
             **form.choices("designs", offered),
         )
     form.write()
-    try:
-        spec = CachesSpec(
-            model=model,
-            designs=tuple(name for name in offered if name in designs),
-            weights=weights,
-            prompt=prompt,
-            new_tokens=tokens,
-            batch=batch,
-            repeats=min(3, scheduler.limits.repeats),
-            dtype=dtype,
-        )
-        accepted(scheduler, spec.work())
+    with errors_said():
+        chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)
+        spec = CachesSpec(model, chosen, weights, prompt, tokens, batch, repeats, dtype)
+        choices.accepted(scheduler, spec.work())
         return spec
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
+    return None
 
 
 def _offered(scheduler: Scheduler) -> list[str]:
@@ -108,9 +85,8 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."
 
 
-def progress(records: Sequence[str]) -> tuple[float, str]:
+def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and which part is under way."""
-    last = json.loads(records[-1]) if records else {}
     if last.get("t") != "part":
         return 0.0, "Loading the model …" if last.get("t") != "look" else "The tokens …"
     names = list(PARTS)

@@ -65,7 +65,6 @@ def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
     event = st.dataframe(
         [_list_row(stored, mode) for stored, mode in table],
         hide_index=True,
-        width="stretch",
         height=320,
         on_select="rerun",
         selection_mode="multi-row",

@@ -38,7 +38,7 @@ def overlaid(runs: Sequence[Run]) -> None:
         st.caption(words + thin)
         if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
             st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
-    st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, width="stretch", key="c_rows")
+    st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, key="c_rows")
     st.caption(
         "Ratios are the baseline's figure over the run's: 2 means twice as fast. *Beyond the spread*: the slowest pass "
         "of the faster run is faster than the fastest pass of the slower one."

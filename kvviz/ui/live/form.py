@@ -68,11 +68,6 @@ def live_form() -> Form:
     )
 
 
-def link(**fields: object) -> dict[str, str]:
-    """The address's fields for a form filled like this."""
-    return {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in fields.items()}
-
-
 def _prompt_text(text: str) -> str:
     if not text.strip() or len(text) > LONGEST_IN_A_LINK:
         raise ValueError(text)

@@ -58,7 +58,7 @@ def example_table(name: str | None) -> None:
     if row is None:
         return
     st.markdown(f"**{row.title}.** {row.shows}")
-    st.dataframe(_example_rows(row), hide_index=True, width="stretch", key="m_example_table")
+    st.dataframe(_example_rows(row), hide_index=True, key="m_example_table")
 
 
 def _example_rows(row: Example) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """Weights, cache and an estimate of the prefill's activations against an accelerator's memory."""
 
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -12,9 +13,8 @@ from kvviz.memory.capacity import UNLIMITED, Activations, Fit, fits_all, states_
 from kvviz.memory.explain import activation_equation
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.memory.look_inside import counted_params
-from kvviz.ui.memory.tables import CHART
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import MEMORY_CHART, plot
 
 
 def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
@@ -27,42 +27,24 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     weights = _weights(main, asked)
     if weights is None:
         return
-    estimate = _activations(main, asked)
-    parts = {
-        "weights": weights,
-        "KV cache": main.memory.reserved_bytes,
-        "prefill activations (estimate)": estimate.nbytes,
-    }
-    plot(fit_figure(parts, row.memory_bytes, row.title), config=CHART, key="m_fit")
+    size = precision(asked.dtype).state_bytes  # the cache's dtype, if that is a float
+    estimate = Activations(*widths(main.config), asked.tokens, asked.batch, size)  # of a prefill of the whole context
+    cache = main.memory.reserved_bytes
+    parts = {"weights": weights, "KV cache": cache, "prefill activations (estimate)": estimate.nbytes}
+    plot(fit_figure(parts, row.memory_bytes, row.title), config=MEMORY_CHART, key="m_fit")
     st.caption(f"{row.title}: {human(row.memory_bytes)}. {row.memory_note} Source: {row.source}")
     _show_estimate(main, estimate)
-    every = fits_all(
-        main.spec,
-        asked.tokens,
-        batch=asked.batch,
-        weights_bytes=weights,
-        activation_bytes=estimate.nbytes,
-        dtype=asked.dtype,
-        view=asked.view,
-        beams=asked.beams,
-    )
-    st.dataframe([_row(found) for found in every], hide_index=True, width="stretch", key="m_fits")
+    case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
+    every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
+    st.dataframe([_row(found) for found in every], hide_index=True, key="m_fits")
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
-    plot(batch_figure(counts, weights), config=CHART, key="m_batch_chart")
+    plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart")
     st.caption("The weights are there once; every sequence brings a cache of its own.")
 
 
-def _activations(main: Answer, asked: Asked) -> Activations:
-    """The estimate for a prefill of the whole context, in the cache's dtype if that is a float."""
-    hidden, intermediate = widths(main.config)
-    size = precision(asked.dtype).state_bytes
-    return Activations(hidden, intermediate, asked.tokens, asked.batch, size)
-
-
 def _show_estimate(main: Answer, estimate: Activations) -> None:
-    assumed = (
-        "" if states_intermediate(main.config) else " The config states no intermediate size; 4 x hidden is assumed."
-    )
+    assumed = " The config states no intermediate size; 4 x hidden is assumed."
+    assumed = "" if states_intermediate(main.config) else assumed
     with st.expander("The estimate of the activations"):
         st.latex(activation_equation(estimate))
         st.caption(

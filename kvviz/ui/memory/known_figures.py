@@ -1,30 +1,31 @@
-"""Published figures recomputed now, and the three accounts of the model that ran last on the live page."""
+"""What the formula agrees with: published figures, the accounts of the model that ran last, an engine's own log."""
 
 import json
 from functools import lru_cache
 
 import streamlit as st
 
+from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.check_engine_log import judge
+from kvviz.memory.engine_log import parse
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import Reference, references
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said, plain
 
 
 def how_we_know(scheduler: Scheduler) -> None:
     """Draw the three accounts, and a row for each published figure."""
     _three_accounts(scheduler)
     st.subheader("Published figures, recomputed as you look", anchor=False)
-    figures = [(row, _figure(row)) for row in references()]
+    figures = [
+        (row, _recomputed(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view))
+        for row in references()
+    ]
     agree = sum(row.agrees(ours) for row, ours in figures)
     st.markdown(f"**{agree} of {len(figures)}** agree within the rounding of what is printed.")
-    rows = [_row(row, ours) for row, ours in figures]
-    st.dataframe(rows, hide_index=True, width="stretch", height=420, key="m_references")
-
-
-def _figure(row: Reference) -> int:
-    return _recomputed(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view)
+    st.dataframe([_row(*each) for each in figures], hide_index=True, height=420, key="m_references")
 
 
 @lru_cache(maxsize=512)
@@ -64,3 +65,20 @@ def _three_accounts(scheduler: Scheduler) -> None:
     two.metric("Sum over its tensors", f"{account['tensors']:,} B")
     three.metric("Kept by the allocator", f"{kept:,} B" if kept is not None else "not told here")
     st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
+
+
+def log_line(main: Answer, asked: Asked) -> None:
+    """Draw the box for the log, and whether what it says agrees."""
+    text = st.text_area(
+        "Lines of vLLM's or llama.cpp's log",
+        key="m_logline",
+        height=110,
+        placeholder="GPU KV cache size: 42,656 tokens\nllama_kv_cache: size = 1166.62 MiB (32768 cells, 61 layers, …",
+    )
+    if not text.strip() or main.spec is None:
+        return
+    case = {"tokens": asked.tokens, "batch": asked.batch, "tensor_parallel": asked.tensor_parallel}
+    with errors_said():
+        verdict = judge(parse(text), main.spec, dtype=asked.dtype, **case)
+        show = {True: st.success, False: st.error, None: st.info}[verdict.agrees]
+        show(plain(f"{main.title}: {verdict.sentence}"))

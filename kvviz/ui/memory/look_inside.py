@@ -9,9 +9,10 @@ from kvviz.memory.calculator import Answer, Asked
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
 from kvviz.server.script_slots import aside
-from kvviz.ui.memory.tables import COUNTS, exact, shape_text
+from kvviz.ui.memory.layers import layer_row
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.tables import COUNTS
 
 PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
 
@@ -53,19 +54,8 @@ def _probed(main: Answer, asked: Asked) -> Document | str:
 
 def _show(main: Answer, document: Document) -> None:
     st.markdown(_against_formula(main, document))
-    rows = [
-        {
-            "layer": row["index"],
-            "kind": row["kind"],
-            "keys": shape_text(row["key_shape"]),
-            "values": shape_text(row["value_shape"]),
-            "state bytes": exact(row["state_bytes"]),
-            "bytes": exact(row["nbytes"]),
-            "allocated": exact(row["allocated"]),
-        }
-        for row in document["layers"]
-    ]
-    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, height=300, key="m_inside")
+    rows = [layer_row(layer) for layer in document["layers"]]
+    st.dataframe(rows, hide_index=True, column_config=COUNTS, height=300, key="m_inside")
     params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
     st.session_state.setdefault(PARAMS, {})[main.key] = params
 

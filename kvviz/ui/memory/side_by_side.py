@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import streamlit as st
 
@@ -12,28 +12,23 @@ from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
 from kvviz.models.spec import ModelSpec
-from kvviz.ui.memory.tables import CHART, COUNTS, exact
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.tables import COUNTS, exact
 
 
 def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
-    """Draw the curves and the table."""
-    _curves(found, asked)
-    _table(found)
-
-
-def _curves(found: Sequence[Answer], asked: Asked) -> None:
-    """Draw bytes against context, all models: windows flatten, states stay."""
+    """Draw bytes against context, all models: windows flatten, states stay; and the table."""
     log = st.toggle("Logarithmic axes", key="m_log")
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
-    plot(context_figure(lines, asked.tokens, log=log), config=CHART, key="m_curves")
+    plot(context_figure(lines, asked.tokens, log=log), config=MEMORY_CHART, key="m_curves")
     st.caption(
         "Full attention climbs in a straight line; layers with a window climb until it is full and then stay flat; "
         "a recurrent state is the same at any length. The dotted line is the context chosen above."
     )
+    _table(found)
 
 
 @lru_cache(maxsize=512)
@@ -52,14 +47,12 @@ def _table(found: Sequence[Answer]) -> None:
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_compared")
+    st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_compared")
+    files = {"json": ("JSON", as_json, "application/json"), "csv": ("CSV, a row per layer", as_csv, "text/csv")}
     with st.container(horizontal=True):
-        st.download_button(
-            "JSON", lambda: as_json(found), "kv-memory.json", "application/json", key="m_json", on_click="ignore"
-        )
-        st.download_button(
-            "CSV, a row per layer", lambda: as_csv(found), "kv-memory.csv", "text/csv", key="m_csv", on_click="ignore"
-        )
+        for suffix, (label, write, mime) in files.items():
+            name, content = f"kv-memory.{suffix}", partial(write, found)
+            st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
 
 
 def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, object]:

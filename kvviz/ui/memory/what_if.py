@@ -2,12 +2,11 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, ideas, with_kv_heads
-from kvviz.ui.memory.tables import COUNTS, exact
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.tables import COUNTS, exact
 
 
 def what_if(main: Answer, asked: Asked) -> None:
@@ -15,7 +14,7 @@ def what_if(main: Answer, asked: Asked) -> None:
     if main.memory is None or main.spec is None:
         return
     rows = [_row(idea) for idea in ideas(main.spec, main.memory)]
-    st.dataframe(rows, hide_index=True, width="stretch", column_config=COUNTS, key="m_ideas")
+    st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_ideas")
     st.caption(
         "The same layers, tokens and sequences, on one device; only the one thing named changes. Other heads, latents "
         "and windows need a model that was trained with them; another precision does not."
@@ -44,13 +43,10 @@ def _grouped(main: Answer, asked: Asked) -> None:
     own = max(row.kv_heads for row in memory.layers)
     start = own if own in groups else groups[-1]
     chosen = st.select_slider("KV heads for all layers", groups, value=start, key=f"m_groups_{main.key}")
-    try:
+    with errors_said():
         other = memory_of(with_kv_heads(spec, chosen), asked)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return
-    kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
-    st.markdown(
-        f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
-        f"{other.reserved_bytes / memory.reserved_bytes:.3g}× of what the model keeps as it is."
-    )
+        kind = {1: "multi-query", heads: "multi-head"}.get(chosen, f"grouped-query, {heads // chosen} to a group")
+        st.markdown(
+            f"{heads} query heads on **{chosen}** KV heads ({kind}): **{human(other.reserved_bytes)}**, "
+            f"{other.reserved_bytes / memory.reserved_bytes:.3g}× of what the model keeps as it is."
+        )

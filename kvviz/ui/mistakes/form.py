@@ -2,13 +2,12 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.decoding.scratch.pitfalls import PITFALLS
 from kvviz.experiments.inside.spec import MistakeSpec
 from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, one_of
 from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 
 NEW_TOKENS = 16
 
@@ -26,15 +25,9 @@ def ask() -> MistakeSpec | None:
     left, right = st.columns([2, 3], gap="large")
     model = choose_model(left, form, small_models("scratch"))
     prompt = right.text_input("Prompt", max_chars=200, **form.value("prompt"))
-    mistake = st.pills(
-        "The mistake",
-        format_func=lambda name: PITFALLS[name].title,
-        required=True,
-        **form.choices("mistake", list(PITFALLS)),
-    )
+    mistakes = form.choices("mistake", list(PITFALLS))
+    mistake = st.pills("The mistake", format_func=lambda name: PITFALLS[name].title, required=True, **mistakes)
     form.write()
-    try:
+    with errors_said():
         return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
+    return None

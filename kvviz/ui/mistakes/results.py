@@ -1,7 +1,6 @@
 """What the mistakes page shows of a mistake that was really made: the line at fault and what it does."""
 
 import html
-from collections.abc import Sequence
 
 import streamlit as st
 
@@ -14,6 +13,7 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.tables import localized, shape_text
 
 
 def show(about: Document, found: Document) -> None:
@@ -23,13 +23,15 @@ def show(about: Document, found: Document) -> None:
     st.markdown(pitfall.says)
     code, harm = st.columns(2, gap="large")
     with code:
-        _code(pitfall)
-    if found["t"] == "mistimed":
-        with harm:
+        st.html(_marked(pitfall.source, pitfall.wrong))
+        st.markdown("**Mend it**")
+        st.code(pitfall.mend, language="python", wrap_lines=True)
+    with harm:
+        if found["t"] == "mistimed":
             _stopwatches(found)
-    else:
-        with harm:
+        else:
             _harm(pitfall, found)
+    if found["t"] != "mistimed":
         _forwards(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     st.caption(
@@ -37,14 +39,8 @@ def show(about: Document, found: Document) -> None:
     )
 
 
-def _code(pitfall: Pitfall) -> None:
-    """Draw the loop as it runs, the line at fault marked, and what it should be."""
-    st.html(_marked(pitfall.source, pitfall.wrong))
-    st.markdown("**Mend it**")
-    st.code(pitfall.mend, language="python", wrap_lines=True)
-
-
 def _marked(source: str, wrong: str) -> str:
+    """The loop as it runs, as HTML, the line at fault marked."""
     fault = ' class="kv-fault" data-testid="kv-fault"'
     lines = (
         f"<span{fault if line.strip() == wrong else ''}>{html.escape(line) or ' '}</span>"
@@ -63,10 +59,10 @@ _STYLE = """
 
 def _harm(pitfall: Pitfall, found: Document) -> None:
     right, wrong = found["right"], found["wrong"]
-    _verdict(found)
     if wrong["crash"]:
         _crash(wrong["crash"], len(wrong["fed"]))
         return
+    _verdict(found)
     charts = {
         "logits": lambda: off_by(right["deltas"], wrong["deltas"]),
         "memory": lambda: kept_alive(right["alive"], wrong["alive"]),
@@ -83,8 +79,6 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
 def _verdict(found: Document) -> None:
     """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
-    if wrong["crash"]:
-        return
     if first is not None:
         st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.")
     elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
@@ -139,7 +133,7 @@ def _stopwatches(found: Document) -> None:
 def _forwards(found: Document) -> None:
     """Draw what was fed and what the cache held, forward by forward; a loop that ends early leaves cells empty."""
     columns = {
-        f"{title}, {loop}": [_shape(each) if name == "shapes" else each for each in found[loop][name]]
+        f"{title}, {loop}": [shape_text(each, "") if name == "shapes" else each for each in found[loop][name]]
         for name, title in _COLUMNS.items()
         for loop in ("right", "wrong")
     }
@@ -148,19 +142,9 @@ def _forwards(found: Document) -> None:
         {"forward": i + 1, **{title: values[i] if i < len(values) else None for title, values in columns.items()}}
         for i in range(count)
     ]
-    numbers = st.column_config.NumberColumn(format="localized")
-    localized = dict.fromkeys((title for title in columns if title.startswith(("multiply-adds", "bytes"))), numbers)
+    counts = localized(*(title for title in columns if title.startswith(("multiply-adds", "bytes"))))
     with st.expander("Forward by forward: what is fed, what the cache holds"):
-        st.dataframe(rows, hide_index=True, width="stretch", column_config=localized, key="b_forwards")
+        st.dataframe(rows, hide_index=True, column_config=counts, key="b_forwards")
 
 
-_COLUMNS = {
-    "fed": "fed",
-    "shapes": "keys of layer 0",
-    "multiply_adds": "multiply-adds",
-    "alive": "bytes alive",
-}
-
-
-def _shape(shape: Sequence[int] | None) -> str:
-    return "" if not shape else f"[{', '.join(map(str, shape))}]"
+_COLUMNS = {"fed": "fed", "shapes": "keys of layer 0", "multiply_adds": "multiply-adds", "alive": "bytes alive"}

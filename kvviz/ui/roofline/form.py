@@ -1,28 +1,18 @@
 """The roofline page's form, and the words around the measurement that it asks for."""
 
-import json
-from collections.abc import Sequence
-
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting, millis
 from kvviz.cost.roofline import countable
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.kind import Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.models.sources import find_source
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.form import Field, Form, whole
-from kvviz.ui.shared.model_choice import (
-    accepted,
-    choose_dtype,
-    choose_model,
-    choose_size,
-    choose_weights,
-    decodable,
-    measured_fields,
-)
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 
 TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -30,31 +20,22 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 def ask(scheduler: Scheduler) -> RoofSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be measured."""
-    form = Form(
-        "roofline",
-        "r_",
-        **measured_fields(),
-        tokens=Field(512, whole),
-        batch=Field(16, whole),
-    )
+    form = Form("roofline", "r_", **choices.measured_fields(), tokens=Field(512, whole), batch=Field(16, whole))
     form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model = choose_model(one, form, decodable())
-        weights = choose_weights(two, form)
-        tokens = choose_size(three, "Longest context", form, "tokens", TOKENS, at_most=_most_tokens(scheduler, model))
-        batch = choose_size(four, "Largest batch", form, "batch", BATCHES, at_most=scheduler.limits.batch)
-        dtype = choose_dtype(five, form)
+        model, weights, dtype = choices.choose_measured(one, two, five, form)
+        most = _most_tokens(scheduler, model)
+        tokens = choices.choose_size(three, "Longest context", form, "tokens", TOKENS, at_most=most)
+        batch = choices.choose_size(four, "Largest batch", form, "batch", BATCHES, at_most=scheduler.limits.batch)
     form.write()
-    try:
+    with errors_said():
         spec = RoofSpec(model, weights, tokens, batch, dtype)
-        source = accepted(scheduler, spec.work())
+        source = choices.accepted(scheduler, spec.work())
         if source.config is not None:
             countable(source.config, source.title)
         return spec
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
+    return None
 
 
 def _most_tokens(scheduler: Scheduler, model: str) -> int:
@@ -75,9 +56,8 @@ def expected(scheduler: Scheduler, spec: RoofSpec) -> str:
     return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."
 
 
-def progress(records: Sequence[str]) -> tuple[float, str]:
+def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and what was measured last, in words."""
-    last = json.loads(records[-1]) if records else {}
     kind = last.get("t")
     if kind == "point":
         where = f"{last['phase']} at {last['tokens']:,} tokens" + (f" × {last['batch']}" if last["batch"] > 1 else "")

@@ -3,7 +3,6 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
@@ -11,7 +10,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import in_pairs, plot
 
 
@@ -23,15 +22,9 @@ def section(scheduler: Scheduler, form: Form) -> None:
         "Nobody knows beforehand how long it will get. Four real allocators serve the **same requests** with the "
         "**same memory**."
     )
-    try:
-        spec = _ask(form)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return
     words = "No model: the allocators of this project's caches, with keys and values of one number each."
-    found = measured(scheduler, spec, key="vf", words=words, progress=progress, press="Run the trace")
-    if found is not None:
-        _draw(found)
+    with errors_said():
+        measured(scheduler, _ask(form), _draw, key="vf", words=words, progress=progress, press="Run the trace")
 
 
 def _ask(form: Form) -> ArrivalsSpec:
@@ -57,35 +50,31 @@ def _draw(found: Document) -> None:
     st.fragment(_moment)(found)
 
 
+_MEANS = {  # over the ticks at which somebody waits
+    "Run at once": ("mean_running_while_some_wait", ".1f"),
+    "Tokens": ("used_share_while_some_wait", ".1%"),
+    "Wasted inside": ("internal_share_while_some_wait", ".1%"),
+    "Wasted between": ("external_share_while_some_wait", ".1%"),
+}
+_COUNTS = {
+    "Preempted": "preempted",
+    "Computed again": "recomputed_tokens",
+    "Moved": "moved_tokens",
+    "Cache hits": "found_tokens",
+    "Evicted": "evicted_blocks",
+    "Done at tick": "ended_at_tick",
+}
+
+
+def _row(way: Document) -> dict[str, object]:
+    means = {
+        title: "nobody waits" if way[name] is None else format(way[name], how) for title, (name, how) in _MEANS.items()
+    }
+    return {"Policy": way["title"], **means, **{title: way[name] for title, name in _COUNTS.items()}}
+
+
 def _table(found: Document) -> None:
-    def share(way: Document, name: str) -> str:
-        value = way[f"{name}_share_while_some_wait"]
-        return "nobody waits" if value is None else f"{value:.1%}"
-
-    def mean(way: Document) -> str:
-        value = way["mean_running_while_some_wait"]
-        return "nobody waits" if value is None else f"{value:.1f}"
-
-    st.dataframe(
-        [
-            {
-                "Policy": way["title"],
-                "Run at once": mean(way),
-                "Tokens": share(way, "used"),
-                "Wasted inside": share(way, "internal"),
-                "Wasted between": share(way, "external"),
-                "Preempted": way["preempted"],
-                "Computed again": way["recomputed_tokens"],
-                "Moved": way["moved_tokens"],
-                "Cache hits": way["found_tokens"],
-                "Evicted": way["evicted_blocks"],
-                "Done at tick": way["ended_at_tick"],
-            }
-            for way in found["ways"]
-        ],
-        hide_index=True,
-        key="v_table",
-    )
+    st.dataframe([_row(way) for way in found["ways"]], hide_index=True, key="v_table")
     st.caption(
         "*Run at once* and the shares of the memory are means over the ticks at which somebody waits. *Wasted inside*: "
         "slots that belong to a sequence and hold no token. *Wasted between*: free slots in holes that are too small "

@@ -4,7 +4,6 @@ import html
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import millis
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure
@@ -15,7 +14,7 @@ from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import title
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 
 NAMES = {
@@ -40,15 +39,9 @@ def section(scheduler: Scheduler, form: Form) -> None:
         "Each turn sends the **whole** history again. If the cache is kept, only what is new has to be computed; "
         "change something, and only what stands **before** the change can be kept."
     )
-    try:
+    with errors_said():
         spec = _ask(scheduler, form)
-        words = expected(scheduler, spec)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return
-    found = measured(scheduler, spec, key="vt", words=words, progress=progress)
-    if found is not None:
-        _draw(found)
+        measured(scheduler, spec, _draw, key="vt", words=expected(scheduler, spec), progress=progress)
 
 
 def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:

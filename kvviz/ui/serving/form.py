@@ -1,12 +1,10 @@
 """The serving page's form, which its sections share, and the words around their measurements."""
 
-import json
-from collections.abc import Sequence
-
 import streamlit as st
 
 from kvviz.base.words import lasting
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.kind import Record
 from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, SharingSpec, TalkSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.experiment import Document
@@ -48,9 +46,8 @@ def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:
     return f"{words}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{words}."
 
 
-def progress(records: Sequence[str]) -> tuple[float, str]:
+def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and what was served last."""
-    last = json.loads(records[-1]) if records else {}
     if last.get("t") == "way":
         return last["done"] / last["of"], f"{last['done']} of {last['of']}: {last['title']}"
     return 0.0, "Serving …" if last.get("t") == "look" else "Loading …"

@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import first_token_figure, tokens_figure
@@ -13,7 +12,7 @@ from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import choose_model, small_models
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 
 
@@ -31,15 +30,9 @@ def section(scheduler: Scheduler, form: Form) -> None:
         most = max(2, min(MOST_ASKS, scheduler.limits.batch))
         form["asks"] = min(most, form["asks"])
         asks = right.slider("Requests that share it", **form.within("asks", 2, MOST_ASKS))
-    try:
+    with errors_said():
         spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, scheduler.limits.repeats))
-        words = expected(scheduler, spec)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return
-    found = measured(scheduler, spec, key="vs", words=words, progress=progress)
-    if found is not None:
-        _draw(found)
+        measured(scheduler, spec, _draw, key="vs", words=expected(scheduler, spec), progress=progress)
 
 
 def _draw(found: Document) -> None:
@@ -57,9 +50,8 @@ def _draw(found: Document) -> None:
         rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
         rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
     )
-    st.dataframe(
-        [_row(name, row) for name, row in zip(names, rows, strict=True)], hide_index=True, key="v_shared_table"
-    )
+    table = [_row(name, row) for name, row in zip(names, rows, strict=True)]
+    st.dataframe(table, hide_index=True, key="v_shared_table")
     st.caption(
         "The first request has no cache hit: it is the one that fills the blocks. *Cache* is all that a request holds "
         "when it is done; *of it shared* lay there before it came."

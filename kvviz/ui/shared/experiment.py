@@ -16,19 +16,26 @@ from kvviz.experiments.kind import Record, Spec
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Address
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.session import owner
 
 Document = Mapping[str, Any]  # what an experiment came to; its run.py says what is in it
-Progress = Callable[[Sequence[str]], tuple[float, str]]
+Progress = Callable[[Record], tuple[float, str]]
 
 
 def measured(
-    scheduler: Scheduler, spec: Spec, *, key: str, words: str, progress: Progress, press: str = "Measure"
-) -> Document | None:
-    """Draw the buttons, and `words` beside them; returns the document once it is measured.
+    scheduler: Scheduler,
+    spec: Spec,
+    draw: Callable[[Document], None],
+    *,
+    key: str,
+    words: str,
+    progress: Progress,
+    press: str = "Measure",
+) -> None:
+    """Draw the buttons, `words` beside them, and the document once it is measured.
 
-    `progress` makes a share and words of the records so far.
+    `progress` makes a share and words of the last record so far, which is empty before the first.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
@@ -42,18 +49,19 @@ def measured(
         st.rerun()
     third.caption(words)
     if pressed:
-        try:
+        with errors_said():
             _submit(scheduler, spec, key, again=done)
             st.rerun()
-        except KvvizError as error:
-            st.warning(plain(error))
-    elif work is None:
-        return None
-    elif active:
-        _wait(scheduler, work.id, lambda work: st.progress(*progress(work.records)), every=0.5)
-    elif not done:
+    elif work is not None and active:
+        _wait(scheduler, work.id, lambda work: st.progress(*progress(_last(work.records))), every=0.5)
+    elif work is not None and not done:
         st.warning(plain(work.message or "This measurement was stopped."))
-    return work.document if work is not None and done else None
+    if work is not None and work.document is not None and done:
+        draw(work.document)
+
+
+def _last(records: Sequence[str]) -> Record:
+    return json.loads(records[-1]) if records else {}
 
 
 def run_or_stop(
@@ -103,12 +111,10 @@ def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None
 
     One that failed is not asked for again by itself: a button does that.
     """
-    try:
+    work = None
+    with errors_said():
         work = _own(scheduler, spec, key) or _submit(scheduler, spec, key)
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
-    if work.active or work.state == "done":
+    if work is None or work.active or work.state == "done":
         return work
     st.warning(plain(work.message or "This look was stopped."))
     if st.button("Try again", key=f"{key}_again"):

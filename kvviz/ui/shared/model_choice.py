@@ -68,14 +68,14 @@ def choose_model(place: DeltaGenerator, form: Form, ids: Sequence[str]) -> str:
     return place.selectbox("Model", format_func=title, **form.choice("model", ids))
 
 
-def choose_dtype(place: DeltaGenerator, form: Form) -> str:
-    """Choose the precision of weights and cache."""
-    return place.selectbox("Precision", **form.choice("dtype", DTYPES))
-
-
-def choose_weights(place: DeltaGenerator, form: Form) -> str:
-    """Choose the model's own weights or random ones."""
-    return place.selectbox("Weights", format_func=WEIGHTS.__getitem__, **form.choice("weights", list(WEIGHTS)))
+def choose_measured(model: DeltaGenerator, weights: DeltaGenerator, dtype: DeltaGenerator, form: Form) -> list[str]:
+    """Choose, at these places, a model, its own weights or random ones, and the precision of weights and cache."""
+    kinds = form.choice("weights", list(WEIGHTS))
+    return [
+        choose_model(model, form, decodable()),
+        weights.selectbox("Weights", format_func=WEIGHTS.__getitem__, **kinds),
+        dtype.selectbox("Precision", **form.choice("dtype", DTYPES)),
+    ]
 
 
 def choose_size(place: DeltaGenerator, label: str, form: Form, name: str, sizes: Sequence[int], *, at_most: int) -> int:
@@ -89,11 +89,7 @@ def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     """The model of a work. Raises KvvizError, before anything is queued, for what the worker would refuse."""
     source = find_source(work.model, work.weights)
     check_sizes(work, scheduler.limits)
-    check_modes(
-        work.modes,
-        source.config,
-        (scheduler.device or {}).get("device"),
-    )
+    check_modes(work.modes, source.config, (scheduler.device or {}).get("device"))
     if scheduler.device is not None and source.params is not None and source.spec is not None:
         size, device = scheduler.device["total_bytes"], scheduler.device["device_name"]
         needs(source, work).check(size, device, scheduler.limits.memory_share)

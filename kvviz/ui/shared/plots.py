@@ -10,6 +10,7 @@ from kvviz.charts.dark import on_dark
 
 Thing = TypeVar("Thing")
 CHART: Mapping[str, object] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+MEMORY_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
 
 
 def plot(

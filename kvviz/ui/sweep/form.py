@@ -13,7 +13,7 @@ from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import title
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said, plain
 
 OWN = "A grid of your own"
 
@@ -23,12 +23,9 @@ def ask(scheduler: Scheduler) -> SweepSpec | None:
     names = [*PRESETS, OWN]
     form = Form("sweep", "s_", preset=Field(names[0]))
     form.take_over(None)
-    chosen = st.pills(
-        "Experiments",
-        format_func=lambda name: OWN if name == OWN else PRESETS[name].title,
-        **form.choices("preset", names),
-    )
-    try:
+    titles = {**{name: preset.title for name, preset in PRESETS.items()}, OWN: OWN}
+    chosen = st.pills("Experiments", format_func=titles.__getitem__, **form.choices("preset", names))
+    with errors_said():
         if chosen in PRESETS:
             st.markdown(f"**{PRESETS[chosen].title}.** {PRESETS[chosen].question}")
             spec = _preset(chosen, scheduler)
@@ -36,9 +33,7 @@ def ask(scheduler: Scheduler) -> SweepSpec | None:
             spec = _grid()
         check_sweep(spec)
         return spec
-    except KvvizError as error:
-        st.warning(plain(error))
-        return None
+    return None
 
 
 def _preset(name: str, scheduler: Scheduler) -> SweepSpec:

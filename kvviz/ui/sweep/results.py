@@ -90,7 +90,7 @@ def _table(spec: SweepSpec, found: Sequence[Record]) -> None:
     places = st.columns(2 if published else 1, gap="large")
     with places[0]:
         st.markdown("**Measured here**")
-        st.dataframe([_row(row) for row in found], hide_index=True, width="stretch", key="s_rows")
+        st.dataframe([_row(row) for row in found], hide_index=True, key="s_rows")
     if preset and published:
         with places[1]:
             _published(published, preset.source)
@@ -132,7 +132,7 @@ def _published(published: Published, source: str | None) -> None:
     """Draw the table as it was printed elsewhere, on other hardware: it is the shape that should come back."""
     st.markdown(f"**As published** ([source]({source})): {published.note}")
     rows = [_printed(row) for row in published.rows]
-    st.dataframe(rows, hide_index=True, width="stretch", key="s_published")
+    st.dataframe(rows, hide_index=True, key="s_published")
 
 
 _PRINTED = {

@@ -1,0 +1,24 @@
+"""What every page has around its own part: title and opening words, and the sentences to say out loud at its foot."""
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import streamlit as st
+
+ROWS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
+ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "trade_off": "The trade-off"}
+
+
+@contextmanager
+def page(name: str) -> Iterator[None]:
+    """Draw a page's head, then what stands in the `with`, then its foot."""
+    row = ROWS[name]
+    st.title(row["title"], anchor=False)
+    st.markdown(row["opening"])
+    yield
+    st.divider()
+    st.subheader("How to say it out loud", anchor=False)
+    for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
+        column.markdown(f"**{title}**  \n{row[part]}")
