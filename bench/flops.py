@@ -8,7 +8,10 @@ differ in one, and refused if either side says why it can't count.
     python bench/flops.py --only llama,jamba
 """
 
+from collections.abc import Callable
 from typing import Any
+
+from torch.utils.flop_counter import FlopCounterMode
 
 if not __package__:
     import checkout  # noqa: F401
@@ -17,7 +20,10 @@ from bench.each_type import Config, Row, arguments, document, longest, row_of
 from kvviz.base.errors import ConfigError
 from kvviz.cost.flops import cached_step, prefill, total_flops
 from kvviz.cost.shape import Shape, read_shape
-from kvviz.decoding.meta_probe import forward_flops, position_limit
+from kvviz.decoding.meta_decoder import Decoder
+from kvviz.decoding.meta_model import on_meta, weightless
+from kvviz.decoding.meta_probe import in_one_sentence, position_limit
+from kvviz.models.config_fields import checked
 
 Case = dict[str, Any]
 
@@ -27,6 +33,34 @@ def cases(config: Config) -> list[Case]:
     source = {"source_tokens": 25} if config.get("is_encoder_decoder") else {}
     sizes = ((41, 1), (71, 2), (longest(config, position_limit), 1))
     return [{"tokens": tokens, "batch": batch, **source} for tokens, batch in sizes]
+
+
+def forward_flops(
+    config: Config, *, tokens: int, batch: int = 1, source_tokens: int | None = None
+) -> tuple[int | None, int]:
+    """Count the FLOPs of a prefill of `tokens` - 1 tokens and of the step after it, with torch's counter.
+
+    The head runs for the last position only, if the model supports that. Experts run as one product per token and
+    chosen expert. An encoder does not count. The prefill is None if it is a long one of a recurrent model, which would
+    be a long Python loop. Raises ConfigError for a model that can't be built or run, and for fewer than 2 tokens.
+    """
+    checked("tokens", tokens, 2)
+    with on_meta(), in_one_sentence(config, tokens):
+        model = weightless(config, "bfloat16")
+        for module in model.modules():
+            config_of_module = getattr(module, "config", None)
+            if config_of_module is not None and hasattr(config_of_module, "_experts_implementation"):
+                config_of_module._experts_implementation = "batched_mm"
+        decoder = Decoder(model, tokens, batch, source_tokens, logits_to_keep=1)
+        prefilled = counted(lambda: decoder.prefill(tokens - 1))
+        stepped = counted(decoder.step)
+        return None if decoder.shortened else prefilled, stepped
+
+
+def counted(act: Callable[[], None]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        act()
+    return counter.get_total_flops()
 
 
 def difference(shape: Shape, config: Config, case: Case) -> str:

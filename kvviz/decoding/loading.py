@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from kvviz.base.errors import ConfigError, KvvizError
+from kvviz.base.errors import ConfigError, KvvizError, in_a_line
 from kvviz.device.errors import is_out_of_memory
 from kvviz.models.config_fields import shown
 from kvviz.models.layers import MOST_LAYERS
@@ -69,24 +69,15 @@ def load(
         source = replace(source, folder=_downloaded(source, progress))
     if source.weights == "local" and source.folder is not None and (source.folder / MANIFEST).is_file():
         read_manifest(source.folder).check_sums()
-    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed)
+    model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed).eval()
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
-    return Loaded(
-        model=model.eval(),
-        spec=spec,
-        codec=_codec(source, spec),
-        source=source,
-        params=sum(p.numel() for p in model.parameters()),
-        device=device,
-        dtype=dtype,
-        stop_ids=_stop_ids(model),
-    )
+    params = sum(p.numel() for p in model.parameters())
+    return Loaded(model, spec, _codec(source, spec), source, params, device, dtype, _stop_ids(model))
 
 
 def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
     """Use a loaded transformers model unchanged: its device, its dtype, its weights."""
     config = model.config.get_text_config().to_dict()
-    first = next(model.parameters())
     try:
         spec = ModelSpec.from_config(model.config.to_dict(), name=type(model).__name__)
     except ConfigError:  # the formula can't predict this cache, but the cache itself can be read
@@ -94,16 +85,10 @@ def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" 
     name = model.config.name_or_path or type(model).__name__
     params = sum(p.numel() for p in model.parameters())
     source = Source(name, type(model).__name__, "given", config=config, params=params, origin="given")
-    return Loaded(
-        model=model,
-        spec=spec,
-        codec=TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size),
-        source=source,
-        params=params,
-        device=str(first.device),
-        dtype=str(first.dtype).removeprefix("torch."),
-        stop_ids=_stop_ids(model),
-    )
+    codec = TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size)
+    first = next(model.parameters())
+    dtype = str(first.dtype).removeprefix("torch.")
+    return Loaded(model, spec, codec, source, params, str(first.device), dtype, _stop_ids(model))
 
 
 def fetched(source: Source) -> Source:
@@ -139,12 +124,9 @@ def _downloaded(source: Source, progress: Progress) -> Path:
 
     if source.hub is None:
         raise KvvizError(f"{source.model} has no id on the Hugging Face Hub")
+    bar = _reporter(progress)
     try:
-        return Path(
-            snapshot_download(
-                source.hub, allow_patterns=_WANTED, local_files_only=_offline(), tqdm_class=_reporter(progress)
-            )
-        )
+        return Path(snapshot_download(source.hub, allow_patterns=_WANTED, local_files_only=_offline(), tqdm_class=bar))
     except Exception as error:
         raise KvvizError(_why_not(source, error)) from error
 
@@ -169,7 +151,7 @@ def hf_config(config: Mapping[str, object]) -> "PreTrainedConfig":
     """Make a transformers config from a dict, without the fields that would load code or other weights."""
     from transformers import AutoConfig
 
-    fields = _inert_fields(config)
+    fields = _inert(config)
     _check_layers(fields)
     model_type = fields.pop("model_type", None)
     if not isinstance(model_type, str):
@@ -177,7 +159,7 @@ def hf_config(config: Mapping[str, object]) -> "PreTrainedConfig":
     try:
         return AutoConfig.for_model(model_type, **fields)
     except Exception as error:
-        raise ConfigError(f"transformers can't read this config: {_first_line(error)}") from error
+        raise ConfigError(f"transformers can't read this config: {in_a_line(error)}") from error
 
 
 _LEFT_OUT = (
@@ -197,24 +179,20 @@ _LEFT_OUT = (
 )
 
 
-def _inert_fields(config: Mapping[str, object]) -> dict[str, object]:
-    """Copy a config and its parts without the fields that would fetch or run something."""
-    return {name: _inert(value) for name, value in config.items() if name not in _LEFT_OUT}
-
-
-def _inert(value: object) -> object:
+def _inert(value: Any) -> Any:
+    """Copy a config or a part of one, without the fields that would fetch or run something."""
     if isinstance(value, Mapping):
-        return _inert_fields(value)
+        return {name: _inert(field) for name, field in value.items() if name not in _LEFT_OUT}
     return [_inert(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_layers(config: object) -> None:
     """Refuse a config with more layers than kvviz reads, before any layer is built."""
-    parts = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else []
     for name, value in config.items() if isinstance(config, dict) else ():
         counts = isinstance(name, str) and name.endswith(("layers", "n_layer", "num_blocks"))
         if counts and isinstance(value, int) and value > MOST_LAYERS:
             raise ConfigError(f"{name} is {shown(value)}; kvviz builds at most {MOST_LAYERS:,} layers")
+    parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
     for part in parts:
         _check_layers(part)
 
@@ -239,7 +217,7 @@ def built(config: "PreTrainedConfig", **options: object) -> "PreTrainedModel":
     except Exception as error:  # a model's constructor can raise anything for an inconsistent config
         if is_out_of_memory(error):
             raise
-        raise ConfigError(f"transformers can't build a decoder from this config: {_first_line(error)}") from error
+        raise ConfigError(f"transformers can't build a decoder from this config: {in_a_line(error)}") from error
 
 
 def _auto_class(config: "PreTrainedConfig") -> "type[_BaseAutoModelClass]":
@@ -255,15 +233,10 @@ def _auto_class(config: "PreTrainedConfig") -> "type[_BaseAutoModelClass]":
 def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":
     from transformers import AutoModelForCausalLM
 
+    form = {"dtype": getattr(torch, dtype), "attn_implementation": attn}
+    safely = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(source.folder),
-            dtype=getattr(torch, dtype),
-            attn_implementation=attn,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
+        model = AutoModelForCausalLM.from_pretrained(str(source.folder), **form, **safely)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -278,15 +251,10 @@ def _why_not(source: Source, error: Exception) -> str:
                 f"{source.hub} is not in the local cache and the Hugging Face Hub can't be reached from here: "
                 "take a catalog model with random weights, or a local folder"
             )
-        return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {_first_line(error)}"
+        return f"{source.hub} can't be had from the Hugging Face Hub (unknown id, or no access): {in_a_line(error)}"
     cause = damage(source.folder) if source.folder is not None else None
-    why = cause or f"the weights of {source.model} can't be loaded: {_first_line(error)}"
+    why = cause or f"the weights of {source.model} can't be loaded: {in_a_line(error)}"
     return why.replace(str(source.folder), source.model)  # clients must not learn where a server keeps its models
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
 
 
 def _codec(source: Source, spec: ModelSpec) -> Codec:
@@ -306,6 +274,4 @@ def _codec(source: Source, spec: ModelSpec) -> Codec:
 
 def _stop_ids(model: "PreTrainedModel") -> frozenset[int]:
     eos = getattr(model.generation_config, "eos_token_id", None)
-    if eos is None:
-        return frozenset()
-    return frozenset([eos] if isinstance(eos, int) else eos)
+    return frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos)

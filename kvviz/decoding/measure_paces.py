@@ -12,8 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.activations import ACT2FN
 
@@ -23,6 +21,7 @@ from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
 from kvviz.device.memory import device_memory, last_level_cache
+from kvviz.device.multiply_adds import MultiplyAdds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -53,7 +52,7 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     named = (getattr(text, name, None) for name in ACTIVATIONS)
     activation = next((name for name in named if isinstance(name, str)), None)
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
-    paces = _paces(loaded.device, loaded.dtype, attn, activation, threads)
+    paces = measure_paces(loaded.device, loaded.dtype, attn, activation, threads)
     key = (config.to_json_string(), loaded.device, loaded.dtype, attn, threads)
     if key not in _starts:
         _starts[key] = _start(config, loaded.device, loaded.dtype)
@@ -66,13 +65,9 @@ _starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
 
 
 @cache
-def _paces(device: str, dtype: str, attn: str, activation: str | None, threads: int) -> Paces:
-    return measure_paces(device, dtype, attn, activation)
-
-
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, attn: str, activation: str | None) -> Paces:
-    """Measure all paces but `start`, which depends on a model's own code (0 here).
+def measure_paces(device: str, dtype: str, attn: str, activation: str | None, threads: int) -> Paces:
+    """Measure all paces but `start`, which depends on a model's own code (0 here), once for so many threads of torch.
 
     With `attn` "eager", attention's scores and softmax are separate operations; with any other value they are one
     kernel.
@@ -102,27 +97,13 @@ def measure_paces(device: str, dtype: str, attn: str, activation: str | None) ->
     )
 
 
-class Counter(TorchDispatchMode):
-    """Counts the operations that PyTorch receives inside `with`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations = 0
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> object:
-        self.operations += 1
-        return func(*args, **(kwargs or {}))
-
-
 @torch.inference_mode()
 def count_operations(model: "PreTrainedModel") -> int:
     """Count the operations of a decode step of one token."""
     forward = mode_named("cached").open(model, 2)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     forward(ids[:, :1], ids[:, :1])
-    with Counter() as counter:
+    with MultiplyAdds() as counter:
         forward(ids, ids[:, 1:])
     return counter.operations
 

@@ -4,17 +4,14 @@ This needs no weights and no memory, and is exact for the installed transformers
 model keeps on its own modules instead of its cache (RecurrentGemma's recurrent states) is not counted.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from torch.utils.flop_counter import FlopCounterMode
-
-from kvviz.base.errors import ConfigError
+from kvviz.base.errors import ConfigError, in_a_line
 from kvviz.base.precision import precision
 from kvviz.base.records import LayerState
 from kvviz.decoding.meta_decoder import Decoder
-from kvviz.decoding.meta_device import on_meta
-from kvviz.decoding.meta_model import own_modules, table_rows, weightless
+from kvviz.decoding.meta_model import on_meta, own_modules, table_rows, weightless
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.config_fields import checked
 
@@ -33,9 +30,12 @@ def probe(
     `dtype` is that of weights and cache. An encoder-decoder attends to `source_tokens` positions of its encoder; the
     default is `max_source_positions`, or else `tokens`. Raises ConfigError for a model that can't be built or run.
     """
-    _check_numbers(tokens, batch, source_tokens)
+    checked("tokens", tokens)
+    checked("batch", batch)
+    if source_tokens is not None:
+        checked("source_tokens", source_tokens)
     dtype = precision(dtype).name
-    with on_meta(), _one_sentence(config, tokens):
+    with on_meta(), in_one_sentence(config, tokens):
         decoder = Decoder(weightless(config, dtype), tokens, batch, source_tokens)
         states, per_token = _measured(decoder, tokens)
     return Memory(
@@ -54,64 +54,29 @@ def probe(
     )
 
 
-def forward_flops(
-    config: Mapping[str, object], *, tokens: int, batch: int = 1, source_tokens: int | None = None
-) -> tuple[int | None, int]:
-    """Count the FLOPs of a prefill of `tokens` - 1 tokens and of the step after it, with torch's counter.
-
-    The head runs for the last position only, if the model supports that. Experts run as one product per token and
-    chosen expert. An encoder does not count. The prefill is None if it is a long one of a recurrent model, which would
-    be a long Python loop. Raises ConfigError as `probe` does, and for fewer than 2 tokens.
-    """
-    _check_numbers(tokens - 1, batch, source_tokens)
-    with on_meta(), _one_sentence(config, tokens):
-        model = weightless(config, "bfloat16")
-        for module in model.modules():
-            config_of_module = getattr(module, "config", None)
-            if config_of_module is not None and hasattr(config_of_module, "_experts_implementation"):
-                config_of_module._experts_implementation = "batched_mm"
-        decoder = Decoder(model, tokens, batch, source_tokens, logits_to_keep=1)
-        prefilled = _counted(lambda: decoder.prefill(tokens - 1))
-        stepped = _counted(decoder.step)
-        return None if decoder.shortened else prefilled, stepped
-
-
-def _counted(act: Callable[[], None]) -> int:
-    with FlopCounterMode(display=False) as counter:
-        act()
-    return counter.get_total_flops()
-
-
 def position_limit(config: Mapping[str, object]) -> int | None:
     """Number of rows in a decoder's position table; None without such a table, as with rotary positions."""
-    with on_meta(), _one_sentence(config, 1):
+    with on_meta(), in_one_sentence(config, 1):
         return min(table_rows(own_modules(weightless(config, "bfloat16"))), default=None)
 
 
 @contextmanager
-def _one_sentence(config: Mapping[str, object], tokens: int) -> Iterator[None]:
+def in_one_sentence(config: Mapping[str, object], tokens: int) -> Iterator[None]:
     """Turn any error of a model's own code into a ConfigError of one sentence."""
     try:
         yield
     except ConfigError:
         raise
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0][:160]
         asked = f"{config.get('model_type')} can't be run over {tokens} tokens"
-        limits = {name: config.get(name) for name in _LIMITS}
-        exceeded = ((name, limit) for name, limit in limits.items() if isinstance(limit, int) and limit < tokens)
+        limits = ((name, config.get(name)) for name in _LIMITS)
+        exceeded = ((name, limit) for name, limit in limits if isinstance(limit, int) and limit < tokens)
         beyond = next((f", more than its {name} of {limit}" for name, limit in exceeded), "")
-        raise ConfigError(f"{asked}{beyond} ({type(error).__name__}: {said})") from error
+        raise ConfigError(f"{asked}{beyond} ({in_a_line(error)})") from error
 
 
 # Models' names for the field with the maximum context.
 _LIMITS = ("max_seq_len", "max_position_embeddings", "n_positions", "seq_length")
-
-
-def _check_numbers(tokens: int, batch: int, source_tokens: int | None) -> None:
-    counts = {"tokens": tokens, "batch": batch, "source_tokens": 1 if source_tokens is None else source_tokens}
-    for name, value in counts.items():
-        checked(name, value)
 
 
 def _measured(decoder: Decoder, tokens: int) -> tuple[tuple[LayerState, ...], int]:
@@ -136,18 +101,6 @@ def _nbytes(states: Sequence[LayerState]) -> int:
 
 def _layer_memory(state: LayerState, window: int | None) -> LayerMemory:
     heads, key_dim = (state.key_shape[1], state.key_shape[3]) if state.key_shape else (0, 0)
-    return LayerMemory(
-        index=state.index,
-        kind=state.kind,
-        kv_heads=heads,
-        key_dim=key_dim,
-        value_dim=state.value_shape[3] if state.value_shape else 0,
-        window=window,
-        seen=state.seen,
-        held=state.held,
-        key_shape=state.key_shape,
-        value_shape=state.value_shape,
-        state_bytes=state.state_bytes,
-        nbytes=state.nbytes,
-        allocated=state.allocated,
-    )
+    value_dim = state.value_shape[3] if state.value_shape else 0
+    same = {name: value for name, value in vars(state).items() if name != "dtype"}
+    return LayerMemory(**same, kv_heads=heads, key_dim=key_dim, value_dim=value_dim, window=window)

@@ -31,14 +31,7 @@ class Forward(Protocol):
         """
 
 
-class Opener(Protocol):
-    """Opens a mode on a model: returns a fresh forward for sequences of up to `capacity` tokens."""
-
-    def __call__(self, model: "PreTrainedModel", capacity: int) -> Forward: ...
-
-
-def _any_model(config: Config) -> None:
-    """Accept every model; the check of modes that decode whatever transformers can load."""
+Opener = Callable[["PreTrainedModel", int], Forward]  # a fresh forward on a model, for so many tokens of each sequence
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class Mode:
     exact: bool = True
     caches: bool = True
     fills: bool = True
-    check: Callable[[Config], None] = _any_model
+    check: Callable[[Config], None] = lambda config: None
     account: Account = USUAL
     work: str = ""
     accelerator: bool = False
@@ -110,8 +103,7 @@ def _static(model: "PreTrainedModel", capacity: int) -> Forward:
 def _quantized(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import QuantizedCache
 
-    backend = "fp8"  # the only backend that needs no further package
-    return _reading_new_tokens(model, QuantizedCache(backend, model.config))
+    return _reading_new_tokens(model, QuantizedCache("fp8", model.config))  # no other backend comes without a package
 
 
 def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> Forward:

@@ -84,7 +84,7 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
         seen=seen,
         held=seen if "_quantized_keys" in tensors else kept,  # the backend chooses the layout of quantised tensors
         nbytes=_bytes(tensors.values()),
-        allocated=_allocated(tensors.values(), counted),
+        allocated=_allocated((tensor.untyped_storage() for tensor in tensors.values()), counted),
         state_bytes=_bytes(state.values()),
     )
 
@@ -92,9 +92,6 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
 def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) -> LayerState:
     """Read a cache of kvviz's own, which knows what it keeps; shapes are those of the tokens held."""
     shape = own.shape
-    storages = {storage._cdata: storage.nbytes() for storage in own.storages()}
-    allocated = sum(size for key, size in storages.items() if key not in counted)
-    counted.update(storages)
     return LayerState(
         index=index,
         kind=kind or ("none" if shape is None else "full" if own.window is None or not own.exact else "sliding"),
@@ -104,7 +101,7 @@ def _own_state(index: int, own: KVCache, kind: str | None, counted: set[int]) ->
         seen=own.seen,
         held=own.held,
         nbytes=own.nbytes,
-        allocated=allocated,
+        allocated=_allocated(own.storages(), counted),
         state_bytes=own.beside_bytes,
     )
 
@@ -153,10 +150,10 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _allocated(tensors: Iterable[torch.Tensor], counted: set[int]) -> int:
-    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
-    total = sum(size for key, size in storages.items() if key not in counted)
-    counted.update(storages)
+def _allocated(storages: Iterable[torch.UntypedStorage], counted: set[int]) -> int:
+    sizes = {storage._cdata: storage.nbytes() for storage in storages}
+    total = sum(size for key, size in sizes.items() if key not in counted)
+    counted.update(sizes)
     return total
 
 

@@ -1,40 +1,28 @@
-"""Interface of the experiments that decoding can run. Imports only the standard library."""
+"""What is asked of a decode. Imports only the standard library."""
 
-from typing import Protocol
+from dataclasses import dataclass
 
 from kvviz.base.records import Sampling
 
 
-class Work(Protocol):
-    """Settings of one decoding run: model, prompt, lengths, batch size, modes. The fields are read-only.
+@dataclass(frozen=True)
+class Work:
+    """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` seeded random tokens.
 
-    `kvviz.experiments.comparison.spec.ComparisonSpec` implements this protocol. Every other experiment has a method
-    that returns an object that does.
+    `warmup` counts the full passes before the measured `repeats`. A `kvviz.experiments.comparison.spec.ComparisonSpec`
+    is such work, checked; every other experiment has a method that returns one.
     """
 
-    @property
-    def model(self) -> str: ...
-    @property
-    def modes(self) -> tuple[str, ...]: ...
-    @property
-    def weights(self) -> str: ...
-    @property
-    def prompt(self) -> str | None: ...
-    @property
-    def prompt_tokens(self) -> int | None: ...
-    @property
-    def new_tokens(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def repeats(self) -> int: ...
-    @property
-    def warmup(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def attn(self) -> str: ...
-    @property
-    def sampling(self) -> Sampling: ...
+    model: str
+    modes: tuple[str, ...] = ("uncached", "cached")
+    weights: str = "auto"
+    prompt: str | None = None
+    prompt_tokens: int | None = None
+    new_tokens: int = 32
+    batch: int = 1
+    repeats: int = 3
+    warmup: int = 1
+    dtype: str = "float32"
+    device: str = "auto"
+    attn: str = "sdpa"
+    sampling: Sampling = Sampling()  # noqa: RUF009, frozen

@@ -2,6 +2,7 @@
 
 import torch
 
+from kvviz.base.errors import in_a_line
 from kvviz.base.words import human
 from kvviz.device.memory import device_memory
 
@@ -20,5 +21,4 @@ def out_of_memory(error: Exception, device: str, doing: str) -> str:
 
 def unexpected(error: Exception) -> str:
     """Describe an error that kvviz does not know, by its type and its first line."""
-    first = str(error).strip().splitlines()[:1]
-    return f"the model could not be run ({type(error).__name__}{': ' + first[0][:200] if first else ''})"
+    return f"the model could not be run ({in_a_line(error)})"

@@ -3,6 +3,7 @@
 A message to the scheduler is `ID TYPE` on a line, then the record as JSON: the scheduler passes most of them on unread.
 """
 
+import gc
 import json
 import logging
 import math
@@ -12,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -83,18 +85,19 @@ class Worker:
         self._leaving = False
 
     def run(self) -> None:
-        """Serve until the server ends, or a SIGTERM comes: then the step under way is the last."""
+        """Serve until the server ends, or a SIGTERM comes: then the step under way is the last.
+
+        The libraries' objects stay out of the full collections before each load and each timed pass.
+        """
         threading.Thread(target=self._listen, daemon=True).start()
-        self._greet()
+        with measuring(HOLDER, tell=self._tell_holder):
+            self._device = hello()  # an error here ends the process
+        self._send("-", {"t": "hello", **self._device})
+        gc.collect()
+        gc.freeze()
         signal.signal(signal.SIGTERM, self._leave)
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
-
-    def _greet(self) -> None:
-        """Say hello with what this process found of its device. An error here ends the process."""
-        with measuring(HOLDER, tell=self._tell_holder):
-            self._device = hello()
-        self._send("-", {"t": "hello", **self._device})
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
@@ -151,16 +154,8 @@ class Worker:
 
     def _records(self, task: Task) -> Iterator[Record]:
         """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""
-        spec = read_spec(task.kind, task.spec)
-        bench = Bench(
-            id=task.id,
-            models=self._models,
-            limits=task.limits,
-            device=self._device,
-            should_stop=task.should_stop,
-            tell=lambda record: self._send(task.id, record),
-            earlier=task.earlier,
-        )
+        spec, tell = read_spec(task.kind, task.spec), partial(self._send, task.id)
+        bench = Bench(task.id, self._models, task.limits, self._device, task.should_stop, tell, task.earlier)
         try:
             yield from kind_of(spec).runner()(spec, bench)
         except KvvizError as error:
@@ -191,7 +186,6 @@ def hello() -> Device:
     """
     device = pick_device()
     free, total = device_memory(device)
-    rates = known_rates(device)
     return {
         "pid": os.getpid(),
         "device": device,
@@ -199,7 +193,7 @@ def hello() -> Device:
         "free_bytes": free,
         "total_bytes": total,
         "threads": torch.get_num_threads(),
-        "rates": device_rates(rates),
+        "rates": device_rates(known_rates(device)),
     }
 
 

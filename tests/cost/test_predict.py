@@ -109,7 +109,7 @@ def test_how_far_off_leaves_the_prefill_out_and_takes_the_middle():
 
 @pytest.fixture(scope="module")
 def measured():
-    return pacing.measure_paces("cpu", "float32", "sdpa", "gelu_new")
+    return pacing.measure_paces("cpu", "float32", "sdpa", "gelu_new", 1)
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_the_rates_of_estimates_follow_from_them(measured):
 
 def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
     monkeypatch.setattr(pacing, "LONGEST", 0.0)
-    found = pacing.measure_paces("cpu", "float32", "eager", None)
+    found = pacing.measure_paces.__wrapped__("cpu", "float32", "eager", None, 1)
     assert (len(found.rows), len(found.streamed), found.activation) == (1, 1, 0.0)
     assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
 

@@ -55,7 +55,8 @@ class CompiledForward:
             try:
                 return "graph", GraphStep(self._read, self.caches), None
             except RuntimeError as error:  # an operation that can't be captured, or no memory for it
-                return "operations", self._read, f"the step can't be captured ({str(error).splitlines()[0]})"
+                why = str(error).partition("\n")[0]
+                return "operations", self._read, f"the step can't be captured ({why})"
         step, reason = native(self._twin, batch)
         return ("native", step, None) if step else ("operations", self._read, reason)
 
@@ -68,13 +69,9 @@ class CompiledForward:
 
 def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
     """Return the compiled step for a model's weights, or the reason against it."""
-    if batch > LARGEST:
-        return None, f"more than {LARGEST} sequences are matrix products"
-    reason = refusal(twin)
-    if reason:
-        return None, reason
+    reason = refusal(twin, batch)
     try:
-        return native_step()(twin), None
+        return (None, reason) if reason else (native_step()(twin), None)
     except ImportError as error:
         return None, f"numba can't be loaded ({error})"
 
@@ -89,8 +86,10 @@ def native_step() -> Callable[[Transformer], Step]:
     return NativeStep
 
 
-def refusal(twin: Transformer) -> str | None:
-    """Why the compiled step can't take a model's weights; None if it can."""
+def refusal(twin: Transformer, batch: int) -> str | None:
+    """Why the compiled step can't take a model's weights or is the slower one; None if it can and is not."""
+    if batch > LARGEST:
+        return f"more than {LARGEST} sequences are matrix products"
     weights = list(twin.state_dict().values())
     devices, dtypes = {w.device.type for w in weights}, {w.dtype for w in weights}
     if devices != {"cpu"}:

@@ -5,10 +5,10 @@ class needs no hook, and costs nothing extra when nobody observes it.
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -18,12 +18,7 @@ from kvviz.decoding.scratch.model import Transformer
 
 Stages = dict[str, dict[str, Tensor]]  # the tensors that each stage makes, by name
 Seen = dict[int, Stages]  # by layer
-
-
-class Tracer(Protocol):
-    """What `sys.settrace` takes; the tracer that it returns traces the function's lines."""
-
-    def __call__(self, frame: FrameType, event: str, arg: object) -> "Tracer | None": ...
+Tracer = Callable[[FrameType, str, Any], Any]  # what `sys.settrace` takes: it returns a tracer of the function's lines
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.requirements import each_pass
+from kvviz.decoding.work import Work
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.sources import find_source
@@ -19,29 +20,15 @@ LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats"
 
 
 @dataclass(frozen=True)
-class ComparisonSpec(Spec):
+class ComparisonSpec(Spec, Work):
     """One piece of work, decoded in several modes. A form fills it in, and the queue holds it.
 
-    The prompt is a text, or `prompt_tokens` seeded random tokens. `warmup` counts the full passes before the measured
-    `repeats`; the first of them is the equivalence check.
+    The first of its warm-up passes is the equivalence check.
     """
 
     kind: ClassVar[str] = "comparison"
     called: ClassVar[str] = "a comparison"
 
-    model: str
-    modes: tuple[str, ...] = ("uncached", "cached")
-    weights: str = "auto"
-    prompt: str | None = None
-    prompt_tokens: int | None = None
-    new_tokens: int = 32
-    batch: int = 1
-    repeats: int = 3
-    warmup: int = 1
-    dtype: str = "float32"
-    device: str = "auto"
-    attn: str = "sdpa"
-    sampling: Sampling = Sampling()  # noqa: RUF009, frozen
     stop_at_eos: bool = False
     stop_text: str = ""
 

@@ -1,7 +1,6 @@
 """Runs an inspection of one decode: it dissects a layer, makes a mistake or runs the first steps."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import torch
 
@@ -58,11 +57,10 @@ def first_steps(spec: FirstStepsSpec, bench: Bench) -> Iterator[Record]:
     letters = {i: chr(i) for i in range(128)}
     prompt = torch.tensor([[ord(letter) for letter in START]], device=device)
     ids = model.generate_with_cache(prompt, 64, temperature=TEMPERATURE, itos=letters)
-    measured = benchmark(device=device)
     yield {
         "t": "first-steps",
         "difference": difference,
-        "benchmark": {**asdict(measured), "speedup": measured.speedup},
+        "benchmark": benchmark(device=device),
         "temperature": TEMPERATURE,
         "text": "".join(letters[i] if letters[i].isprintable() else "·" for i in ids),
         "written": len(ids) - len(START),

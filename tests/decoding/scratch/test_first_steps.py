@@ -120,8 +120,8 @@ def test_the_benchmark_runs_each_way_as_often_as_it_says(monkeypatch):
     )
     done = benchmark(vocab=32, d_model=16, n_heads=2, n_layers=1, prompt_tokens=4, new_tokens=6, runs=3)
     assert counted == [6] * 4, "one that is not counted comes first"
-    assert (done.prompt_tokens, done.new_tokens, done.runs) == (4, 6, 3)
-    assert done.speedup == pytest.approx(done.no_cache_ms / done.cache_ms) and done.cache_ms > 0
+    assert (done["prompt_tokens"], done["new_tokens"], done["runs"]) == (4, 6, 3)
+    assert done["speedup"] == pytest.approx(done["no_cache_ms"] / done["cache_ms"]) and done["cache_ms"] > 0
 
 
 def test_the_cache_spares_the_tokens_that_the_other_way_computes_again(gpt):
