@@ -28,6 +28,7 @@ log = logging.getLogger("kvviz.server.feed")
 POLL_S = 0.1  # seconds between two polls of the scheduler: ten updates a second
 BACKLOG = 50  # messages that a viewer may be behind before it is dropped
 TRY_AGAIN_LATER = 1013  # WebSocket close code
+UNHEALTHY = {"down": "the measuring process does not start", "off": "the server is starting or leaving"}
 _STARTED = time.monotonic()
 
 
@@ -55,6 +56,19 @@ class Feed:
     def viewers(self) -> int:
         """How many sockets are open."""
         return len(self._viewers)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve one viewer, from the handshake to the end.
+
+        `?comparison=ID` follows that comparison, without it the device; `&from=N` asks for record N and the later ones.
+        """
+        viewer = viewer_of(websocket.query_params)
+        await websocket.accept()
+        self.join(viewer)
+        try:
+            await until_one_ends(_read(websocket), _write(viewer, websocket))
+        finally:
+            self.leave(viewer)
 
     def join(self, viewer: Viewer) -> None:
         """Take a viewer in; what it lacks goes out at once."""
@@ -167,15 +181,12 @@ def status_message(scheduler: Scheduler, job: Job | None) -> str:
 def routes(feed: Feed, assets: str, assets_url: str) -> list[BaseRoute]:
     """Our own routes beside Streamlit's: the socket, the files of the live component, a health check."""
 
-    async def socket(websocket: WebSocket) -> None:
-        await serve_viewer(feed, websocket)
-
     async def healthz(request: Request) -> JSONResponse:
         code, answer = health(feed.scheduler, feed.viewers)
         return JSONResponse(answer, code, {"cache-control": "no-store"})
 
     return [
-        WebSocketRoute("/kv/feed", socket),
+        WebSocketRoute("/kv/feed", feed.serve),
         *(Route(path, healthz) for path in ("/healthz", "/kv/health")),  # the second is its earlier address
         Mount(assets_url, StaticFiles(directory=assets)),
     ]
@@ -186,7 +197,8 @@ def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object
 
     The plain values hold no prompt, path or name.
     """
-    reason = _reason(scheduler)
+    reason = "runs are not being kept: the store can't be written" if scheduler.trouble else None
+    reason = UNHEALTHY.get(scheduler.worker_state, reason)
     return 503 if reason else 200, {
         "status": "degraded" if reason else "ok",
         "reason": reason,
@@ -197,28 +209,6 @@ def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object
         "version": kvviz.__version__,
         "uptime_s": round(time.monotonic() - _STARTED, 1),
     }
-
-
-def _reason(scheduler: Scheduler) -> str | None:
-    if scheduler.worker_state == "down":
-        return "the measuring process does not start"
-    if scheduler.worker_state == "off":
-        return "the server is starting or leaving"
-    return "runs are not being kept: the store can't be written" if scheduler.trouble else None
-
-
-async def serve_viewer(feed: Feed, websocket: WebSocket) -> None:
-    """Serve one viewer, from the handshake to the end.
-
-    `?comparison=ID` follows that comparison, without it the device; `&from=N` asks for record N and later ones only.
-    """
-    viewer = viewer_of(websocket.query_params)
-    await websocket.accept()
-    feed.join(viewer)
-    try:
-        await until_one_ends(_read(websocket), _write(viewer, websocket))
-    finally:
-        feed.leave(viewer)
 
 
 async def until_one_ends(*coroutines: Coroutine[None, None, None]) -> None:

@@ -251,7 +251,7 @@ class Scheduler:
         job.state = state  # after its last record: a job that has ended has all its records
         self._changed()
 
-    # --- what the worker's link reports (kvviz.server.worker_process.Listener) ------------------------------
+    # --- what the worker's link reports -----------------------------------------------------------------------
 
     def worker_is(self, state: str) -> None:
         """Note the worker's new state."""

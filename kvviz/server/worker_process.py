@@ -9,9 +9,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kvviz.base.logs import event
+
+if TYPE_CHECKING:
+    from kvviz.server.scheduler import Scheduler
 
 log = logging.getLogger("kvviz.worker")
 
@@ -20,22 +23,16 @@ POLL_S = 0.25  # seconds after which the listener is told that time has passed, 
 RETRY_AFTER_S = (0.2, 0.5, 1, 2, 5)
 
 
-class Listener(Protocol):
-    """Who is told about the worker; all of it from the link's one thread."""
-
-    def received(self, job_id: str, kind: str, body: str) -> None: ...
-    def worker_ended(self, code: int) -> None: ...
-    def worker_is(self, state: str) -> None: ...
-    def polled(self) -> None: ...
-
-
 def worker_command(descriptor: int, cores: str) -> list[str]:
     """The command line that starts a worker on an inherited pipe."""
     return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]
 
 
 class WorkerLink:
-    """Keeps one worker alive until `close`. The listener hears its state: starting, restarting, down, off."""
+    """Keeps one worker alive until `close`, and tells the scheduler what it sends, from one thread.
+
+    It also tells it the worker's state (starting, restarting, down, off), how it ended, and that time has passed.
+    """
 
     def __init__(self, command: Callable[[int, str], list[str]] = worker_command) -> None:
         self.command = command
@@ -50,7 +47,7 @@ class WorkerLink:
         """Whether there is a pipe to speak into."""
         return self._pipe is not None
 
-    def start(self, listener: Listener, cores: Sequence[int] = ()) -> None:
+    def start(self, listener: "Scheduler", cores: Sequence[int] = ()) -> None:
         """Start the worker on the given cores, and keep it alive."""
         self._closing.clear()
         among = ",".join(map(str, cores))
@@ -87,7 +84,7 @@ class WorkerLink:
         """Try again to start a worker that was given up on: there is new work."""
         self._wake.set()
 
-    def _keep_alive(self, listener: Listener, cores: str) -> None:
+    def _keep_alive(self, listener: "Scheduler", cores: str) -> None:
         failures = 0
         while not self._closing.is_set():
             greeted = False
@@ -107,7 +104,7 @@ class WorkerLink:
             else:
                 self._closing.wait(RETRY_AFTER_S[failures])
 
-    def _start_process(self, listener: Listener, cores: str) -> Connection:
+    def _start_process(self, listener: "Scheduler", cores: str) -> Connection:
         self._wake.clear()
         listener.worker_is("starting")
         ours, theirs = Pipe()
@@ -119,7 +116,7 @@ class WorkerLink:
         return ours
 
     @staticmethod
-    def _read(pipe: Connection, listener: Listener) -> bool:
+    def _read(pipe: Connection, listener: "Scheduler") -> bool:
         """Read until the worker ends; returns whether it ever said hello."""
         greeted = False
         while True:
@@ -134,7 +131,7 @@ class WorkerLink:
                 listener.received(job_id, kind, body)
             listener.polled()
 
-    def _clean_up(self, listener: Listener) -> None:
+    def _clean_up(self, listener: "Scheduler") -> None:
         if self._pipe is None or self.process is None:  # it was never started
             return
         self._pipe.close()

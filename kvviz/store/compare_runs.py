@@ -1,7 +1,6 @@
-"""Compares stored runs: their figures, their ratios to a baseline, and the differences in their work.
+"""Compares stored runs: their ratios to a baseline, and the differences in their work.
 
-Seconds and bytes are as measured; a ratio is the baseline's seconds over the run's, so 2 means twice as fast.
-Standard library only.
+A ratio is the baseline's seconds over the run's, so 2 means twice as fast. Standard library only.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +27,6 @@ class Row:
 def names(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run, as short as possible but distinct."""
     parts: tuple[Callable[[Run], str], ...] = (
-        lambda run: run.mode,
         lambda run: run.comparison.title or run.comparison.model,
         lambda run: f"{run.comparison.prompt_tokens} + {run.comparison.new_tokens} tokens",
         lambda run: run.comparison.device_name or run.comparison.device,
@@ -36,15 +34,11 @@ def names(runs: Sequence[Run]) -> list[str]:
         lambda run: f"{run.comparison.created:%Y-%m-%d %H:%M:%S}",
         lambda run: run.id,
     )
-    labels = [parts[0](run) for run in runs]
-    for part in parts[1:]:
-        if len(set(labels)) == len(labels) and len(runs) > 1:
-            break
+    labels, alone = [run.mode for run in runs], len(runs) == 1
+    for part in parts[:1] if alone else parts:
         words = [part(run) for run in runs]
-        if len(set(words)) > 1 or len(runs) == 1:
+        if alone or (len(set(labels)) < len(labels) and len(set(words)) > 1):
             labels = [f"{label}, {word}" for label, word in zip(labels, words, strict=True)]
-        if len(runs) == 1:
-            break
     return labels
 
 
@@ -53,7 +47,7 @@ def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]
     base, found = runs[baseline], []
     for run, label in zip(runs, labels, strict=True):
         total, itl = (_ratio(base.figures.get(name), run.figures.get(name)) for name in ("total_s", "itl_s"))
-        beyond = beyond_spread(totals(base), totals(run)) if run.id != base.id else None
+        beyond = beyond_spread(base, run) if run.id != base.id else None
         found.append(Row(label, run, total, itl, beyond))
     return found
 
@@ -62,16 +56,12 @@ def _ratio(base: float | None, own: float | None) -> float | None:
     return base / own if base and own else None
 
 
-def totals(run: Run) -> list[float]:
-    """Return the seconds of each timed pass, from its prefill to its last step."""
-    return [sum(repeat) for repeat in run.repeats]
-
-
-def beyond_spread(one: Sequence[float], other: Sequence[float]) -> bool | None:
+def beyond_spread(one: Run, other: Run) -> bool | None:
     """Whether the passes of the two runs do not overlap in time taken; None if either run has fewer than two."""
-    if len(one) < 2 or len(other) < 2:
+    ours, theirs = ([sum(seconds) for seconds in run.repeats] for run in (one, other))
+    if len(ours) < 2 or len(theirs) < 2:
         return None
-    return max(one) < min(other) or max(other) < min(one)
+    return max(ours) < min(theirs) or max(theirs) < min(ours)
 
 
 _WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (

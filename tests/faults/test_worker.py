@@ -41,7 +41,7 @@ def test_a_worker_killed_mid_run(fake):
     assert before.state == "done" and before.records == records, "what was finished is untouched"
 
 
-# A worker that may take 300 MB more once it has greeted: its allocators then really say no.
+# A worker that may take 800 MB more once it has greeted: its allocators then really say no.
 TIGHT = """
 import os, resource, runpy, sys
 from kvviz.worker import loop
@@ -50,7 +50,7 @@ greet = loop.hello
 def hello():
     record = greet()
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 300_000_000, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + 800_000_000, resource.RLIM_INFINITY))
     return record
 loop.hello = hello
 loop.main(int(sys.argv[1]))

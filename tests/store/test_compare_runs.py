@@ -43,6 +43,7 @@ def test_ratios_are_against_the_baseline_and_say_if_they_exceed_the_spread():
     [([1, 2], [3, 4], True), ([1, 3], [2, 4], False), ([1], [3, 4], None), ([], [], None)],
 )
 def test_beyond_the_spread(one, other, said):
+    one, other = (run(repeats=[(total,) for total in totals]) for totals in (one, other))
     assert beyond_spread(one, other) is said
 
 

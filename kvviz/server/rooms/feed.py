@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -27,11 +28,7 @@ PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a lea
 
 def routes(rooms: Rooms) -> list[WebSocketRoute]:
     """The one route."""
-
-    async def room(websocket: WebSocket) -> None:
-        await serve_seat(rooms, websocket)
-
-    return [WebSocketRoute("/kv/room", room)]
+    return [WebSocketRoute("/kv/room", partial(serve_seat, rooms))]
 
 
 async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:

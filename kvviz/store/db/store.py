@@ -163,31 +163,21 @@ class Store:
 
     # --- searching and managing --------------------------------------------------------------------------------
 
-    def find(
-        self,
-        text: str = "",
-        *,
-        kind: str | None = "comparison",
-        model: str | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Stored]:
-        """Return the works that match and are not deleted, the last begun first; `kind` None matches all kinds.
+    def find(self, text: str = "", *, limit: int = 100, offset: int = 0, **filters: str | None) -> list[Stored]:
+        """Return the works that match and are not deleted, the last begun first.
 
         Every word of `text` has to occur in the title, model, tags or the prompt's first 4,000 characters. It may be a
-        part of a longer word; case is ignored and there are no wildcards.
+        part of a longer word; case is ignored and there are no wildcards. The filters are `kind` (a comparison unless
+        given; None matches all), `model` and `tag`.
         """
-        query = select(*_HEADER).where(*_matching(text, kind, model, tag))
+        query = select(*_HEADER).where(*_matching(text, **filters))
         query = query.order_by(_BEGUN.desc()).limit(limit).offset(offset)
         with self._database.reading() as connection:
             return [Stored.of_row(row) for row in connection.execute(query).mappings()]
 
-    def count(
-        self, text: str = "", *, kind: str | None = "comparison", model: str | None = None, tag: str | None = None
-    ) -> int:
+    def count(self, text: str = "", **filters: str | None) -> int:
         """Count the works that `find` would return without a limit."""
-        query = select(func.count()).select_from(works).where(*_matching(text, kind, model, tag))
+        query = select(func.count()).select_from(works).where(*_matching(text, **filters))
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one()
 
@@ -269,7 +259,9 @@ def _keep_document(connection: Connection, work_id: str, rest: bytes, rows: Sequ
         connection.execute(insert(runs), list(rows))
 
 
-def _matching(text: str, kind: str | None, model: str | None, tag: str | None) -> list[ColumnElement[bool]]:
+def _matching(
+    text: str, kind: str | None = "comparison", model: str | None = None, tag: str | None = None
+) -> list[ColumnElement[bool]]:
     """Build the conditions of `find` and `count`. They use `instr`, since LIKE would expand wildcards."""
     conditions: list[ColumnElement[bool]] = [works.c.deleted.is_(None)]
     conditions += [works.c.kind == kind] if kind is not None else []
