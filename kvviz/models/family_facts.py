@@ -1,12 +1,14 @@
-"""What a family's model code does with its cache without any field of the config saying so: one row per family.
+"""The facts of `family_facts.toml`: what a family's model code does with its cache without a field saying so.
 
-The source is the modeling_*.py and configuration_*.py of each family under
-https://github.com/huggingface/transformers/tree/main/src/transformers/models. `layer_kinds.py` has the layers that
-slide or recur, `states.py` the sizes of recurrent states, `field_names.py` the names of fields.
+`layer_kinds.py` has the layers that slide or recur by a rule that is no period, `states.py` the sizes of recurrent
+states, `field_names.py` the names of fields.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,9 @@ class FamilyFacts:
     `attentions_per_layer`: attention blocks, each with a cache, in what the config counts as one layer.
     `depth_is_listed`: the length of its list of layer types, not num_hidden_layers, is its depth.
     `attention_inputs`: number of hidden states, each of `hidden_size`, that attention reads side by side.
+
+    `layers`: the type of every layer; or one layer of `every` is `one` (full_attention) and the rest are `other`
+    (sliding_attention): the last of them or, with `place` 0, the first. `field` can state another number.
 
     `repeats_kv_heads_if`: the flag that gives it KV heads of its own. It repeats them to the query heads before it
     caches them; without the flag it has as many KV heads as query heads.
@@ -36,6 +41,7 @@ class FamilyFacts:
     attentions_per_layer: int = 1
     depth_is_listed: bool = False
     attention_inputs: int = 1
+    layers: str | Mapping[str, Any] = ""
     repeats_kv_heads_if: str = ""
     sliding_kv_factor: int = 1
     sliding_defaults: Mapping[str, int] = field(default_factory=dict)
@@ -47,39 +53,11 @@ class FamilyFacts:
     encoder_is_prefix: bool = False
 
 
-USUAL = FamilyFacts()
-
-FACTS: Mapping[str, FamilyFacts] = {
-    "blt": FamilyFacts(refusal="it decodes patches of bytes with several decoders"),
-    "cpmant": FamilyFacts(prompt_field="prompt_length"),
-    "deepseek_v4": FamilyFacts(refusal="it compresses its keys in steps"),
-    "dots3_note_text": FamilyFacts(
-        index_float32=True,
-        sliding_defaults={
-            "sliding_window": 512,
-            "kv_lora_rank": 1024,
-            "swa_head_dim": 256,
-            "swa_qk_nope_head_dim": 192,
-        },
-    ),
-    "falcon": FamilyFacts(repeats_kv_heads_if="new_decoder_architecture"),
-    "gpt_neo": FamilyFacts(mask_field="window_size"),
-    "hy_v4": FamilyFacts(indexer_period=4),
-    "longcat_flash": FamilyFacts(attentions_per_layer=2),
-    "mimo_v2_flash": FamilyFacts(sliding_kv_factor=2),
-    "musicgen_melody": FamilyFacts(encoder_is_prefix=True),
-    "nemotron_h": FamilyFacts(depth_is_listed=True),
-    "openai-gpt": FamilyFacts(caches=False),
-    "qwen4_exp_text": FamilyFacts(refusal="its indexer keeps positions beside its keys"),
-    "recurrent_gemma": FamilyFacts(states_in_cache=False),
-    "reformer": FamilyFacts(refusal="it caches hashes of hidden states"),
-    "xlm": FamilyFacts(caches=False),
-    "xlnet": FamilyFacts(refusal="it caches hidden states"),
-    "zamba": FamilyFacts(attention_inputs=2),  # hidden states and embeddings: https://arxiv.org/abs/2405.16712
-    "zamba2": FamilyFacts(attention_inputs=2),
-}
+_USUAL = FamilyFacts()
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FACTS = {family: FamilyFacts(**facts) for family, facts in _TABLES.items()}
 
 
 def facts_of(model_type: str) -> FamilyFacts:
-    """Return the row of a family, or the defaults."""
-    return FACTS.get(model_type, USUAL)
+    """Return the facts of a family, or the defaults."""
+    return _FACTS.get(model_type, _USUAL)

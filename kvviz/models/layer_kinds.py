@@ -1,15 +1,16 @@
 """Find the type of each decoder layer (full, sliding, linear, ...) by transformers' names.
 
 A config lists its `layer_types`, states a rule (every sixth layer attends to everything), or leaves the rule to its
-family, which has a row in RULES. Without any of these, a window or a chunk size applies to all layers. The families'
-rules come from the configuration_*.py files in
+family: a period in `family_facts.toml`, or a row of _RULES below. Without any of these, a window or a chunk size
+applies to all layers. The families' rules come from the configuration_*.py files in
 https://github.com/huggingface/transformers/tree/main/src/transformers/models.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import Fields, checked
+from kvviz.models.family_facts import facts_of
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR, CONV, INDEXED = "linear_attention", "conv", "indexed_attention"
@@ -35,7 +36,10 @@ def layer_types(fields: Fields, count: int) -> list[str]:
         if fields.model_type == "qwen4_exp_text":
             return [INDEXED if name == FULL else name for name in types]
         return [*types[:-1], FULL] if fields.model_type in ("gemma4_text", "gemma4_unified_text") else types
-    if rule := RULES.get(fields.model_type):
+    layers = facts_of(fields.model_type).layers
+    if layers:
+        return [layers] * count if isinstance(layers, str) else _one_of(fields, count, **layers)
+    if rule := _RULES.get(fields.model_type):
         return rule(fields, count)
     windowed, chunked = fields.has("sliding_window"), fields.has("attention_chunk_size")
     return [SLIDING if windowed else CHUNKED if chunked else FULL] * count
@@ -48,18 +52,12 @@ def _check_length(listed: Sequence[str], count: int) -> None:
         )
 
 
-def _all(name: str) -> Rule:
-    return lambda fields, count: [name] * count
-
-
-def _one_in(default: int, name: str = "", *, place: int = -1, one: str = FULL, other: str = SLIDING) -> Rule:
-    """Make one layer of every n `one`: the last, or with `place` 0 the first. The field `name` can state n."""
-
-    def rule(fields: Fields, count: int) -> list[str]:
-        n = (fields.optional(name) if name else None) or default
-        return [one if i % n == place % n else other for i in range(count)]
-
-    return rule
+def _one_of(
+    fields: Fields, count: int, every: int, field: str = "", place: int = -1, one: str = FULL, other: str = SLIDING
+) -> list[str]:
+    """Make one layer of `every` the type `one`: the last, or with `place` 0 the first. `field` can state the number."""
+    n = (fields.optional(field) if field else None) or every
+    return [one if i % n == place % n else other for i in range(count)]
 
 
 def _full_at(is_full: Callable[[int, int], bool], other: str = SLIDING) -> Rule:
@@ -67,22 +65,19 @@ def _full_at(is_full: Callable[[int, int], bool], other: str = SLIDING) -> Rule:
     return lambda fields, count: [FULL if is_full(i, count) else other for i in range(count)]
 
 
-def _exaone(fields: Fields, count: int) -> list[str]:
-    pattern = _one_in(4, "sliding_window_pattern")
-    return pattern(fields, count) if fields.has("sliding_window") else [FULL] * count
+def uses_window(fields: Fields) -> bool:
+    """Whether the config uses its window: only `use_sliding_window: false` turns it off."""
+    return fields.raw("use_sliding_window") is None or fields.flag("use_sliding_window")
+
+
+def _windowed(fields: Fields) -> bool:
+    return uses_window(fields) and fields.has("sliding_window")
 
 
 def _from_max_window_layers(fields: Fields, count: int) -> list[str]:
     """Layers slide from layer `max_window_layers` on, if the config uses its window."""
-    if not (uses_window(fields) and fields.has("sliding_window")):
-        return [FULL] * count
-    first = fields.size("max_window_layers", least=0)
+    first = fields.size("max_window_layers", least=0) if _windowed(fields) else count
     return [FULL if i < first else SLIDING for i in range(count)]
-
-
-def uses_window(fields: Fields) -> bool:
-    """Whether the config uses its window: only `use_sliding_window: false` turns it off."""
-    return fields.raw("use_sliding_window") is None or fields.flag("use_sliding_window")
 
 
 def _qwen2_moe(fields: Fields, count: int) -> list[str]:
@@ -90,8 +85,8 @@ def _qwen2_moe(fields: Fields, count: int) -> list[str]:
     return [SLIDING if (i + 1) % 2 and i < last else FULL for i in range(count)]
 
 
-def _all_or_none(fields: Fields, count: int) -> list[str]:
-    return [SLIDING if uses_window(fields) and fields.has("sliding_window") else FULL] * count
+def _exaone(fields: Fields, count: int) -> list[str]:
+    return _one_of(fields, count, 4, "sliding_window_pattern") if fields.has("sliding_window") else [FULL] * count
 
 
 def _rotated(fields: Fields, count: int) -> list[int]:
@@ -110,7 +105,7 @@ def _llama4(fields: Fields, count: int) -> list[str]:
 
 
 def _smollm3(fields: Fields, count: int) -> list[str]:
-    windowed = uses_window(fields) and fields.has("sliding_window")
+    windowed = _windowed(fields)
     return [SLIDING if windowed and not rope else FULL for rope in _rotated(fields, count)]
 
 
@@ -184,48 +179,36 @@ def _inkling(fields: Fields, count: int) -> list[str]:
     return [HYBRID_SLIDING if i in inside else HYBRID for i in range(count)]
 
 
-# Each rule with the families that have it.
-_FAMILIES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
-    (_all(FULL), ("cohere_compass_text", "laguna", "mellum", "minimax_m3_vl_text")),
-    (_all(HYBRID), ("falcon_h1", "zaya")),
-    (_all(INDEXED), ("axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4")),
-    (_all(LINEAR), ("falcon_mamba", "granitemoehybrid", "mamba", "mamba2", "rwkv", "xlstm")),
-    (_one_in(1, "layer_group_size", other=LINEAR), ("bailing_hybrid",)),
-    (_one_in(2), ("gemma2", "gpt_oss", "vaultgemma")),
-    (_one_in(2, place=0, other=LINEAR), ("minimax",)),
-    (_one_in(3, "global_attn_every_n_layers", place=0), ("modernbert-decoder",)),
-    (_one_in(4), ("olmo3",)),
-    (_one_in(4, place=0), ("cwm", "granite_swa", "granitemoe_swa")),
-    (_one_in(4, "global_attn_every_n_layers"), ("afmoe",)),
-    (_one_in(4, "sliding_window_pattern"), ("cohere2",)),
-    (_one_in(4, "full_attention_interval", other=LINEAR), ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")),
-    (_one_in(4, "full_attention_interval", one=INDEXED, other=LINEAR), ("qwen4_exp_text",)),
-    (_one_in(5), ("gemma3n_text", "kolibri1")),
-    (_one_in(6, "sliding_window_pattern"), ("gemma3_text",)),
-    (_one_in(6, one=HYBRID, other=HYBRID_SLIDING), ("inkling2_text",)),
-    (_full_at(lambda i, n: i < 2 or i % 4 == 1 or i == n - 1), ("flint",)),
-    (_full_at(lambda i, n: i % 6 == 5 or i == n - 1), ("beam", "gemma4_text", "gemma4_unified_text")),
-    (_full_at(lambda i, n: i % 6 == 5 or i == 0), ("mimo_v2_flash",)),
-    (_full_at(lambda i, n: i % 4 == 3 or (n < 4 and i == n - 1), LINEAR), ("olmo_hybrid",)),
-    (_from_max_window_layers, ("dots1", "qwen2", "qwen3")),
-    (_exaone, ("exaone4", "exaone_moe")),
-    (_bamba, ("bamba",)),
-    (_dots3, ("dots3_note_text",)),
-    (_inkling, ("inkling_text",)),
-    (_kimi, ("kimi_linear",)),
-    (_lfm2, ("lfm2",)),
-    (_lfm3, ("lfm3",)),
-    (_llama4, ("llama4_text",)),
-    (_nemotron_h, ("nemotron_h",)),
-    (_periodic, ("jamba",)),
-    (_qwen2_moe, ("qwen2_moe",)),
-    (_all_or_none, ("qwen3_moe",)),
-    (_recurrent_gemma, ("recurrent_gemma",)),
-    (_smollm3, ("smollm3",)),
-    (_zamba, ("zamba",)),
-    (_zamba2, ("zamba2",)),
-)
-RULES = {family: rule for rule, families in _FAMILIES for family in families}
+_gemma4 = _full_at(lambda i, n: i % 6 == 5 or i == n - 1)
+
+_RULES: Mapping[str, Rule] = {
+    "bamba": _bamba,
+    "beam": _gemma4,
+    "dots1": _from_max_window_layers,
+    "dots3_note_text": _dots3,
+    "exaone4": _exaone,
+    "exaone_moe": _exaone,
+    "flint": _full_at(lambda i, n: i < 2 or i % 4 == 1 or i == n - 1),
+    "gemma4_text": _gemma4,
+    "gemma4_unified_text": _gemma4,
+    "inkling_text": _inkling,
+    "jamba": _periodic,
+    "kimi_linear": _kimi,
+    "lfm2": _lfm2,
+    "lfm3": _lfm3,
+    "llama4_text": _llama4,
+    "mimo_v2_flash": _full_at(lambda i, n: i % 6 == 5 or i == 0),
+    "nemotron_h": _nemotron_h,
+    "olmo_hybrid": _full_at(lambda i, n: i % 4 == 3 or (n < 4 and i == n - 1), LINEAR),
+    "qwen2": _from_max_window_layers,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _from_max_window_layers,
+    "qwen3_moe": lambda fields, count: [SLIDING if _windowed(fields) else FULL] * count,
+    "recurrent_gemma": _recurrent_gemma,
+    "smollm3": _smollm3,
+    "zamba": _zamba,
+    "zamba2": _zamba2,
+}
 
 
 def is_masked(fields: Fields, index: int) -> bool:

@@ -1,10 +1,10 @@
 """Turn the fields of a config into one `LayerSpec` per layer: what each layer keeps, and how much of it.
 
 Widths follow from fields: a rank makes a layer latent, a window makes it slide, a state size gives it a state.
-`family_facts.py` has what a family does without a field for it, `layer_kinds.py` the type of each layer, `heads.py` the
-heads and their widths, `states.py` the recurrent states.
+`family_facts.toml` has what a family does without a field for it, `layer_kinds.py` the type of each layer.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -121,13 +121,9 @@ def of_layer(fields: Fields, index: int, layer_type: str) -> Fields:
         raise ConfigError("per_layer_config maps a layer's number to an object of fields")
     if len(own) > MOST_LAYERS:
         raise ConfigError(f"per_layer_config has {len(own):,} entries; kvviz reads at most {MOST_LAYERS:,} layers")
-    changes = next((own[key] for key in own if str(key).isdecimal() and _plain(str(key)) == str(index)), None)
+    number = re.compile(f"0*{index}")  # "07" is layer 7
+    changes = next((own[key] for key in own if number.fullmatch(str(key))), None)
     return fields.changed(changes) if changes is not None else fields
-
-
-def _plain(number: str) -> str:
-    """A layer's number without leading zeros: "07" is 7."""
-    return number[:1000].lstrip("0") or "0"
 
 
 # Fields with a separate value for layers with, or without, a window, and the prefix of that value's name.
@@ -169,12 +165,7 @@ def _layer(fields: Fields, layer_type: str, index: int) -> LayerSpec:
     return _attention(fields, layer_type, index)
 
 
-_KINDS = {
-    layer_kinds.FULL: "full",
-    layer_kinds.SLIDING: "sliding",
-    layer_kinds.CHUNKED: "chunked",
-    layer_kinds.INDEXED: "indexed",
-}
+_KINDS = {f"{kind}_attention": kind for kind in ("full", "sliding", "chunked", "indexed")}
 
 
 def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
@@ -265,9 +256,8 @@ def _cross_layers(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
     if any(layer.window for layer in layers):
         raise ConfigError("sliding_window of an encoder-decoder: what its cross-attention keeps is not known to kvviz")
     heads, dim = fields.optional("cross_num_key_value_heads"), fields.optional("cross_head_dim")
-    return [
-        LayerSpec("cross", heads or layer.kv_heads, dim or layer.key_dim, dim or layer.value_dim) for layer in layers
-    ]
+    sizes = ((heads or layer.kv_heads, dim or layer.key_dim, dim or layer.value_dim) for layer in layers)
+    return [LayerSpec("cross", *size) for size in sizes]
 
 
 def crosses(fields: Fields) -> bool:

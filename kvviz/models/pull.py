@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
@@ -19,9 +18,6 @@ from kvviz.models.hub_config import refusal
 from kvviz.models.pulled_folder import Pulled, PulledFile, sha256
 from kvviz.models.sources import HUB_ID, bundled_folder, read_config
 from kvviz.models.spec import ModelSpec
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
 
 SPARE = 100_000_000  # bytes of the disk that have to stay free
 INDEX = "model.safetensors.index.json"
@@ -64,15 +60,14 @@ def order(model: str, folder: Path) -> Pulled:
         raise KvvizError(_why_not(repo, error)) from error
     siblings = info.siblings or []
     needed = _needed_names(model, {sibling.rfilename for sibling in siblings})
-    files = tuple(_file(sibling) for sibling in siblings if sibling.rfilename in needed)
+    files = (
+        PulledFile(sibling.rfilename, sibling.size or 0, sibling.lfs.sha256 if sibling.lfs else None, sibling.blob_id)
+        for sibling in siblings
+        if sibling.rfilename in needed
+    )
     licence = getattr(info.card_data, "license", None)
     licence = licence if isinstance(licence, str) else None
-    return Pulled(model, repo, info.sha, licence, files, folder / model.replace("/", "--"))
-
-
-def _file(sibling: "RepoSibling") -> PulledFile:
-    lfs = sibling.lfs
-    return PulledFile(sibling.rfilename, sibling.size or 0, lfs.sha256 if lfs else None, sibling.blob_id)
+    return Pulled(model, repo, info.sha, licence, tuple(files), folder / model.replace("/", "--"))
 
 
 def _needed_names(model: str, names: set[str]) -> set[str]:
@@ -116,8 +111,7 @@ def carry_out(order: Pulled, progress: Progress = lambda count: None) -> Pulled:
             for file in missing:
                 if file.name.endswith(".safetensors") == large:
                     _fetch(order, file, progress)
-            _check_config(order)  # after the small files too: an unreadable model then costs no large download
-            _check_index(order)
+            _check(order)  # after the small files too: an unreadable model then costs no large download
         shutil.rmtree(order.folder / ".cache", ignore_errors=True)  # huggingface_hub's notes
         files = (PulledFile(file.name, file.size, sha256(order.folder / file.name)) for file in order.files)
         done = replace(order, files=tuple(files))
@@ -161,16 +155,12 @@ def _reporting_tqdm(progress: Progress) -> type:
     return ReportingTqdm
 
 
-def _check_config(order: Pulled) -> None:
-    """Raise KvvizError for a config that kvviz can't read."""
+def _check(order: Pulled) -> None:
+    """Raise KvvizError for a config that kvviz can't read, or an index that names a file which the repository lacks."""
     try:
         ModelSpec.from_config(read_config(order.folder / "config.json"), name=order.model)
     except KvvizError as error:
         raise KvvizError(f"{order.model} can't be decoded here: {error}") from error
-
-
-def _check_index(order: Pulled) -> None:
-    """Raise KvvizError for an index that names a file which the repository lacks."""
     names = {file.name for file in order.files}
     if INDEX not in names:
         return

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +20,10 @@ from kvviz.base.paths import home
 from kvviz.base.settings import settings
 
 MANIFEST = "kvviz.json"
+CHECKED = "checked-files.json"
 LARGEST_MANIFEST = 1_000_000  # bytes
 ADVICE = "pull the model again"
 _NAME = re.compile(r"[\w-][\w.-]{0,150}")
-_FILE = ("name", "size", "sha256")
 _SUM = re.compile(r"[0-9a-f]{64}")
 
 
@@ -96,12 +95,13 @@ class Pulled:
             new[key] = mark
         if new:
             with suppress(OSError, KvvizError):  # without the file, checksums are computed again
-                _replace(_checked_file(), json.dumps({**known, **new}))
+                _replace(home() / CHECKED, json.dumps({**known, **new}))
 
     def to_dict(self) -> dict[str, object]:
         """What the manifest says."""
         about = {name: getattr(self, name) for name in ("model", "repo", "revision", "licence")}
-        return {**about, "files": [{name: getattr(file, name) for name in _FILE} for file in self.files]}
+        files = [{"name": file.name, "size": file.size, "sha256": file.sha256} for file in self.files]
+        return {**about, "files": files}
 
     def write(self) -> None:
         """Write the manifest beside the files."""
@@ -116,24 +116,16 @@ def read_manifest(folder: Path) -> Pulled:
             raise ValueError
         data = json.loads(path.read_text(encoding="utf-8"))
         model, repo, revision, licence = (data[name] for name in ("model", "repo", "revision", "licence"))
-        optional = all(isinstance(value, str | None) for value in (repo, revision, licence))
-        if data["kvviz"] != 1 or not isinstance(model, str) or not optional:
+        named = isinstance(model, str) and all(isinstance(value, str | None) for value in (repo, revision, licence))
+        files = tuple(PulledFile(entry["name"], entry["size"], entry["sha256"]) for entry in data["files"])
+        sized = all(isinstance(file.size, int) for file in files)  # below, re raises TypeError for what is no string
+        summed = all(_NAME.fullmatch(file.name) and _SUM.fullmatch(file.sha256 or "") for file in files)
+        if data["kvviz"] != 1 or not named or not sized or not summed:
             raise ValueError
-        files = tuple(_file_of(entry) for entry in data["files"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         unread = f"{folder.name} in the folder of models has no {MANIFEST} that can be read"
         raise KvvizError(f"{unread}; {ADVICE}") from error
     return Pulled(model, repo, revision, licence, files, folder)
-
-
-def _file_of(entry: Mapping[str, object]) -> PulledFile:
-    """Read a file entry of the manifest. Raises KeyError, TypeError or ValueError for an invalid entry."""
-    name, size, digest = entry["name"], entry["size"], entry["sha256"]
-    if not (isinstance(name, str) and isinstance(size, int) and isinstance(digest, str)):
-        raise TypeError
-    if not _NAME.fullmatch(name) or not _SUM.fullmatch(digest):
-        raise ValueError
-    return PulledFile(name, size, digest)
 
 
 def find_pulled(model: str) -> Pulled | None:
@@ -177,16 +169,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- which files were checked, by path: [size, time, sha256] ---------------------------------------------------------
-
-
-def _checked_file() -> Path:
-    return home() / "checked-files.json"
-
-
 def _read_checked() -> dict[str, object]:
+    """Which files were checked, by path: [size, time, sha256]."""
     try:
-        found = json.loads(_checked_file().read_text(encoding="utf-8"))
+        found = json.loads((home() / CHECKED).read_text(encoding="utf-8"))
     except (OSError, ValueError, KvvizError):
         return {}
     return found if isinstance(found, dict) else {}

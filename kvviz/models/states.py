@@ -1,7 +1,7 @@
 """What a recurrent or convolving layer keeps in addition to keys and values, independent of the text's length.
 
 A row of BY_FIELDS names the fields that give a state its size. A row of BY_FAMILY names a family whose fields do not
-identify it. Each reader cites its paper. Imports only the standard library.
+identify it. Each reader cites its paper.
 """
 
 import math
@@ -46,11 +46,8 @@ def _gated_delta(fields: Fields) -> States:
     """Gated DeltaNet: https://arxiv.org/abs/2412.06464."""
     key, value = fields.size("linear_key_head_dim"), fields.size("linear_value_head_dim")
     key_heads, value_heads = fields.size("linear_num_key_heads"), fields.size("linear_num_value_heads")
-    channels = 2 * key_heads * key + value_heads * value
-    return (
-        State("convolution", (channels, fields.size("linear_conv_kernel_dim"))),
-        State("recurrent", (value_heads, key, value), float32=True),
-    )
+    rolling = 2 * key_heads * key + value_heads * value, fields.size("linear_conv_kernel_dim")
+    return State("convolution", rolling), State("recurrent", (value_heads, key, value), float32=True)
 
 
 def _kimi_delta(fields: Fields) -> States:
@@ -94,10 +91,8 @@ def _mamba_inner(fields: Fields) -> int:
 def _gated_linear(fields: Fields) -> States:
     """Real-gated linear recurrent units: https://arxiv.org/abs/2402.19427."""
     width = fields.optional("lru_width") or fields.size("hidden_size")
-    return (
-        State("convolution", (width, fields.size("conv1d_width") - 1)),
-        State("recurrent", (width,), float32=True),
-    )
+    kernel = fields.size("conv1d_width") - 1
+    return State("convolution", (width, kernel)), State("recurrent", (width,), float32=True)
 
 
 def _four_convolutions(fields: Fields) -> States:

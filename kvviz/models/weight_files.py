@@ -1,6 +1,6 @@
 """Read the headers of safetensors files: are a folder's weights complete, and how many parameters do they hold?
 
-The format: https://huggingface.co/docs/safetensors/index#format. Imports only the standard library.
+The format: https://huggingface.co/docs/safetensors/index#format.
 """
 
 import json
