@@ -84,9 +84,9 @@ def run(
     if pin:
         _pins().pin(key_of(document), expected_of(document))
     if expected is not None:
-        result = compare_expected(expected, document)
-        say(result.sentence)
-        if not result.same:
+        same, sentence = compare_expected(expected, document)
+        say(sentence)
+        if not same:
             raise typer.Exit(1)
 
 

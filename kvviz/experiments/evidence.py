@@ -57,6 +57,10 @@ class AtHand:
         prompt = f", a prompt of {counted(self.prompt_tokens)}" if self.prompt_tokens else ""
         return f"In this run ({self.title}{prompt})"
 
+    def told(self, parts: Sequence[str], more: str = "") -> str | None:
+        """Join what is said of each mode into a sentence; None if nothing is."""
+        return f"{self.here}: {'; '.join(parts)}.{more}{self.caution}" if parts else None
+
     @property
     def caution(self) -> str:
         """A warning if the passes differ so much that the medians may be accidental; else empty."""
@@ -121,10 +125,8 @@ def waits(at: AtHand) -> str | None:
         run = at.runs.get(mode, {})
         if run.get("ttft_s") and run.get("itl_s"):
             parts.append(f"TTFT {ms(run['ttft_s'])} {name}, then {ms(run['itl_s'])} per token")
-    if not parts:
-        return None
-    both = " Both prefills do the same work; only the pace after them differs." if len(parts) == 2 else ""
-    return f"{at.here}: {'; '.join(parts)}.{both}{at.caution}"
+    both = " Both prefills do the same work; only the pace after them differs."
+    return at.told(parts, both if len(parts) == 2 else "")
 
 
 def parting(at: AtHand) -> str | None:
@@ -133,10 +135,9 @@ def parting(at: AtHand) -> str | None:
     for mode, name in NAMES.items():
         steps = at.steps(mode)
         if steps:
-            parts.append(
-                f"{name}, TTFT {ms(steps[0])}, first decode step {ms(steps[1])}, last decode step {ms(steps[-1])}"
-            )
-    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
+            first, second, last = ms(steps[0]), ms(steps[1]), ms(steps[-1])
+            parts.append(f"{name}, TTFT {first}, first decode step {second}, last decode step {last}")
+    return at.told(parts)
 
 
 def summed(at: AtHand) -> str | None:
@@ -154,7 +155,7 @@ def summed(at: AtHand) -> str | None:
                 f"{name}, {counted(tokens)} were read for {len(steps):,} new ones; the first {half:,} decode steps "
                 f"took {ms(sum(decode[:half]))} together, the last {half:,} {ms(sum(decode[-half:]))}"
             )
-    return f"{at.here}: {'; '.join(parts)}.{at.caution}" if parts else None
+    return at.told(parts)
 
 
 def read_in_all(prompt: int, new: int, *, caches: bool) -> int:
@@ -164,10 +165,9 @@ def read_in_all(prompt: int, new: int, *, caches: bool) -> int:
 
 def four_metrics(at: AtHand) -> str | None:
     """State tokens/s, ITL, TTFT and peak memory of both modes, along a sweep's first axis or else of one run."""
-    return _along_an_axis(at) or _metrics_of_a_run(at)
-
-
-def _metrics_of_a_run(at: AtHand) -> str | None:
+    along = _along_an_axis(at)
+    if along:
+        return along
     lines = []
     for mode, name in NAMES.items():
         run = at.runs.get(mode, {})

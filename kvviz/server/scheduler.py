@@ -337,7 +337,7 @@ class Scheduler:
             elif job is not None and job.state == "queued":  # handed over, but never begun
                 self._queue.put_back(job.id, job.made_by)
             elif job is not None:
-                self._end(job, "failed", why_it_ended(code))
+                self._end(job, "failed", why_it_ended(code, KINDS[job.kind].spec.called))
             self._changed()
 
 

@@ -143,8 +143,8 @@ class WorkerLink:
         listener.worker_ended(code)
 
 
-def why_it_ended(code: int) -> str:
-    """A worker's exit status as a sentence."""
+def why_it_ended(code: int, called: str) -> str:
+    """A worker's exit status as a sentence; `called` is the experiment that it was measuring, such as "a sweep"."""
     names = {number.value: number.name for number in signal.Signals}
     if code == -signal.SIGKILL:
         reason = "it was killed, by a person or by a system short of memory"
@@ -152,4 +152,4 @@ def why_it_ended(code: int) -> str:
         reason = f"signal {names.get(-code, -code)}"
     else:
         reason = f"exit status {code}"
-    return f"the measuring process ended in the middle of this comparison ({reason}); a new one has taken its place"
+    return f"the measuring process ended in the middle of {called} ({reason}); a new one has taken its place"

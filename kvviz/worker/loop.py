@@ -149,7 +149,7 @@ class Worker:
         except KvvizError as error:
             return {"t": "failed", "message": str(error)}, False
         except Exception as error:
-            return {"t": "failed", "message": why_it_failed(error)}, is_out_of_memory(error)
+            return {"t": "failed", "message": why_it_failed(error, task.kind)}, is_out_of_memory(error)
         return None, False
 
     def _records(self, task: Task) -> Iterator[Record]:
@@ -169,12 +169,12 @@ class Worker:
         self._pipe.send_bytes(f"{job_id} {record['t']}\n{body}".encode())
 
 
-def why_it_failed(error: Exception) -> str:
+def why_it_failed(error: Exception, kind: str) -> str:
     """An unexpected error as a sentence; unless the memory ran out, what it was and where goes to the log."""
     if not is_out_of_memory(error):
         log.error("work_failed", exc_info=error)
         return unexpected(error)
-    sentence = out_of_memory(error, pick_device(), "this comparison")
+    sentence = out_of_memory(error, pick_device(), KINDS[kind].spec.called)
     return f"{sentence}: take a smaller model, a shorter run, a smaller batch or fewer modes"
 
 

@@ -90,7 +90,7 @@ try:
     for record in perform(work, loaded, comparison_id="c"):
         pass
 except Exception as error:
-    print(why_it_failed(error))
+    print(why_it_failed(error, "comparison"))
 """
 
 

@@ -23,26 +23,6 @@ class Quality(TypedDict):
     nbytes: int
 
 
-class Row(TypedDict):
-    """One run's table row: bytes held and moved at its last step, the seconds of a decode step, and its quality."""
-
-    mode: str
-    title: str
-    exact: bool
-    tokens: str
-    first_divergence: int | None
-    margin: float | None
-    quality: str
-    perplexity: float | None
-    kl: float | None
-    step_s: float | None
-    held: int
-    allocated: int
-    wasted: int
-    copied: int | None
-    gathered: int | None
-    share: float
-    slow: str
 
 
 def mean(values: Sequence[float]) -> float:
@@ -67,27 +47,21 @@ def _quality_words(quality: Quality) -> str:
     return f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
 
 
-def _row(run: Document, reference: Document) -> Row:
+def _row(run: Document, reference: Document) -> Document:
     held, allocated = run["cache_bytes"][-1], run["allocated_bytes"][-1]
     quality, account = run["quality"], run["books"]
     return {
-        "mode": run["mode"],
-        "title": run["title"],
-        "exact": run["exact"],
+        **run,
         "tokens": _tokens_words(run),
-        "first_divergence": run["first_divergence"],
-        "margin": run["divergence_margin"],
-        "quality": "" if quality is None else _quality_words(quality),
-        "perplexity": None if quality is None else quality["perplexity"],
-        "kl": None if quality is None else mean(quality["kl"]),
-        "step_s": run["itl_s"],
+        "quality_words": _quality_words(quality) if quality else "",
+        "perplexity": quality["perplexity"] if quality else None,
+        "kl": mean(quality["kl"]) if quality else None,
         "held": held,
         "allocated": allocated,
         "wasted": allocated - held,
-        "copied": None if account is None else account["copied"][-1],
-        "gathered": None if account is None else account["gathered"][-1],
+        "copied": account["copied"][-1] if account else None,
+        "gathered": account["gathered"][-1] if account else None,
         "share": held / reference["cache_bytes"][-1],
-        "slow": run["slow"],
     }
 
 
@@ -96,8 +70,12 @@ def run_of(found: Document, mode: str) -> Document:
     return next(run for run in found["runs"] if run["mode"] == mode)
 
 
-def rows(found: Document) -> list[Row]:
-    """Return a row for every run, the references first."""
+def rows(found: Document) -> list[Document]:
+    """Return every run, the references first, with what a table says of it.
+
+    That is how its tokens and predictions compare in words, its bytes at the last step (`held`, `allocated`, `wasted`,
+    `copied`, `gathered`), and the `share` of the reference's bytes that it holds.
+    """
     reference = run_of(found, "cached")
     return [_row(run, reference) for run in found["runs"]]
 
@@ -106,13 +84,12 @@ def sentences(found: Document) -> list[str]:
     """Summarise a race in Markdown sentences."""
     designs = [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
     exact = [r for r in designs if r["exact"]]
-    first = [_exact(found, exact)] if exact else []
+    first = [_exact(exact)] if exact else []
     return [*first, *(_lossy(r) for r in designs if not r["exact"]), *_moved(designs)]
 
 
-def _exact(found: Document, exact: Sequence[Row]) -> str:
-    diverged = [r for r in exact if not run_of(found, r["mode"])["identical"]]
-    most = max(max(run_of(found, r["mode"])["quality"]["kl"]) for r in exact)
+def _exact(exact: Sequence[Document]) -> str:
+    diverged, most = [r for r in exact if not r["identical"]], max(max(r["quality"]["kl"]) for r in exact)
     tokens = (
         f"{_titles(diverged)} chose other tokens, by rounding" if diverged else "the same tokens as without a cache"
     )
@@ -120,17 +97,12 @@ def _exact(found: Document, exact: Sequence[Row]) -> str:
     return f"**Exact** ({_titles(exact)}): {tokens}, and {loss}."
 
 
-def _lossy(r: Row) -> str:
-    held = f"**{r['title']}**, lossy: holds {r['share']:.0%} of the reference's bytes; tokens {r['tokens']}; "
-    lost = (
-        "nothing lost on the text yet, it is too short"
-        if (r["kl"] or 0) < KL_ROUNDING
-        else f"mean KL {r['kl']:.2g} nats"
-    )
-    return f"{held}{lost}."
+def _lossy(r: Document) -> str:
+    lost = "nothing lost on the text yet, it is too short" if r["kl"] < KL_ROUNDING else f"mean KL {r['kl']:.2g} nats"
+    return f"**{r['title']}**, lossy: holds {r['share']:.0%} of the reference's bytes; tokens {r['tokens']}; {lost}."
 
 
-def _moved(designs: Sequence[Row]) -> list[str]:
+def _moved(designs: Sequence[Document]) -> list[str]:
     """Name the designs that write most and least at the last step, and the one that wastes most."""
     written = [(r["copied"], r["gathered"] or 0, r["title"]) for r in designs if r["copied"] is not None]
     found = []
@@ -146,7 +118,7 @@ def _moved(designs: Sequence[Row]) -> list[str]:
     return found
 
 
-def _titles(members: Sequence[Row]) -> str:
+def _titles(members: Sequence[Document]) -> str:
     return ", ".join(r["title"] for r in members)
 
 
@@ -155,9 +127,8 @@ def text(found: Document) -> str:
     size = f"{found['prompt_tokens']} + {found['new_tokens']} tokens, {found['batch']} sequences"
     lines = [f"{found['title']}, {found['weights']} weights, {found['environment']['dtype']}: {size}", ""]
     for r in rows(found):
-        step = "" if r["step_s"] is None else f"{1e3 * r['step_s']:.3g} ms a step, "
-        lines.append(
-            f"{r['mode']:10} {step}holds {human(r['held'])}, allocated {human(r['allocated'])}; tokens {r['tokens']}"
-            + (f"; {r['quality']}" if r["quality"] else "")
-        )
+        step = "" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms a step, "
+        size = f"holds {human(r['held'])}, allocated {human(r['allocated'])}"
+        quality = f"; {r['quality_words']}" if r["quality_words"] else ""
+        lines.append(f"{r['mode']:10} {step}{size}; tokens {r['tokens']}{quality}")
     return "\n".join([*lines, "", *(sentence.replace("**", "") for sentence in sentences(found))])

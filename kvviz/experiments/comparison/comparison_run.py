@@ -11,7 +11,7 @@ from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
 from kvviz.device.environment import environment
-from kvviz.experiments.comparison.records import MemoryAccount
+from kvviz.experiments.comparison.records import MemoryAccount, Observed
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
 
@@ -70,6 +70,19 @@ class ComparisonRun:
             choose=chooser(work.sampling),
             capacity=self.prompt_tokens + work.new_tokens,
         )
+
+    def observed(self, mode: str) -> Observed:
+        """Return what the equivalence check and the memory accounting found of a mode."""
+        checked, memory = self.checked[mode], self.memory.get(mode)
+        allocator = memory["allocator"] if memory else None
+        return {
+            "identical": checked.divergence is None,
+            "first_divergence": checked.divergence,
+            "divergence_margin": checked.margin,
+            "max_abs_logit_diff": checked.max_delta,
+            "peak_bytes": allocator["peak"] if allocator else None,
+            "peak_kind": allocator["kind"] if allocator else None,
+        }
 
     def check_stop(self) -> None:
         """Raise Stopped if the run was asked to stop."""

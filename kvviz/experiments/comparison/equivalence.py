@@ -6,6 +6,7 @@ It provides the tokens, the text and the layer states; the timed passes only add
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 
@@ -71,6 +72,7 @@ class _Lane:
     def record(self) -> CheckedStep:
         """Return the step in the form that the feed sends."""
         checked = self.checked
+        piece = self._codec.decode([checked.tokens[-1][0]])
         record: CheckedStep = {
             "ids": checked.tokens[-1],
             "text": self._added,
@@ -79,7 +81,6 @@ class _Lane:
             "delta": checked.max_delta,
             "divergence": checked.divergence,
         }
-        piece = self._codec.decode([checked.tokens[-1][0]])
         if piece != self._added:
             record["piece"] = piece
         if checked.margin is not None:
@@ -152,22 +153,20 @@ def _margin(logits: torch.Tensor) -> float:
     return (best[:, 0] - best[:, 1]).min().item()
 
 
+_STATE = [name for name in LayerGroup.__annotations__ if name != "indices"]
+
+
+def plain(value: object) -> object:
+    """Return a tuple as a list, as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def grouped(rows: Sequence[LayerState]) -> list[LayerGroup]:
     """Merge layers in the same state into one entry, so that a model of a hundred equal layers needs only one."""
     groups: dict[LayerState, list[int]] = {}
     for row in rows:
         groups.setdefault(replace(row, index=0, state_bytes=0), []).append(row.index)
     return [
-        {
-            "indices": indices,
-            "kind": state.kind,
-            "key_shape": list(state.key_shape),
-            "value_shape": list(state.value_shape),
-            "dtype": state.dtype,
-            "seen": state.seen,
-            "held": state.held,
-            "nbytes": state.nbytes,
-            "allocated": state.allocated,
-        }
+        cast(LayerGroup, {"indices": indices, **{name: plain(getattr(state, name)) for name in _STATE}})
         for state, indices in groups.items()
     ]

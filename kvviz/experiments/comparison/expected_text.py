@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.hashing import canonical, config_hash, digest
@@ -12,36 +11,6 @@ from kvviz.base.paths import home
 from kvviz.experiments.comparison.records import Document, EnvironmentFields, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source
-
-
-@dataclass(frozen=True)
-class Check:
-    """Whether a run wrote the expected text; if not, the first step that chose another token, and the margin there.
-
-    `margin` is the gap between the two best logits at that step of the checked run. It is None if it was not recorded,
-    or if tokens were sampled, since then the best logit does not decide.
-    """
-
-    same: bool
-    first_difference: int | None
-    expected_text: str
-    text: str
-    margin: float | None
-    sentence: str
-
-
-class Key(TypedDict):
-    """The work that an expected text depends on."""
-
-    model: str
-    weights: str
-    config: str | None
-    prompt: str | None
-    prompt_tokens: int | None
-    new_tokens: int
-    batch: int
-    sampling: dict[str, object]
-    dtype: str
 
 
 class PinnedRun(TypedDict):
@@ -62,64 +31,64 @@ class Pinned(TypedDict):
     runs: list[PinnedRun]
 
 
-def key_of(work: Document | ComparisonSpec) -> Key:
-    """Return the key of an expected text. A comparison's document and the spec it came from have the same key.
+def key_of(work: Document | ComparisonSpec) -> dict[str, object]:
+    """Return the work that an expected text depends on. A comparison's document and its spec have the same key.
 
     For a model from the Hugging Face Hub the key has no config hash, since its config is unknown before the download.
     For a prompt text the key has no token count, since the spec does not know it.
     """
     if isinstance(work, ComparisonSpec):
         source = find_source(work.model, work.weights)
-        model, weights, config = source.model, source.weights, config_hash(source.config) if source.config else None
-        prompt, tokens, new_tokens, batch = work.prompt, work.prompt_tokens, work.new_tokens, work.batch
-        sampling, dtype = asdict(work.sampling), work.dtype
+        known: Mapping[str, Any] = {
+            **work.to_dict(),
+            "model": source.model,
+            "weights": source.weights,
+            "config_hash": config_hash(source.config) if source.config else None,
+            "environment": {"dtype": work.dtype},
+        }
     else:
-        model, weights, config = work["model"], work["weights"], work.get("config_hash")
-        prompt, tokens, new_tokens = work.get("prompt"), work["prompt_tokens"], work["new_tokens"]
-        sampling, dtype, batch = {**work["sampling"]}, work["environment"]["dtype"], work["batch"]
+        known = work
     return {
-        "model": model,
-        "weights": weights,
-        "config": None if weights == "hub" else config,
-        "prompt": prompt,
-        "prompt_tokens": tokens if prompt is None else None,
-        "new_tokens": new_tokens,
-        "batch": batch,
-        "sampling": {**sampling, "temperature": float(sampling["temperature"])},
-        "dtype": dtype,
+        **{name: known[name] for name in ("model", "weights", "new_tokens", "batch")},
+        "config": None if known["weights"] == "hub" else known.get("config_hash"),
+        "prompt": known.get("prompt"),
+        "prompt_tokens": known["prompt_tokens"] if known.get("prompt") is None else None,
+        "sampling": {**known["sampling"], "temperature": float(known["sampling"]["temperature"])},
+        "dtype": known["environment"]["dtype"],
     }
 
 
 def expected_of(document: Document) -> Pinned:
     """Return what is pinned of a document: the reference run's tokens and text, and where they came from."""
-    run = next(run for run in document["runs"] if run["mode"] == document["reference"])
-    pinned: PinnedRun = {
-        "mode": run["mode"],
-        "token_ids": run["token_ids"],
-        "text": run["text"],
-        "top_margin": run.get("top_margin"),
-    }
-    return {
-        "comparison": document["id"],
-        "environment": document["environment"],
-        "reference": run["mode"],
-        "runs": [pinned],
-    }
+    run, name = _reference(document), document["reference"]
+    pinned = cast(PinnedRun, {field: run.get(field) for field in PinnedRun.__annotations__})
+    return {"comparison": document["id"], "environment": document["environment"], "reference": name, "runs": [pinned]}
 
 
-def compare_expected(expected: Pinned | Document, document: Document) -> Check:
-    """Compare a document's reference run with that of another document, or with a pinned one (`expected_of`)."""
+def compare_expected(expected: Pinned | Document, document: Document) -> tuple[bool, str]:
+    """Whether a document's reference run chose the tokens of another one or of a pinned one, and a sentence.
+
+    The sentence names the first token that differs and the margin between the two best logits there, if it was
+    recorded; for sampled tokens the best logit does not decide.
+    """
     theirs, ours = _reference(expected), _reference(document)
-    texts = (_text(theirs["text"]), _text(ours["text"]))
-    step = _first_difference(_steps(theirs["token_ids"]), _steps(ours["token_ids"]))
-    if step is None:
-        return Check(
-            True, None, *texts, None, f"the text is the expected one ({len(_steps(ours['token_ids']))} tokens)"
-        )
-    drawn = document["sampling"]["temperature"] > 0
-    margins = [None if drawn else _margin(run, step) for run in (ours, theirs)]
-    where = _where(theirs, ours, step)
-    return Check(False, step, *texts, margins[0], f"{where}; {_how_near(margins, drawn)}")
+    before, after = _steps(theirs["token_ids"]), _steps(ours["token_ids"])
+    common = min(len(before), len(after))
+    step = next((i for i in range(common) if before[i] != after[i]), common)
+    if before == after:
+        return True, f"the text is the expected one ({len(after)} tokens)"
+    if step == common:
+        where = f"the text ends after {len(after)} tokens where {len(before)} were expected"
+    else:
+        here, there = (" ".join(map(str, ids)) for ids in (after[step], before[step]))
+        where = f"new token {step + 1} is {here} where {there} was expected"
+    if document["sampling"]["temperature"] > 0:
+        return False, f"{where}; the tokens were drawn, so no logit margin decides"
+    margins = [run.get("top_margin") or () for run in (ours, theirs)]
+    near = [f"{found[step]:.3g}" if step < len(found) else "an unknown margin" for found in margins]
+    if all(step >= len(found) for found in margins):
+        return False, f"{where}; the logit margin there is not known"
+    return False, f"{where}; the two best logits lay {near[0]} apart there, {near[1]} when it was pinned"
 
 
 def _reference(document: Pinned | Document) -> PinnedRun | Run:
@@ -127,43 +96,10 @@ def _reference(document: Pinned | Document) -> PinnedRun | Run:
     return next(run for run in runs if run["mode"] == document["reference"])
 
 
-def _text(text: str | Sequence[str]) -> str:
-    """Join the texts of a batch, one per line."""
-    return text if isinstance(text, str) else "\n".join(text)
-
-
 def _steps(token_ids: list[int] | list[list[int]]) -> list[tuple[int, ...]]:
     """Return the ids of the batch at each step."""
     nested = bool(token_ids) and isinstance(token_ids[0], list)
     return list(zip(*cast(list[list[int]], token_ids if nested else [token_ids]), strict=True))
-
-
-def _first_difference(expected: Sequence[object], found: Sequence[object]) -> int | None:
-    common = min(len(expected), len(found))
-    different = next((i for i in range(common) if expected[i] != found[i]), None)
-    return common if different is None and len(expected) != len(found) else different
-
-
-def _margin(run: PinnedRun | Run, step: int) -> float | None:
-    margins = run.get("top_margin") or ()
-    return margins[step] if step < len(margins) else None
-
-
-def _where(expected: PinnedRun | Run, found: PinnedRun | Run, step: int) -> str:
-    before, after = _steps(expected["token_ids"]), _steps(found["token_ids"])
-    if step >= min(len(before), len(after)):
-        return f"the text ends after {len(after)} tokens where {len(before)} were expected"
-    here = " ".join(map(str, after[step]))
-    return f"new token {step + 1} is {here} where {' '.join(map(str, before[step]))} was expected"
-
-
-def _how_near(margins: Sequence[float | None], drawn: bool) -> str:
-    if drawn:
-        return "the tokens were drawn, so no logit margin decides"
-    ours, theirs = ("an unknown margin" if margin is None else f"{margin:.3g}" for margin in margins)
-    if margins == [None, None]:
-        return "the logit margin there is not known"
-    return f"the two best logits lay {ours} apart there, {theirs} when it was pinned"
 
 
 # --- where pins are kept -----------------------------------------------------------------------------------------

@@ -347,17 +347,24 @@ def _texts(value: object, name: str) -> object:
     return (list_of(text(1_000_000), 10_000) if isinstance(value, list) else text(1_000_000))(value, name)
 
 
-class Run(Curves, PredictionFields):
+class Observed(TypedDict):
+    """What the equivalence check and the allocator found of a mode."""
+
+    identical: bool
+    first_divergence: Count | None
+    divergence_margin: Annotated[Size | None, Absent(None)]
+    max_abs_logit_diff: Size | None
+    peak_bytes: Annotated[int, number()] | None
+    peak_kind: Name | None
+
+
+class Run(Curves, PredictionFields, Observed):
     id: Annotated[str, text(120)]
     mode: Name
     exact: bool
     token_ids: Annotated[list[int] | list[list[int]], _tokens]
     text: Annotated[str | list[str], _texts]
-    identical: bool
-    first_divergence: Count | None
-    divergence_margin: Annotated[Size | None, Absent(None)]
     top_margin: Annotated[list[Size] | None, Absent(None)]
-    max_abs_logit_diff: Size | None
     repeatable: Annotated[bool, Absent(True)]
     cache_class: Annotated[str, text(100)] | None
     cache_bytes: list[Count]
@@ -365,8 +372,6 @@ class Run(Curves, PredictionFields):
     outliving_bytes: Annotated[list[Count] | None, Absent(None)]
     layers: Annotated[list[Layer], list_of(check_of(Layer), MOST_LAYERS)]
     memory: Annotated[MemoryAccount | None, Absent(None)]
-    peak_bytes: Annotated[int, number()] | None
-    peak_kind: Annotated[str, text(40)] | None
     speedup: Size | None
     estimate: Annotated[EstimateFields | None, Absent(None)]
 

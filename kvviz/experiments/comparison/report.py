@@ -8,18 +8,11 @@ from kvviz.base.records import Environment, LayerState
 from kvviz.cost.flops import Rates, estimated
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
+from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
+from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
-from kvviz.experiments.comparison.records import (
-    Document,
-    EnvironmentFields,
-    EstimateFields,
-    Layer,
-    Predicted,
-    RatesFields,
-    Run,
-    SamplingFields,
-)
+from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
 from kvviz.models.spec import LayerSpec
 
 
@@ -40,8 +33,8 @@ def comparison_document(
         entry["speedup"] = ratio
     return {
         "id": comparison_id,
-        "environment": cast(EnvironmentFields, asdict(environment)),
-        "rates": cast(RatesFields, asdict(rates)) if rates else None,
+        "environment": cast(form.EnvironmentFields, asdict(environment)),
+        "rates": cast(form.RatesFields, asdict(rates)) if rates else None,
         "paces": predicted["paces"] if predicted else None,
         "model": source.model,
         "weights": source.weights,
@@ -52,7 +45,7 @@ def comparison_document(
         "batch": work.batch,
         "warmup": work.warmup,
         "repeats": work.repeats,
-        "sampling": cast(SamplingFields, asdict(work.sampling)),
+        "sampling": cast(form.SamplingFields, asdict(work.sampling)),
         "reference": reference_mode(work.modes),
         "identical": all(entry["identical"] for entry in runs if entry["exact"]),
         "runs": runs,
@@ -61,11 +54,10 @@ def comparison_document(
 
 def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predicted: Predicted | None) -> Run:
     """Build one mode's entry. Its speed-up needs the other entries and is filled in later."""
-    checked, passes, memory = run.checked[mode], run.passes[mode], run.memory.get(mode)
+    checked, passes = run.checked[mode], run.passes[mode]
     flat = run.work.batch == 1
     rows = list(zip(*checked.tokens, strict=True))  # one row per sequence of the batch
     texts = [run.loaded.codec.decode(row) for row in rows]
-    allocator = memory["allocator"] if memory else None
     timed = figures(passes.repeats, run.work.batch)
     steps = timed["step_s"]
     return {
@@ -74,11 +66,8 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
         "exact": mode_named(mode).exact,
         "token_ids": list(rows[0]) if flat else [list(row) for row in rows],
         "text": texts[0] if flat else texts,
-        "identical": checked.divergence is None,
-        "first_divergence": checked.divergence,
-        "divergence_margin": checked.margin,
+        **run.observed(mode),
         "top_margin": checked.top_margins or None,
-        "max_abs_logit_diff": checked.max_delta,
         "repeatable": passes.repeatable,
         **timed,
         "cache_class": checked.cache_class,
@@ -86,16 +75,14 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
         "allocated_bytes": [sum(row.allocated for row in states) for states in checked.layers],
         "outliving_bytes": checked.outliving,
         "layers": [_layer(run.loaded.spec.layers[row.index], row) for row in checked.layers[-1]],
-        "memory": memory,
-        "peak_bytes": allocator["peak"] if allocator else None,
-        "peak_kind": allocator["kind"] if allocator else None,
+        "memory": run.memory.get(mode),
         "speedup": None,
         "estimate": _estimate(run, mode, len(steps), rates),
         **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
     }
 
 
-def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> EstimateFields | None:
+def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> form.EstimateFields | None:
     """Return the cost model's estimate of the middle decode step; None without decode steps or rates."""
     if steps < 2 or rates is None:
         return None
@@ -103,24 +90,10 @@ def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) ->
     model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
     tokens, caches = run.prompt_tokens + steps // 2, mode_named(mode).caches
     estimate = model.step(tokens, run.work.batch, loaded.dtype, rates, caches=caches)
-    return cast(EstimateFields, asdict(estimate)) if estimate else None
+    return cast(form.EstimateFields, asdict(estimate)) if estimate else None
 
 
 def _layer(spec: LayerSpec, state: LayerState) -> Layer:
     """Merge a layer's format and its state into one row."""
-    return {
-        "index": state.index,
-        "kind": state.kind,
-        "kv_heads": spec.kv_heads,
-        "key_dim": spec.key_dim,
-        "value_dim": spec.value_dim,
-        "window": spec.window,
-        "seen": state.seen,
-        "held": state.held,
-        "key_shape": list(state.key_shape),
-        "value_shape": list(state.value_shape),
-        "dtype": state.dtype,
-        "state_bytes": state.state_bytes,
-        "nbytes": state.nbytes,
-        "allocated": state.allocated,
-    }
+    known = {**vars(spec), **vars(state)}
+    return cast(Layer, {name: plain(known[name]) for name in Layer.__annotations__})

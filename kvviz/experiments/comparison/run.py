@@ -21,20 +21,11 @@ from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.device.environment import environment
+from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.comparison.records import (
-    EnvironmentFields,
-    PacesFields,
-    Pass,
-    Predicted,
-    Record,
-    Result,
-    SpecFields,
-    Started,
-    Times,
-)
+from kvviz.experiments.comparison.records import Pass, Predicted, Record, Result, Started, Times
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
@@ -64,7 +55,7 @@ def perform(
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
     env = environment(loaded.model, loaded.device, loaded.dtype)
-    yield _started(run, comparison_id, cast(EnvironmentFields, asdict(env)))
+    yield _started(run, comparison_id, cast(form.EnvironmentFields, asdict(env)))
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)
     run.check_stop()
@@ -88,16 +79,16 @@ def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted |
         curves = predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu")
     except KvvizError:
         return None
-    return {"t": "predicted", "paces": cast(PacesFields, paces.to_dict()), "step_s": curves}
+    return {"t": "predicted", "paces": cast(form.PacesFields, paces.to_dict()), "step_s": curves}
 
 
-def _started(run: ComparisonRun, comparison_id: str, env: EnvironmentFields) -> Started:
+def _started(run: ComparisonRun, comparison_id: str, env: form.EnvironmentFields) -> Started:
     work, loaded = run.work, run.loaded
     ids = run.prompt[0].tolist()
     return {
         "t": "started",
         "id": comparison_id,
-        "spec": cast(SpecFields, work.to_dict()),
+        "spec": cast(form.SpecFields, work.to_dict()),
         "environment": env,
         "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
         "model": {

@@ -22,7 +22,11 @@ OFF = 2.0  # an estimate that differs from the measured time by more than this f
 POINTS = 512  # a longer curve is fitted by medians of neighbouring steps
 STRANGE = "this kvviz does not know the mode"
 COEFFICIENTS = ("a_s", "b_s_per_token", "c_s_per_token2")
-UNITS = (("ms", 1e3), ("µs per token", 1e6), ("ns per token²", 1e9))
+UNITS = (  # of each coefficient: its unit in words, in LaTeX, and what a second is in it
+    ("ms", r"\text{ms}", 1e3),
+    ("µs per token", r"\tfrac{\mu\text{s}}{\text{token}}\,T", 1e6),
+    ("ns per token²", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2", 1e9),
+)
 
 Run = Mapping[str, Any]  # a document's run; a stored one may lack fields
 
@@ -119,7 +123,7 @@ def _untold(found: Fit) -> list[str]:
     rows = zip("abc", UNITS, found.coefficients, strict=False)
     return [
         f"can't tell {name} from 0: it lies between {_three(r.low * scale)} and {_three(r.high * scale)} {unit}"
-        for name, (unit, scale), r in rows
+        for name, (unit, _, scale), r in rows
         if not r.told
     ]
 
@@ -164,15 +168,21 @@ def _name(run: Run) -> str:
 
 def _bounded(runs: Sequence[Run]) -> str:
     """Say what a step spends most of its time on by estimate, next to the measured time."""
-    known = [(run, estimate) for run in runs if (estimate := StepEstimate.of_run(run)) is not None]
-    if not known:
+    each, apart, tokens = [], [], 0
+    for run in runs:
+        estimate, seconds = StepEstimate.of_run(run), _typical(run)
+        if estimate is None:
+            continue
+        measured = f"; measured: {ms(seconds)}" if seconds else ""
+        part = f"{ms(getattr(estimate, estimate.largest))} of {ms(estimate.total)}{measured}"
+        each.append(f"{_name(run)}, mostly into {WORDS[estimate.largest]} ({part})")
+        tokens = tokens or estimate.tokens
+        factor = max(seconds / estimate.total, estimate.total / seconds) if seconds else 1.0
+        if factor > OFF:
+            apart.append(f"{factor:.3g} times {_name(run)}")
+    if not each:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
-    each = [
-        f"{_name(run)}, mostly into {WORDS[e.largest]} ({ms(getattr(e, e.largest))} of {ms(e.total)}{_measured(run)})"
-        for run, e in known
-    ]
-    words = f"By estimate from this device's measured rates, a step at {counted(known[0][1].tokens)} goes,"
-    apart = [f"{factor:.3g} times {_name(run)}" for run, e in known if (factor := _factor(run, e)) > OFF]
+    words = f"By estimate from this device's measured rates, a step at {counted(tokens)} goes,"
     caution = f" Estimate and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
     return f"{words} {' and, '.join(each)}.{caution if apart else ''}"
 
@@ -192,17 +202,6 @@ def _starts(known: Mapping[str, Run], once: Run | None) -> str:
     if not usual or not compiled or once["mode"] == "compiled":
         return f" {ONE_CALL}."
     return f" {ONE_CALL}: here its step took {ms(compiled)}, and {ms(usual)} {_name(once)}."
-
-
-def _measured(run: Run) -> str:
-    seconds = _typical(run)
-    return f"; measured: {ms(seconds)}" if seconds else ""
-
-
-def _factor(run: Run, estimate: StepEstimate) -> float:
-    """Return the ratio of estimate and measured time, the larger over the smaller."""
-    seconds = _typical(run)
-    return max(seconds / estimate.total, estimate.total / seconds) if seconds else 1.0
 
 
 _WHY = {
@@ -254,12 +253,9 @@ def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
     return rf"t_{{\text{{{NAMES.get(entry['mode'], entry['mode'])}}}}}(T) = {' + '.join(terms)}"
 
 
-_TEX = (r"\text{ms}", r"\tfrac{\mu\text{s}}{\text{token}}\,T", r"\tfrac{\text{ns}}{\text{token}^2}\,T^2")
-
-
 def _term(row: Estimate, place: int) -> str:
-    scale = UNITS[place][1]
-    term = rf"({_plus_minus(row.value * scale, (row.high - row.low) / 2 * scale)})\,{_TEX[place]}"
+    _, unit, scale = UNITS[place]
+    term = rf"({_plus_minus(row.value * scale, (row.high - row.low) / 2 * scale)})\,{unit}"
     return term if row.told else rf"\underbrace{{{term}}}_{{\text{{can't be told from 0}}}}"
 
 

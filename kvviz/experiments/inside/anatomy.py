@@ -18,6 +18,7 @@ from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.models.text import Codec
 
 MOST_NUMBERS = 150_000  # of a layer's q, k, v, scores, weights and outputs; above this, one group of heads is sent
+SHOWN = ("family", "layers", "heads", "kv_heads", "head_dim", "width", "positions", "qk_norm")  # of the design
 LIKELIEST = 5  # next tokens that a step reports
 
 Seen = dict[str, dict[str, torch.Tensor]]
@@ -53,18 +54,9 @@ def dissect(
         "layer": layer,
         "heads": heads,
         "kv_heads": groups,
-        "design": {
-            "family": design.family,
-            "layers": design.layers,
-            "heads": design.heads,
-            "kv_heads": design.kv_heads,
-            "head_dim": design.head_dim,
-            "width": design.width,
-            "positions": design.positions,
-            "qk_norm": design.qk_norm,
-        },
+        "design": {name: getattr(design, name) for name in SHOWN},
         "prompt_tokens": prompt.shape[1],
-        "tokens": [_piece(codec, token) for token in ids[0].tolist()],
+        "tokens": [codec.decode([token]) for token in ids[0].tolist()],
         "q": _plain(rows["q"][heads]),
         "k": _plain(rows["k"][groups]),
         "v": _plain(rows["v"][groups]),
@@ -152,20 +144,13 @@ def _step(codec: Codec, step: dict[str, Any], again: dict[str, Any]) -> dict[str
     best = shares.topk(min(LIKELIEST, shares.shape[0]))
     return {
         "read": step["ids"].shape[1],
-        "total": step["total"],
-        "shapes": step["shapes"],
-        "multiply_adds": step["multiply_adds"],
-        "cache_bytes": step["cache_bytes"],
+        **{name: step[name] for name in ("total", "shapes", "multiply_adds", "cache_bytes")},
         "next": [
-            [_piece(codec, token), float(f"{share:.4g}")]
+            [codec.decode([token]), float(f"{share:.4g}")]
             for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ],
         "again": again,
     }
-
-
-def _piece(codec: Codec, token: int) -> str:
-    return codec.decode([token])
 
 
 def _plain(tensor: torch.Tensor) -> Any:

@@ -38,14 +38,6 @@ class Lane:
     crash: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Truth:
-    """The tokens (N,) that the uncached loop chooses, and the logits (N, vocabulary) that it chooses from."""
-
-    ids: list[int]
-    logits: torch.Tensor
-
-
 def make_mistake(
     model: Transformer, codec: Codec, prompt: torch.Tensor, *, new_tokens: int, mistake: Pitfall
 ) -> dict[str, Any]:
@@ -54,34 +46,37 @@ def make_mistake(
     The wrong loop runs twice: `wrong` is fed the true tokens, so that its logits can be compared with the true ones
     at every position; `alone` is fed its own tokens and shows what it would write.
     """
-    truth = _truth(model, prompt, new_tokens)
     with torch.no_grad():
+        passes = right_without_cache(model, prompt, _choose(None), new_tokens)
+        truth = torch.cat([one.logits for one in passes if one.logits is not None])  # (N, vocabulary)
         right = _run(model, codec, prompt, new_tokens, getattr(mistakes, mistake.right), truth, forced=True)
     loop = getattr(mistakes, mistake.loop)
     with nullcontext() if mistake.shows == "memory" else torch.no_grad():
         wrong = _run(model, codec, prompt, new_tokens, loop, truth, forced=True)
         alone = _run(model, codec, prompt, new_tokens, loop, truth, forced=False)
+    ids = truth.argmax(-1).tolist()
+    differ = (i for i, (one, other) in enumerate(zip(wrong.ids, ids, strict=False)) if one != other)
     return {
         "t": "mistake",
         "mistake": mistake.name,
         "prompt": [codec.decode([token]) for token in prompt[0].tolist()],
-        "first_difference": _first_difference(wrong.ids, truth.ids),
-        "truth": [codec.decode([token]) for token in truth.ids],
+        "first_difference": next(differ, None),
+        "truth": [codec.decode([token]) for token in ids],
         "right": asdict(right),
         "wrong": asdict(wrong),
         "alone": alone.text,
     }
 
 
-@torch.no_grad()
-def _truth(model: Transformer, prompt: torch.Tensor, new_tokens: int) -> Truth:
-    passes = list(right_without_cache(model, prompt, lambda index, logits: logits.argmax(-1, keepdim=True), new_tokens))
-    logits = torch.cat([one.logits for one in passes if one.logits is not None])
-    return Truth(logits.argmax(-1).tolist(), logits)
-
-
 def _run(
-    model: Transformer, codec: Codec, prompt: torch.Tensor, new_tokens: int, loop: Loop, truth: Truth, *, forced: bool
+    model: Transformer,
+    codec: Codec,
+    prompt: torch.Tensor,
+    new_tokens: int,
+    loop: Loop,
+    truth: torch.Tensor,
+    *,
+    forced: bool,
 ) -> Lane:
     """Run one loop until it ends or a forward fails."""
     lane = Lane()
@@ -103,16 +98,16 @@ def _run(
     raise AssertionError("itertools.count ends never")
 
 
-def _choose(truth: Truth | None) -> Choose:
+def _choose(truth: torch.Tensor | None) -> Choose:
+    """Choose the likeliest token of a step's own logits, or of the true ones."""
+
     def choose(index: int, logits: torch.Tensor) -> torch.Tensor:
-        if truth is None:
-            return logits.argmax(-1, keepdim=True)
-        return torch.tensor([[truth.ids[index]]], device=logits.device)
+        return (logits if truth is None else truth[index : index + 1]).argmax(-1, keepdim=True)
 
     return choose
 
 
-def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: Truth) -> None:
+def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: torch.Tensor) -> None:
     lane.fed.append(one.read.shape[1])
     keys = one.caches[0].k if one.caches else None
     lane.shapes.append([] if keys is None else list(keys.shape))
@@ -121,7 +116,7 @@ def _note(lane: Lane, one: ForwardPass, codec: Codec, truth: Truth) -> None:
     index = len(lane.ids)
     lane.ids.append(int(one.logits[0].argmax()))
     lane.text.append(codec.decode([lane.ids[-1]]))
-    lane.deltas.append((one.logits[0] - truth.logits[index]).abs().max().item())
+    lane.deltas.append((one.logits[0] - truth[index]).abs().max().item())
 
 
 def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -136,7 +131,3 @@ def _crash(error: Exception, number: int, seen: dict[int, dict[str, Any]]) -> di
         "stage": stage.name if stage else None,
         "line": stage.first if stage else None,
     }
-
-
-def _first_difference(ids: list[int], truth: list[int]) -> int | None:
-    return next((i for i, (one, other) in enumerate(zip(ids, truth, strict=False)) if one != other), None)

@@ -16,7 +16,7 @@ from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context, decode, greedy
 from kvviz.decoding.modes import mode_named
-from kvviz.device.clock import Sync, no_collection, quartiles, synchroniser, timed
+from kvviz.device.clock import Sync, median_call, no_collection, quartiles, synchroniser, timed
 from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
 from kvviz.device.memory import last_level_cache
@@ -30,7 +30,7 @@ log = logging.getLogger("kvviz.experiments.roofline.run")
 
 PROFILED, FEW, LONG = 9, 3, 0.05  # profiled forwards (the median is shown); FEW if one takes LONG seconds
 UNCACHED, COMPILED = "uncached step", "compiled step"
-ALONE = 3  # calls timed without the profiler
+ALONE = 3  # calls timed without the profiler, after one to warm up
 
 
 def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
@@ -191,7 +191,7 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     if forward.path == "operations":
         return None
     with torch.inference_mode():
-        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE)]
+        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE - 1)]
         new = greedy(forward(ids, ids)[0], 0)[:, None]
     forward.wrap_step(as_one_call)
 
@@ -205,13 +205,6 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     return step
 
 
-def _alone(call: Callable[[], Any], sync: Sync, count: int = ALONE) -> float:
-    """Median seconds of a call without a profiler."""
-
-    def calls() -> Iterator[None]:
-        for _ in range(count):
-            call()
-            yield
-
+def _alone(call: Callable[[], Any], sync: Sync) -> float:
     with no_collection():
-        return quartiles([one.seconds for one in timed(calls(), sync)])[1]
+        return median_call(call, sync, ALONE)

@@ -56,11 +56,7 @@ class RoofSpec(Spec):
 
 
 def _doubling(first: int, last: int) -> tuple[int, ...]:
-    found = []
-    while first < last:
-        found.append(first)
-        first *= 2
-    return (*found, last)
+    return (first, *_doubling(2 * first, last)) if first < last else (last,)
 
 
 def places(spec: RoofSpec) -> tuple[Place, ...]:

@@ -4,8 +4,10 @@ Standard library only.
 """
 
 import random
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from kvviz.base.errors import KvvizError
@@ -18,31 +20,12 @@ LONGEST = 800  # tokens of a prompt and its answer: their texts are shown whole
 MOST_NEW = 48  # decode steps of an answer
 MOST_ASKS = 8  # requests that share a system prompt
 RANGES = {"requests": (2, 200), "longest": (48, 512), "slots": (64, 4096), "seed": (0, 9_999)}
-SYSTEM = (
-    "You tell short stories to small children. Every story is about an animal who has lost something and a friend who "
-    "helps to look for it. They look in the garden, under the old tree and at the pond. It rains a little, then the "
-    "sun comes out. Nobody is mean, nobody gets hurt, and at the end they find it where nobody had thought to look. "
-    "Use simple words and short sentences. Begin with the animal, and stop when it is happy again."
-)
-ASKS = (
-    "Tell one about a little cat.",
-    "Tell one about a brown dog who has lost a red ball.",
-    "Tell one about a bird.",
-    "Tell one about two mice and a big green hat.",
-    "Tell one about a frog at night.",
-    "Tell one about a rabbit who could not sleep.",
-    "Tell one about a duck.",
-    "Tell one about a bear and his small blue boat.",
-)
-FIRST = (
-    "Once upon a time there was a little cat who lived in a small house by the pond. Every day she went into the "
-    "garden and sat under the old tree, and the birds sang to her. When it rained she slept in the kitchen, and when "
-    "the sun came out she ran to the gate to look who was there. Most of all she liked to play with her red ball. One "
-    "day the ball was gone. She looked under the bed, behind the door and in the old tree, but it was not there. She "
-    "sat down by the pond and was very sad."
-)
+_TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+SYSTEM: str = _TEXTS["system"]
+ASKS: tuple[str, ...] = tuple(_TEXTS["asks"])
+FIRST: str = _TEXTS["first"]
 EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "the kite was gone")
-SECOND = "Then a friend came to help her. What did the friend say?"
+SECOND: str = _TEXTS["second"]
 
 
 @dataclass(frozen=True)

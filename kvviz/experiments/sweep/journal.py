@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from kvviz.base.checks import Unfit
 from kvviz.base.errors import KvvizError
 from kvviz.base.typed_checks import Absent, check_of
-from kvviz.experiments.comparison.records import Count, Hash, Name, Seconds, Size
+from kvviz.experiments.comparison.records import Count, Hash, Name, Observed, Seconds, Size
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
@@ -64,18 +64,12 @@ def spec_of(records: Sequence[Record]) -> SweepSpec | None:
     return SweepSpec.from_dict(started[-1].get("spec")) if started else None
 
 
-class ModeProof(TypedDict):
-    """A mode's results in a cell's equivalence check; cache bytes are those after the last step."""
+class ModeProof(Observed):
+    """A mode in a cell's equivalence check: its cache's bytes after the last step, a digest of the tokens it chose."""
 
-    identical: bool
-    first_divergence: Count | None
-    divergence_margin: Size | None
-    max_abs_logit_diff: Size | None
     cache_bytes: Count
     allocated_bytes: Count
-    peak_bytes: Count | None
-    peak_kind: Literal["cuda_allocated", "profiler"] | None
-    tokens: Hash  # of the tokens that it chose
+    tokens: Hash
 
 
 class CellProof(TypedDict):

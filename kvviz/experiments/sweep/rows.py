@@ -12,34 +12,20 @@ from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
 
 HEADLINE = ("ttft_s", "itl_s", "itl_mean_s", "itl_p99_s", "tokens_per_s", "total_s")
 OBSERVED = (
-    "identical",
-    "first_divergence",
-    "max_abs_logit_diff",
-    "cache_bytes",
-    "allocated_bytes",
-    "peak_bytes",
-    "peak_kind",
+    *("identical", "first_divergence", "max_abs_logit_diff"),
+    *("cache_bytes", "allocated_bytes", "peak_bytes", "peak_kind"),
 )
-
-
-def passes_in(records: Iterable[Record]) -> dict[tuple[int, str], dict[int, Record]]:
-    """Collect the passes among the records: (cell, mode) -> round -> record."""
-    found: dict[tuple[int, str], dict[int, Record]] = {}
-    for record in records:
-        if record["t"] == "cell_pass":
-            found.setdefault((record["cell"], record["mode"]), {})[record["round"]] = record
-    return found
-
-
-def proofs_in(records: Iterable[Record]) -> dict[int, Record]:
-    """Collect the equivalence checks among the records, by cell."""
-    return {record["cell"]: record for record in records if record["t"] == "cell_proof"}
 
 
 def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     """Fold the records so far into one row for each cell and mode that has a pass; docs/json.md lists the fields."""
-    records = list(records)
-    passes, proofs = passes_in(records), proofs_in(records)
+    passes: dict[tuple[int, str], dict[int, Record]] = {}  # (cell, mode) -> round -> record
+    proofs: dict[int, Record] = {}
+    for record in records:
+        if record["t"] == "cell_pass":
+            passes.setdefault((record["cell"], record["mode"]), {})[record["round"]] = record
+        elif record["t"] == "cell_proof":
+            proofs[record["cell"]] = record
     result = []
     for cell in cells(spec):
         mine = {mode: passes[cell.index, mode] for mode in spec.modes if (cell.index, mode) in passes}
@@ -50,6 +36,8 @@ def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
 
 
 def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> dict[str, Any]:
+    seen = proof.get("modes", {}).get(mode, {})  # in the equivalence check
+    peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
     repeats = [record["s"] for record in found.values()]
     measured = figures(repeats, cell.batch)
     decode_s = measured["step_s"][1:]
@@ -65,19 +53,9 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> d
         "total_mean_s": statistics.fmean(map(sum, repeats)),
         "repeats": len(repeats),
         "repeatable": all(record["same"] for record in found.values()),
-        **_observed(mode, proof),
-    }
-
-
-def _observed(mode: str, proof: Record) -> dict[str, Any]:
-    """A mode's results in the equivalence check: identity, cache bytes, peak bytes above the weights and with them."""
-    seen = proof.get("modes", {}).get(mode, {})
-    peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
-    both = peak is not None and weights is not None
-    return {
         **{name: seen.get(name) for name in OBSERVED},
         "weights_bytes": weights,
-        "peak_with_weights_bytes": peak + weights if both else None,
+        "peak_with_weights_bytes": None if peak is None or weights is None else peak + weights,
     }
 
 
@@ -94,7 +72,8 @@ def document(records: Iterable[Record], spec: SweepSpec) -> dict[str, Any]:
         "reference": reference_mode(spec.modes),
         "rows": rows(records, spec),
         "failed": [
-            {"cell": index, "name": cell_name(spec, cells(spec)[index]), "message": failed[index]}
-            for index in sorted(failed)
+            {"cell": cell.index, "name": cell_name(spec, cell), "message": failed[cell.index]}
+            for cell in cells(spec)
+            if cell.index in failed
         ],
     }

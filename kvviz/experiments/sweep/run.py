@@ -27,7 +27,7 @@ from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_pr
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.kind import Bench, DeviceRates, device_rates
-from kvviz.experiments.sweep.journal import usable
+from kvviz.experiments.sweep.journal import ModeProof, usable
 from kvviz.experiments.sweep.pace import Key, Pace, guess, missing, tokens_fed
 from kvviz.experiments.sweep.plan import groups, visits, within
 from kvviz.experiments.sweep.rows import document
@@ -235,21 +235,11 @@ class _Sweep:
         return record
 
 
-def _observed(run: ComparisonRun, mode: str) -> Record:
+def _observed(run: ComparisonRun, mode: str) -> ModeProof:
     """Summarise a mode's equivalence check; cache bytes are those after the last step."""
-    checked, memory = run.checked[mode], run.memory.get(mode)
-    allocator = memory["allocator"] if memory else None
-    return {
-        "identical": checked.divergence is None,
-        "first_divergence": checked.divergence,
-        "divergence_margin": checked.margin,
-        "max_abs_logit_diff": checked.max_delta,
-        "cache_bytes": sum(row.nbytes for row in checked.layers[-1]),
-        "allocated_bytes": sum(row.allocated for row in checked.layers[-1]),
-        "peak_bytes": allocator["peak"] if allocator else None,
-        "peak_kind": allocator["kind"] if allocator else None,
-        "tokens": digest(checked.tokens),
-    }
+    layers, tokens = run.checked[mode].layers[-1], run.checked[mode].tokens
+    sizes = sum(row.nbytes for row in layers), sum(row.allocated for row in layers)
+    return {**run.observed(mode), "cache_bytes": sizes[0], "allocated_bytes": sizes[1], "tokens": digest(tokens)}
 
 
 def digest(tokens: list[list[int]]) -> str:

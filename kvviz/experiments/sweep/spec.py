@@ -75,7 +75,11 @@ class SweepSpec(Spec):
             raise KvvizError("device and preset of a sweep are names")
         if self.preset and self.preset not in PRESETS:
             raise KvvizError(f"no preset {self.preset!r}; the presets are {', '.join(PRESETS)}")
-        _check_budget(self.budget_s)
+        number = isinstance(self.budget_s, int | float) and not isinstance(self.budget_s, bool)
+        if self.budget_s is not None and not (number and 0 < self.budget_s <= LONGEST_BUDGET):  # NaN is refused, too
+            raise KvvizError(
+                f"the budget is {self.budget_s!r}; it is a number of seconds above 0, at most {LONGEST_BUDGET:,}"
+            )
         for cell in cells(self):
             self.work(cell)  # each cell is a comparison, whose spec checks the counts and names
 
@@ -100,14 +104,6 @@ def _check_list(name: str, values: Any) -> None:
         raise KvvizError(f"{words} of a sweep is a list of at least one value, not {str(values)[:80]!r}")
     if len({repr(value) for value in values}) != len(values):
         raise KvvizError(f"{words} of a sweep names a value twice: {', '.join(map(str, values))[:200]}")
-
-
-def _check_budget(budget: Any) -> None:
-    if budget is None:
-        return
-    number = isinstance(budget, int | float) and not isinstance(budget, bool)
-    if not number or not 0 < budget <= LONGEST_BUDGET:  # NaN fails the comparison
-        raise KvvizError(f"the budget is {budget!r}; it is a number of seconds above 0, at most {LONGEST_BUDGET:,}")
 
 
 def cells(spec: SweepSpec) -> tuple[Cell, ...]:

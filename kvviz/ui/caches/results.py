@@ -35,10 +35,10 @@ def table(found: Document) -> None:
                 "Tokens": "identical"
                 if r["first_divergence"] is None
                 else f"other from {r['first_divergence'] + 1} on",
-                "Margin there": "–" if r["margin"] is None else f"{r['margin']:.2g}",
+                "Margin there": "–" if r["divergence_margin"] is None else f"{r['divergence_margin']:.2g}",
                 "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < KL_ROUNDING else f"{r['kl']:.2g} nats",
                 "Perplexity": "–" if r["perplexity"] is None else f"{r['perplexity']:.4g}",
-                "A step": "–" if r["step_s"] is None else f"{1e3 * r['step_s']:.3g} ms",
+                "A step": "–" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms",
                 "Held": human(r["held"]),
                 "Allocated": human(r["allocated"]),
                 "Wasted": human(r["wasted"]),

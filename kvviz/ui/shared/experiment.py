@@ -100,7 +100,7 @@ def inspected(
     if work is None:
         return
     if work.active:
-        _wait(scheduler, work.id, lambda _: st.info("Looking …", icon=":material/search:"), every=0.3)
+        _wait(scheduler, work.id, lambda _: st.info("Measuring …", icon=":material/timer:"), every=0.3)
     else:
         about, found = (json.loads(text) for text in work.records[1:3])
         show(about, found)
@@ -116,7 +116,7 @@ def requested(scheduler: Scheduler, spec: Spec, key: str = "look") -> Job | None
         work = _own(scheduler, spec, key) or _submit(scheduler, spec, key)
     if work is None or work.active or work.state == "done":
         return work
-    st.warning(plain(work.message or "This look was stopped."))
+    st.warning(plain(work.message or f"{spec.called.capitalize()} was stopped."))
     if st.button("Try again", key=f"{key}_again"):
         st.session_state[f"{key}_asked"] = None
         st.rerun()

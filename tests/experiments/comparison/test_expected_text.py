@@ -4,24 +4,36 @@ import copy
 
 import pytest
 
-from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
+from kvviz.experiments.comparison import run as module
 from kvviz.experiments.comparison.expected_text import PinFiles, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
-
-
-@pytest.fixture(scope="module")
-def document():
-    return compare("tiny-qwen3", prompt="Once upon a time", new_tokens=6, repeats=1).document
-
 
 SPEC = dict(model="tiny-qwen3", prompt="Once upon a time", new_tokens=6, repeats=1)
 
 
-def test_the_spec_and_its_document_have_one_key(document):
+@pytest.fixture(scope="module")
+def measure(engine):
+    """`measure(new_tokens=3)` is the document of that comparison, without the allocator's account."""
+
+    def measure(**fields):
+        work = ComparisonSpec(**{"model": "tiny-qwen3", "repeats": 1, **fields})
+        return list(module.perform(work, engine.get(work), comparison_id="c"))[-1]["document"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "account_memory", lambda *_: iter(()))
+        yield measure
+
+
+@pytest.fixture(scope="module")
+def document(measure):
+    return measure(**SPEC)
+
+
+def test_the_spec_and_its_document_have_one_key(document, measure):
     assert key_of(ComparisonSpec(**SPEC)) == key_of(document)
-    tokens = compare("tiny-qwen3", prompt_tokens=7, new_tokens=3, repeats=1).document
+    tokens = measure(prompt_tokens=7, new_tokens=3)
     assert key_of(ComparisonSpec("tiny-qwen3", prompt_tokens=7, new_tokens=3)) == key_of(tokens)
 
 
@@ -53,21 +65,17 @@ def test_the_margin_of_every_choice_is_recorded(document):
 
 
 def test_the_same_text_passes(document):
-    check = compare_expected(expected_of(document), document)
-    assert check.same and check.first_difference is None and check.text == check.expected_text
+    assert compare_expected(expected_of(document), document) == (True, "the text is the expected one (6 tokens)")
 
 
 def test_a_difference_says_where_and_how_near(document):
     other = copy.deepcopy(document)
     run = other["runs"][0]
     run["token_ids"][3] += 1
-    run["text"] = "other"
     run["top_margin"][3] = 0.00123
-    check = compare_expected(document, other)
-    assert (check.same, check.first_difference, check.margin) == (False, 3, 0.00123)
-    assert check.text == "other"
+    same, sentence = compare_expected(document, other)
     old = document["runs"][0]
-    assert check.sentence == (
+    assert not same and sentence == (
         f"new token 4 is {run['token_ids'][3]} where {old['token_ids'][3]} was expected; the two best logits lay "
         f"0.00123 apart there, {old['top_margin'][3]:.3g} when it was pinned"
     )
@@ -77,24 +85,25 @@ def test_a_shorter_text_differs_where_it_ends(document):
     other = copy.deepcopy(document)
     for name in ("token_ids", "top_margin"):
         other["runs"][0][name] = other["runs"][0][name][:4]
-    check = compare_expected(document, other)
-    assert check.first_difference == 4 and "ends after 4 tokens where 6 were expected" in check.sentence
+    same, sentence = compare_expected(document, other)
+    assert not same and "ends after 4 tokens where 6 were expected; the two best logits lay an unknown" in sentence
 
 
 def test_drawn_tokens_have_no_margin(document):
     drawn = copy.deepcopy(document)
     drawn["sampling"]["temperature"] = 1.0
     drawn["runs"][0]["token_ids"][0] += 1
-    check = compare_expected(document, drawn)
-    assert check.margin is None and "drawn" in check.sentence
+    same, sentence = compare_expected(document, drawn)
+    assert not same and "drawn" in sentence
 
 
-def test_a_batch_is_compared_step_by_step():
-    batch = compare("tiny-gpt2", prompt_tokens=5, new_tokens=4, repeats=1, batch=2).document
+def test_a_batch_is_compared_step_by_step(measure):
+    batch = measure(prompt_tokens=5, new_tokens=4, batch=2)
     other = copy.deepcopy(batch)
     other["runs"][0]["token_ids"][1][2] += 1
-    assert compare_expected(expected_of(batch), batch).same
-    assert compare_expected(expected_of(batch), other).first_difference == 2
+    assert compare_expected(expected_of(batch), batch)[0]
+    same, sentence = compare_expected(expected_of(batch), other)
+    assert not same and sentence.startswith("new token 3 is ")
 
 
 def test_pins_in_files(document, tmp_path):

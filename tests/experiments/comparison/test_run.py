@@ -1,5 +1,6 @@
 """One comparison from end to end: the records in their order, the document and its figures."""
 
+import gc
 import json
 import statistics
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import LayerState, Sampling
 from kvviz.decoding.modes import MODES, Mode
+from kvviz.experiments.comparison import run as module
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.comparison.run import perform
@@ -26,6 +28,13 @@ def records(engine, **fields):
 @pytest.fixture(scope="module")
 def done(engine):
     return records(engine, modes=("uncached", "cached", "unpassed"))
+
+
+@pytest.fixture(autouse=True)
+def quick(done, monkeypatch):
+    """Without what takes most of a tiny comparison, and the one above has: the allocator's account, collections."""
+    monkeypatch.setattr(module, "account_memory", lambda *_: iter(()))
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
 def document(done):
@@ -113,8 +122,9 @@ def test_cache_bytes_follow_the_formula(done):
 
 
 @pytest.mark.slow
-def test_three_figures_for_the_memory_agree(engine, done):
+def test_three_figures_for_the_memory_agree(engine, done, monkeypatch):
     """Formula, tensors and the allocator's own account (the profiler's on a CPU), which knows no cache by name."""
+    monkeypatch.undo()
     for run in document(done)["runs"]:
         memory = run["memory"]
         assert memory["formula"] == memory["tensors"] == memory["storages"] == memory["allocator"]["kept"]

@@ -13,7 +13,7 @@ from kvviz.experiments.inside.mistiming import mistime, verdict
 from kvviz.experiments.inside.spec import MistakeSpec
 from kvviz.models.text import ByteCodec
 
-NEW = 10
+NEW = 6
 PROMPT = torch.arange(5, 5 + 2 * CHUNK + 3)[None] * 7 % 200
 
 

@@ -176,15 +176,13 @@ def test_an_unprofiled_call_is_timed():
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_document(monkeypatch, capsys):
+def test_the_command_prints_the_document(records, monkeypatch, capsys):
     monkeypatch.setattr(headless, "settle", lambda: None)
-    app(
-        ["roofline", "tiny-llama", "--tokens", "64", "--batch", "1", "--device", "cpu", "--json"], standalone_mode=False
-    )
+    monkeypatch.setattr(roofing, "run", lambda spec, bench: iter(records) if spec == SPEC else iter(()))
+    app(["roofline", "tiny-llama", "--tokens", "64", "--batch", "3", "--json"], standalone_mode=False)
     said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert (found["model"], found["spec"]["tokens"], len(found["points"])) == ("tiny-llama", 64, 6)
-    assert "6 of 6, decode at 64 tokens x 1" in said.err
+    assert json.loads(said.out) == json.loads(json.dumps(records[-1]["document"]))
+    assert "6 of 10, decode at 64 tokens x 1" in said.err
 
 
 def test_the_command_refuses_in_a_sentence():

@@ -1,7 +1,7 @@
 """Looks at many requests: what is asked, what is really done, what is said of it."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +10,11 @@ from kvviz.base.settings import Limits
 from kvviz.caches.block_table import BLOCK
 from kvviz.cli import measure_here as headless
 from kvviz.cli.main import app
-from kvviz.experiments.registry import read_spec
+from kvviz.experiments.serving import run as serving_run
 from kvviz.experiments.serving.arrivals import MOST_PICTURES, Pictures, compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import at_once_bytes, common, identity, little_saved, text
-from kvviz.worker.loop import Task, Worker
 
 ARRIVALS = ArrivalsSpec(requests=40, slots=512, longest=128)
 SYSTEM = "You are a kind teller of short stories about animals. "
@@ -24,23 +23,24 @@ TALK = TalkSpec("tiny-llama", SYSTEM + "A fox.", "And then?", SYSTEM[:40] + "X" 
 
 
 @pytest.fixture(scope="module")
-def crowd(bench):
-    return list(arrivals(ARRIVALS, bench()))[-1]["document"]
+def records(bench):
+    runs = {"arrivals": (arrivals, ARRIVALS), "sharing": (sharing, SHARING), "conversation": (conversation, TALK)}
+    return {name: list(run(spec, bench())) for name, (run, spec) in runs.items()}
 
 
 @pytest.fixture(scope="module")
-def shared(bench):
-    return list(sharing(SHARING, bench()))[-1]["document"]
+def crowd(records):
+    return records["arrivals"][-1]["document"]
 
 
 @pytest.fixture(scope="module")
-def talk(bench):
-    return list(conversation(TALK, bench()))[-1]["document"]
+def shared(records):
+    return records["sharing"][-1]["document"]
 
 
-@pytest.mark.parametrize("spec", [ARRIVALS, SHARING, TALK])
-def test_a_look_is_read_back_as_it_was_written(spec):
-    assert read_spec(spec.kind, json.loads(json.dumps(spec.to_dict()))) == spec
+@pytest.fixture(scope="module")
+def talk(records):
+    return records["conversation"][-1]["document"]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,6 @@ def test_a_look_is_read_back_as_it_was_written(spec):
 def test_what_does_not_fit_is_said_in_a_sentence(spec, fields, said):
     with pytest.raises(KvvizError, match=said):
         replace(spec, **fields)
-
-
-def test_a_field_or_a_kind_that_does_not_exist_is_named():
-    with pytest.raises(KvvizError, match="has no field colour"):
-        read_spec("arrivals", {**ARRIVALS.to_dict(), "colour": 1})
-    with pytest.raises(KvvizError, match="no kind of experiment 'nonsense'; there are comparison, sweep"):
-        read_spec("nonsense", {})
 
 
 # --- one memory for many ------------------------------------------------------------------------------------
@@ -268,16 +261,19 @@ def test_what_two_sequences_have_in_common():
 # --- headless -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_command_prints_the_documents(monkeypatch, capsys):
+def test_the_command_prints_the_documents(records, monkeypatch, capsys):
+    asked = []
+    for name, found in records.items():
+        monkeypatch.setattr(serving_run, name, lambda spec, bench, found=found: asked.append(spec) or iter(found))
     monkeypatch.setattr(headless, "settle", lambda: None)
     given = ["--requests", "20", "--slots", "512", "--longest", "128", "--share", "2"]
     app(["serving", "tiny-llama", *given, "--system", SYSTEM, "--json"], standalone_mode=False)
     said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert list(found) == ["fragmentation", "sharing", "conversation"]
-    assert found["fragmentation"]["trace"]["requests"] == 20 and len(found["sharing"]["requests"]) == 2
-    assert [row["turn"] for row in found["conversation"]["requests"]] == ["first", "second", "edited", "trimmed"]
+    documents = [found[-1]["document"] for found in records.values()]
+    assert json.loads(said.out) == dict(
+        zip(("fragmentation", "sharing", "conversation"), json.loads(json.dumps(documents)), strict=True)
+    )
+    assert (asked[0].requests, asked[0].longest, len(asked[1].asks), asked[1].system) == (20, 128, 2, SYSTEM)
     assert "4 of 4, Paged, prefixes shared" in said.err
 
 
@@ -308,19 +304,7 @@ def test_the_command_refuses_in_a_sentence(monkeypatch, given, said):
         app(["serving", *given], standalone_mode=False)
 
 
-# --- through the scheduler and the worker ---------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_worker_carries_each_of_them_out(engine):
-    worker = Worker.__new__(Worker)
-    worker._models, worker._device = engine, {}
-    jobs = [
-        Task({"id": "x", "do": spec.kind, "spec": spec.to_dict(), "limits": asdict(Limits())}, lambda name: False)
-        for spec in (ARRIVALS, SHARING, TALK)
-    ]
-    sent = [[record["t"] for record in worker._records(job)] for job in jobs]
-    assert sent == [["look", *["way"] * 4, "done"], ["look", "done"], ["look", "done"]]
+# --- through the scheduler ------------------------------------------------------------------------------------------
 
 
 def test_how_long_it_takes_is_foreseen_and_learnt(scheduler_without_worker):

@@ -103,8 +103,8 @@ class Anatomy {
   take(records) {
     for (const record of records) {
       if (record.t === "loading") this.status.textContent = "Loading the model"
-      else if (record.t === "look") this.status.textContent = "Looking …"
-      else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "This look was stopped."
+      else if (record.t === "look") this.status.textContent = "Decoding …"
+      else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "The anatomy was stopped."
       else if (record.t === "anatomy") this.arrived(record)
     }
   }
