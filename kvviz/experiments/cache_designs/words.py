@@ -23,8 +23,6 @@ class Quality(TypedDict):
     nbytes: int
 
 
-
-
 def mean(values: Sequence[float]) -> float:
     """Return the arithmetic mean."""
     return sum(values) / len(values)
