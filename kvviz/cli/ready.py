@@ -1,14 +1,48 @@
-"""`kvviz ready`: whether a server is ready for a lesson."""
+"""`kvviz ready`: whether a server is ready for a lesson: device, disk, models that load and decode, times.
 
+Each check is one line. Its figures are measured now or estimated from measured rates, and it says which. Needs no
+dashboard; torch is imported to try a model.
+"""
+
+import json
 import os
-from typing import Annotated
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
+from http.client import HTTPConnection, HTTPException
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.cli.lesson_checks import Readiness
+from kvviz.base.paths import home
+from kvviz.base.records import new_id
+from kvviz.base.settings import Settings, settings
+from kvviz.base.words import human, lasting
+from kvviz.cli.measure_here import settle
 from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
+from kvviz.decoding.requirements import needs, seconds
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Device, device_rates
+from kvviz.experiments.sweep.plan import estimate, preset_spec
+from kvviz.experiments.sweep.spec import PRESETS
+from kvviz.models.catalog.rows import models
+from kvviz.models.sources import beside_catalog, find_source, stored_weights
+from kvviz.models.text import STORY
+
+if TYPE_CHECKING:
+    from kvviz.decoding.loaded_models import LoadedModels
+    from kvviz.decoding.loading import Loaded
+
+LEAST_DISK = 1_000_000_000  # bytes: thousands of runs, and what a system needs to live
+LONGEST_TRIAL = 120.0  # seconds; a comparison with a longer estimate is tried with fewer tokens
+TRIAL_TOKENS = 4  # of such a trial
+LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def ready(
@@ -38,3 +72,265 @@ def _port() -> int:
     if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
         raise KvvizError(f"PORT is {given[:20]!r}; it is a number from 1 to 65,535")
     return int(given)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: whether it is as it should be, what was seen, and what to do if it is not."""
+
+    name: str
+    ok: bool
+    says: str
+    do: str = ""
+
+
+class Trial(TypedDict):
+    """What it took to load a model and to decode with it; `measured_s` is None for a trial with fewer tokens."""
+
+    model: str
+    weights: str
+    params: int
+    bytes: int
+    load_s: float
+    estimated_s: float
+    measured_s: float | None
+    identical: bool
+
+
+def lesson(model: str) -> ComparisonSpec:
+    """The comparison that the live page offers when it opens."""
+    return ComparisonSpec(model=model, prompt=STORY)
+
+
+def with_weights() -> list[str]:
+    """The models with trained weights: those that come with kvviz and those in the folder of models."""
+    catalog = [name for name, row in models().items() if not row.has_encoder and stored_weights(name) != "random"]
+    return [*catalog, *beside_catalog()]
+
+
+class Readiness:
+    """All checks of a server. `checks()` makes them; `document()` is their result as JSON values."""
+
+    def __init__(self, names: Sequence[str] | None, students: int, host: str, port: int) -> None:
+        if students < 1:
+            raise KvvizError(f"--students is {students}; it is a whole number of at least 1")
+        self._names, self._students, self._host, self._port = names, students, host, port
+        self._settings = Settings()
+        self._device_name, self._free = "", 0
+        self._device: Device = {}
+        self._trials: list[Trial] = []
+        self._sweeps: list[dict[str, object]] = []
+        self._longest_wait: float | None = None
+        self._done: list[Check] = []
+
+    def checks(self) -> Iterator[Check]:
+        """Yield each check as soon as it is made."""
+        server = (self._access, self._disk, self._listening)
+        for part in (*server, self._inspect_device, self._try_models, self._time_sweeps, self._queue):
+            for check in part():
+                self._done.append(check)
+                yield check
+
+    @property
+    def ready(self) -> bool:
+        """Whether every check so far was as it should be."""
+        return all(check.ok for check in self._done)
+
+    def document(self) -> dict[str, object]:
+        """The checks and their figures as JSON values; docs/operations.md names the fields."""
+        return {
+            "ready": self.ready,
+            "checks": [asdict(check) for check in self._done],
+            "device": self._device,
+            "models": self._trials,
+            "sweeps": self._sweeps,
+            "students": self._students,
+            "queue_worst_s": self._longest_wait,
+        }
+
+    def _access(self) -> Iterator[Check]:
+        try:
+            self._settings = settings()
+        except KvvizError as error:
+            yield Check("settings", False, str(error), "correct it; the checks below assume the defaults")
+        public, local = self._settings.public, self._host in LOCAL
+        where = "this machine alone" if local else f"others too (HOST={self._host})"
+        trust = "open to all: lower limits, no paths" if public else "not public: trusts whoever can reach it"
+        advice = "; HOST=0.0.0.0 lets a class in" if local else ""
+        if not local and not public:
+            advice = "; set KVVIZ_PUBLIC=1 if strangers can reach it"
+        yield Check("access", True, f"serves {where}, {trust}{advice}")
+
+    def _disk(self) -> Iterator[Check]:
+        try:
+            free = shutil.disk_usage(home()).free
+        except (KvvizError, OSError) as error:
+            yield Check("disk", False, str(error), "set KVVIZ_HOME to a folder that can be written")
+            return
+        says, do = f"{human(free)} free for runs under KVVIZ_HOME", f"make room: at least {human(LEAST_DISK)}"
+        yield Check("disk", free >= LEAST_DISK, says, do)
+        if find_spec("sqlalchemy") is None or find_spec("streamlit") is None:
+            yield Check("dashboard", True, "not installed here: this machine measures on the command line alone")
+            return
+        from kvviz.store.db.store import Store
+
+        try:
+            Store().close()
+            yield Check("store", True, "runs can be kept")
+        except KvvizError as error:
+            yield Check("store", False, str(error), "until then runs are measured but not kept")
+
+    def _listening(self) -> Iterator[Check]:
+        """The port is free, or a kvviz server answers there."""
+        host = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
+        health = health_at(host, self._port)
+        if health is None:
+            problem = bind_problem(self._host, self._port)
+            yield Check("port", not problem, problem or f"port {self._port} is free", "take another PORT or HOST")
+        elif "worker" not in health:
+            yield Check("port", False, f"another program answers at port {self._port}", "take another PORT")
+        else:
+            busy = f", {health['queue']} in its queue, which disturbs the times below" if health.get("queue") else ""
+            says = f"kvviz {health.get('version')} answers at port {self._port}: {health.get('status')}{busy}"
+            yield Check("port", health.get("status") == "ok", says, f"{health.get('reason')}; its log says more")
+
+    def _inspect_device(self) -> Iterator[Check]:
+        settle()
+
+        from kvviz.device.measure_rates import measure_rates
+        from kvviz.device.memory import device_memory
+        from kvviz.device.pick import device_name, pick_device
+
+        device = pick_device()
+        self._device_name = device_name(device)
+        self._free, total = device_memory(device)
+        self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
+        self._device |= {"total_bytes": total, "rates": device_rates(measure_rates(device))}
+        yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
+
+    def _try_models(self) -> Iterator[Check]:
+        from kvviz.decoding.loaded_models import LoadedModels
+
+        loaded_models = LoadedModels()
+        for name in with_weights() if self._names is None else self._names:
+            try:
+                trial = self._try_model(loaded_models, name)
+                self._trials.append(trial)
+                yield self._judge(trial)
+            except KvvizError as error:
+                yield Check(f"model {name}", False, str(error), "choose another model, or do as the sentence says")
+            except Exception as error:  # whatever a model does here it would do in the lesson
+                first = (str(error).strip().splitlines() or [""])[0][:200]
+                yield Check(f"model {name}", False, f"can't be run ({type(error).__name__}: {first})", "choose another")
+
+    def _try_model(self, loaded_models: "LoadedModels", name: str) -> Trial:
+        """Load a model, decode with and without the cache, compare the tokens, note the times."""
+        work, source = lesson(name), find_source(name)
+        allowed = int(self._free * self._settings.limits.memory_share)
+        if source.params is not None and source.spec is not None:
+            needs(source, work).check(allowed, self._device_name)  # before anything is loaded
+        begun = time.monotonic()
+        loaded = loaded_models.get(work)
+        load_s = time.monotonic() - begun
+        source = replace(loaded.source, params=loaded.params)
+        needed = needs(source, work)
+        needed.check(allowed, self._device_name)
+        estimated = seconds(source, work, self._device)
+        short = replace(work, new_tokens=TRIAL_TOKENS, repeats=1)
+        _, identical = _compare(short, loaded)  # its time would hold what only a first run takes
+        measured = None
+        if estimated <= LONGEST_TRIAL:
+            measured, same = _compare(work, loaded)
+            identical &= same
+        return {
+            "model": name,
+            "weights": source.weights,
+            "params": loaded.params,
+            "bytes": needed.total,
+            "load_s": round(load_s, 3),
+            "estimated_s": round(estimated, 3),
+            "measured_s": None if measured is None else round(measured, 3),
+            "identical": identical,
+        }
+
+    def _judge(self, trial: Trial) -> Check:
+        limit, takes = self._settings.limits.run_seconds, _comparison_s(trial)
+        how = "measured" if trial["measured_s"] else f"by estimate, tried with {TRIAL_TOKENS} tokens"
+        says = (
+            f"{trial['weights']} weights, loaded in {lasting(trial['load_s'])}, the live page's comparison takes "
+            f"{lasting(takes)} ({how}; estimate {lasting(trial['estimated_s'])})"
+        )
+        name = f"model {trial['model']}"
+        if not trial["identical"]:
+            problem = f"{says}; with and without the cache the tokens differ"
+            return Check(name, False, problem, "choose another model for a lesson on equal tokens")
+        if takes > limit:
+            return Check(name, False, f"{says}; a run is stopped after {lasting(limit)}", "raise run_seconds")
+        return Check(name, True, f"{says}; identical tokens")
+
+    def _time_sweeps(self) -> Iterator[Check]:
+        limit = self._settings.limits.sweep_seconds
+        for name in PRESETS:
+            spec = preset_spec(name, self._device)
+            takes = estimate(spec, self._device)
+            self._sweeps.append({"preset": name, "models": list(spec.models), "estimated_s": takes})
+            long = takes is not None and takes > limit
+            advice = f"; longer than sweep_seconds ({lasting(limit)}), so give it a budget" if long else ""
+            duration = "unknown" if takes is None else f"about {lasting(takes)}"
+            yield Check(f"sweep {name}", True, f"{', '.join(spec.models)}: {duration} by estimate{advice}")
+
+    def _queue(self) -> Iterator[Check]:
+        """The worst case: all press Run at the same moment, on the slowest model."""
+        count, waiting = self._students, self._settings.limits.waiting
+        if count > waiting:
+            do = f"raise waiting in kvviz.toml to {count}"
+            yield Check("queue", False, f"{count} students, but the queue takes {waiting} runs at once", do)
+        if not self._trials:
+            return
+        each = max(map(_comparison_s, self._trials))
+        together = sum(trial["bytes"] for trial in self._trials) <= self._free
+        loading = 0.0 if together else max(trial["load_s"] for trial in self._trials)
+        self._longest_wait = round(count * (each + loading), 3)
+        change = "" if together else f" and {lasting(loading)} to change models, which do not fit in memory together"
+        says = f"if {count} press Run at once, the last has a result after {lasting(self._longest_wait)}"
+        yield Check("wait", True, f"{says} ({count} times {lasting(each)}, the slowest comparison above{change})")
+
+
+def _comparison_s(trial: Trial) -> float:
+    return trial["measured_s"] or trial["estimated_s"]
+
+
+def _compare(work: ComparisonSpec, loaded: "Loaded") -> tuple[float, bool]:
+    """Seconds of a whole comparison, its equivalence check and memory accounting included; whether tokens agreed."""
+    from kvviz.experiments.comparison.figures import finished
+    from kvviz.experiments.comparison.run import perform
+
+    begun = time.monotonic()
+    document, _ = finished(list(perform(work, loaded, comparison_id=new_id())))
+    return time.monotonic() - begun, document["identical"]
+
+
+def health_at(host: str, port: int) -> dict[str, Any] | None:
+    """The JSON object that /healthz answers with; {} if something else answers, None if nothing does."""
+    connection = HTTPConnection(host, port, timeout=5)
+    try:
+        connection.connect()
+    except OSError as error:
+        return {} if isinstance(error, TimeoutError) else None
+    with closing(connection), suppress(OSError, HTTPException, ValueError):
+        connection.request("GET", "/healthz")
+        found = json.loads(connection.getresponse().read(10_000))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def bind_problem(host: str, port: int) -> str:
+    """Why a server can't listen at this address; "" if it can."""
+    try:
+        family = socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, OverflowError) as error:
+        return f"nothing can listen at {host} port {port} ({error.strerror if isinstance(error, OSError) else error})"
+    return ""

@@ -15,19 +15,9 @@ from kvviz.decoding.loading import Loaded, adopt
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
 from kvviz.device.environment import environment
+from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.figures import HEADLINE, figures
-from kvviz.experiments.comparison.records import (
-    CheckedStep,
-    Done,
-    EnvironmentFields,
-    Figures,
-    Headline,
-    Proof,
-    Record,
-    Started,
-    Times,
-)
 from kvviz.store.files.reading import to_json
 
 if TYPE_CHECKING:
@@ -136,25 +126,23 @@ class _Hooks:
         self._trace.steps.append(WatchedStep(index, "prefill" if first else "decode", fed, seconds, layers))
 
 
-# --- as a recording: one mode, one pass, and None for what a single run can't show ----------------------------------
-
-
-def _records(trace: Trace) -> list[Record]:
+def _records(trace: Trace) -> list[form.Record]:
+    """Return the trace as a recording: one mode, one pass, and None for what a single run can't show."""
     loaded = adopt(trace.model, trace.tokenizer)
     seconds = [step.seconds for step in trace.steps]
     proofs = [_proof(trace, step, loaded) for step in trace.steps]
-    times: Times = {"t": "times", "mode": MODE, "repeat": 0, "from": 0, "s": seconds}
-    end: list[Record] = [_figures(seconds), Done(t="done")] if seconds else [Done(t="done")]
+    times: form.Times = {"t": "times", "mode": MODE, "repeat": 0, "from": 0, "s": seconds}
+    end: list[form.Record] = [_figures(seconds), form.Done(t="done")] if seconds else [form.Done(t="done")]
     return [_started(trace, loaded), *proofs, times, *end]
 
 
-def _started(trace: Trace, loaded: Loaded) -> Started:
+def _started(trace: Trace, loaded: Loaded) -> form.Started:
     fed = trace.steps[0].fed if trace.steps else ()
     prompt = list(fed[0]) if fed else []
     return {
         "t": "started",
         "spec": {"new_tokens": max(1, len(trace.steps)), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0},
-        "environment": cast(EnvironmentFields, asdict(environment(loaded.model, loaded.device, loaded.dtype))),
+        "environment": cast(form.EnvironmentFields, asdict(environment(loaded.model, loaded.device, loaded.dtype))),
         "model": {
             "id": loaded.source.model,
             "title": loaded.source.title,
@@ -173,13 +161,13 @@ def _started(trace: Trace, loaded: Loaded) -> Started:
     }
 
 
-def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> Proof:
+def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> form.Proof:
     """Build a step's record. Its token is the one fed to the next forward pass.
 
     Fields that need a second mode or traced tensors are None.
     """
     following = trace.steps[step.index + 1].fed if step.index + 1 < len(trace.steps) else ()
-    seen: CheckedStep = {
+    seen: form.CheckedStep = {
         "ids": [row[-1] for row in following],
         "text": loaded.codec.decode(following[0][-1:]) if following else "",
         "layers": grouped(step.layers),
@@ -190,7 +178,7 @@ def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> Proof:
     return {"t": "proof", "i": step.index, "modes": {MODE: seen}}
 
 
-def _figures(seconds: list[float]) -> Figures:
+def _figures(seconds: list[float]) -> form.Figures:
     unknown = dict.fromkeys(("identical", "first_divergence", "max_abs_logit_diff", "speedup"))
     known = {name: value for name, value in figures([seconds]).items() if name in HEADLINE}
-    return {"t": "figures", "runs": [cast(Headline, {"mode": MODE, **unknown, **known})]}
+    return {"t": "figures", "runs": [cast(form.Headline, {"mode": MODE, **unknown, **known})]}

@@ -11,8 +11,8 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
 from kvviz.base.settings import Limits, Settings
-from kvviz.cli import lesson_checks as module
-from kvviz.cli.lesson_checks import Readiness, health_at, lesson, with_weights
+from kvviz.cli import ready as module
+from kvviz.cli.ready import Readiness, health_at, lesson, ready, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.sweep.spec import PRESETS
 
@@ -182,8 +182,6 @@ def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
 
 @pytest.mark.parametrize(("students", "port", "says"), [("0", "1", "--students is 0"), ("3", "x", "PORT is 'x'")])
 def test_bad_input_is_one_sentence(monkeypatch, students, port, says):
-    from kvviz.cli.ready import ready
-
     monkeypatch.setenv("PORT", port)
     with pytest.raises(KvvizError, match=says):
         ready(models="tiny-gpt2", students=int(students))

@@ -2,19 +2,8 @@
 
 from collections.abc import Callable
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    inspect,
-)
+from sqlalchemy import Column, Connection, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.inspection import inspect
 from sqlalchemy.schema import CreateColumn
 
 from kvviz.base.errors import KvvizError
