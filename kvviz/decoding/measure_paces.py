@@ -52,12 +52,13 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     named = (getattr(text, name, None) for name in ACTIVATIONS)
     activation = next((name for name in named if isinstance(name, str)), None)
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
-    paces = measure_paces(loaded.device, loaded.dtype, attn, activation, threads)
+    paces = measure_paces(loaded.device, loaded.dtype, attn, threads)
+    active = activation_pace(loaded.device, loaded.dtype, activation, threads)
     key = (config.to_json_string(), loaded.device, loaded.dtype, attn, threads)
     if key not in _starts:
         _starts[key] = _start(config, loaded.device, loaded.dtype)
     start, operations = _starts[key]
-    return replace(paces, start=start), operations
+    return replace(paces, start=start, activation=active), operations
 
 
 # Launch overhead (s) and operations of a step, by config and device; one entry for each model loaded so far.
@@ -66,8 +67,8 @@ _starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
 
 @cache
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, attn: str, activation: str | None, threads: int) -> Paces:
-    """Measure all paces but `start`, which depends on a model's own code (0 here), once for so many threads of torch.
+def measure_paces(device: str, dtype: str, attn: str, threads: int) -> Paces:
+    """Measure, once for so many threads of torch, all paces but those of a model: `start` and `activation` are 0 here.
 
     With `attn` "eager", attention's scores and softmax are separate operations; with any other value they are one
     kernel.
@@ -82,7 +83,6 @@ def measure_paces(device: str, dtype: str, attn: str, activation: str | None, th
     resident = _ladder(torch.ones(2, COLUMNS // 8, INNER // 4, device=device, dtype=kind), sync, len(streamed))
     del pool
     wide = torch.ones(256, COLUMNS, device=device, dtype=kind)
-    act = ACT2FN[activation] if activation is not None and activation in ACT2FN else None
     return Paces(
         dtype=dtype,
         rows=ROWS[: len(streamed)],
@@ -91,10 +91,20 @@ def measure_paces(device: str, dtype: str, attn: str, activation: str | None, th
         cache_bytes=cache_bytes,
         attention=_attention(device, kind, attn, sync),
         joined=_joined(device, kind, sync),
-        activation=median_call(lambda: act(wide), sync) / wide.numel() if act is not None else 0.0,
+        activation=0.0,
         elementwise=median_call(lambda: wide * 0.5, sync) / wide.numel(),
         start=0.0,
     )
+
+
+@cache
+@torch.inference_mode()
+def activation_pace(device: str, dtype: str, activation: str | None, threads: int) -> float:
+    """Measure seconds per element of an activation; 0 for one that transformers does not know."""
+    if activation is None or activation not in ACT2FN:
+        return 0.0
+    act, wide = ACT2FN[activation], torch.ones(256, COLUMNS, device=device, dtype=getattr(torch, dtype))
+    return median_call(lambda: act(wide), synchroniser(device)) / wide.numel()
 
 
 @torch.inference_mode()
