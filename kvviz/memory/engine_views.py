@@ -1,15 +1,15 @@
 """The views: what each engine keeps of a sequence after a number of tokens, and what it reserves, by its own rules."""
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import Precision
 from kvviz.models.layers import LayerSpec
 from kvviz.models.states import State
-
-FLOATS = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class View:
     title: str
     rule: str
     source: str
-    dtypes: tuple[str, ...]
+    dtypes: Sequence[str]
     keep_counted: Callable[[Sequence[LayerSpec], Case], list[Kept]]
     hf: bool = False
 
@@ -224,58 +224,15 @@ def _padding_layers(parts: list[_Paged]) -> dict[tuple[int, Group], int]:
     return {(last[group], group): -count % size for group, count in counts.items()}
 
 
-VLLM_SOURCE = "https://github.com/vllm-project/vllm/blob/001cabc1/vllm/v1/core/kv_cache_utils.py"
-LLAMA_SOURCE = "https://github.com/ggml-org/llama.cpp/blob/02c28f53/src/llama-kv-cache-iswa.cpp"
-HF_SOURCE = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py"
-
-_VIEWS = (
-    View(
-        "architecture",
-        "What the architecture needs",
-        "Every token that attention can still reach, once: a window of W keeps W tokens.",
-        "the model's config",
-        (*FLOATS, "fp8", "int8", "int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
-        _all_in_reach,
-    ),
-    View(
-        "hf-dynamic",
-        "transformers, DynamicCache",
-        "As transformers keeps it while decoding: a window of W keeps W - 1 tokens, in a storage of W.",
-        HF_SOURCE,
-        FLOATS,
-        _hf_dynamic,
-        hf=True,
-    ),
-    View(
-        "hf-static",
-        "transformers, StaticCache",
-        "Reserved at once for all tokens of the run; a window of W reserves W.",
-        HF_SOURCE,
-        FLOATS,
-        _all_in_reach,
-        hf=True,
-    ),
-    View(
-        "vllm",
-        "vLLM",
-        f"Blocks of {BLOCK} tokens; blocks that a window has left behind are freed; in hybrids all pages are made "
-        "equally large and all groups of layers equally long, with padding.",
-        VLLM_SOURCE,
-        (*FLOATS, "fp8", "int8"),
-        _vllm,
-    ),
-    View(
-        "llama.cpp",
-        "llama.cpp",
-        f"Cells reserved for the whole context, padded to {CELLS}; a window gets W + {UBATCH} cells, padded; "
-        "states in float32.",
-        LLAMA_SOURCE,
-        (*FLOATS, "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
-        _llama_cpp,
-    ),
-)
-
-VIEWS: Mapping[str, View] = {view.name: view for view in _VIEWS}
+_RULES = {
+    "architecture": _all_in_reach,
+    "hf-dynamic": _hf_dynamic,
+    "hf-static": _all_in_reach,
+    "vllm": _vllm,
+    "llama.cpp": _llama_cpp,
+}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+VIEWS: Mapping[str, View] = {name: View(name, **table, keep_counted=_RULES[name]) for name, table in _TABLES.items()}
 
 
 def view_named(name: str) -> View:
