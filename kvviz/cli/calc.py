@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
+from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.words import human
 from kvviz.cli.options import AsJson, Batch, CachedTokens, Dtype, ModelArgument, SourceTokens, source_with_config
 from kvviz.cli.output import answer
 from kvviz.cost import flops
 from kvviz.cost.shape import read_shape
+from kvviz.memory.calculator import Asked, memory_of
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import Memory, kv_memory
 from kvviz.models.spec import ModelSpec
@@ -29,27 +30,11 @@ def calc(
 ) -> None:
     """Compute the bytes of a model's KV cache by formula, layer by layer."""
     source = source_with_config(model)
-    memory = kv_memory(
-        ModelSpec.from_config(source.config or {}, name=source.model, source=source.origin),
-        tokens,
-        batch=batch,
-        dtype=dtype,
-        view=view,
-        beams=beams,
-        tensor_parallel=tensor_parallel,
-        source_tokens=source_tokens,
-        weights_bytes=_weights_bytes(source.params, weights_dtype, dtype, tensor_parallel),
-    )
+    spec = ModelSpec.from_config(source.config or {}, name=source.model, source=source.origin)
+    weights = weights_dtype or (dtype if dtype in WEIGHT_BITS else "bfloat16")
+    asked = Asked((), tokens, batch, dtype, weights, view, beams, tensor_parallel, source_tokens)
+    memory = memory_of(spec, asked, source.params)
     answer(memory.to_dict(), lambda: memory_text(memory), as_json)
-
-
-def _weights_bytes(params: int | None, weights_dtype: str | None, dtype: str, devices: int) -> int | None:
-    """Bytes of the weights, in the cache's dtype unless one is given (bfloat16 where weights have no such dtype).
-
-    None where the parameters are unknown, or divided over devices as only an engine knows.
-    """
-    size = weight_bytes(params or 0, weights_dtype or (dtype if dtype in WEIGHT_BITS else "bfloat16"))
-    return size if params is not None and devices == 1 else None
 
 
 def memory_text(memory: Memory) -> str:

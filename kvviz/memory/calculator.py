@@ -7,7 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
@@ -21,7 +21,6 @@ from kvviz.models.spec import ModelSpec
 
 MOST_MODELS = 6
 LONGEST_LINK = 6_000  # characters of a packed config; browsers and proxies take about 8,000 for a whole address
-LONGEST_NAME = 60  # characters of a name in a config
 _PACKED = "z:"
 Config = dict[str, object]
 
@@ -84,7 +83,7 @@ def own_title(config: Mapping[str, object]) -> str:
     """The title of a user's own config."""
     names = (config.get(key) for key in ("_name_or_path", "model_type"))
     name = next((name for name in names if name and isinstance(name, str)), "a config")
-    return f"{name[:LONGEST_NAME]} (yours)"
+    return f"{name[:60]} (yours)"
 
 
 _IRRELEVANT = ("id2label", "label2id", "task_specific_params", "architectures", "vision_config", "audio_config")
@@ -135,10 +134,8 @@ def in_link(asked: Asked) -> tuple[str, ...]:
 
 def to_params(asked: Asked) -> dict[str, str]:
     """The query of the link: the models, and whatever differs from the defaults."""
-    usual = Asked()
-    params = {
-        f.name: str(getattr(asked, f.name)) for f in fields(Asked) if getattr(asked, f.name) != getattr(usual, f.name)
-    }
+    usual = asdict(Asked())
+    params = {name: str(value) for name, value in asdict(asked).items() if value != usual[name]}
     return {**params, "models": ",".join(in_link(asked))}
 
 
@@ -161,36 +158,28 @@ def answers(asked: Asked) -> tuple[Answer, ...]:
 
 def answer(asked: Asked, key: str) -> Answer:
     """The answer for one model."""
-    known = Answer(key, "a config", {})
+    found = Answer(key, "a config", {})
     try:
-        known = _known(key)
-        spec = ModelSpec.from_config(known.config, name=known.title)
-        return replace(known, spec=spec, memory=memory_of(spec, asked, known.params))
+        if is_own(key):
+            config = unpack(key)
+            found = Answer(key, own_title(config), config)
+        elif key in models():
+            source = find_source(key)
+            found = Answer(key, source.title, source.config or {}, source.params)
+        else:  # a browser can send what no list offers: never a folder's name
+            raise ConfigError(f"{shown(key)} is no model of the catalog")
+        spec = ModelSpec.from_config(found.config, name=found.title)
+        return replace(found, spec=spec, memory=memory_of(spec, asked, found.params))
     except KvvizError as error:
-        return replace(known, problem=str(error))
-
-
-def _known(key: str) -> Answer:
-    """A model's name, config and parameters."""
-    if is_own(key):
-        config = unpack(key)
-        return Answer(key, own_title(config), config)
-    if key not in models():  # a browser can send what no list offers: never a folder's name
-        raise ConfigError(f"{shown(key)} is no model of the catalog")
-    source = find_source(key)
-    return Answer(key, source.title, source.config or {}, source.params)
+        return replace(found, problem=str(error))
 
 
 def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None) -> Memory:
     """The memory of a spec as asked, with the bytes of its weights if `params` are known and one device holds them."""
     names = ("batch", "dtype", "view", "beams", "tensor_parallel", "source_tokens")
-    known = params is not None and asked.tensor_parallel == 1
-    return kv_memory(
-        spec,
-        asked.tokens,
-        **{name: getattr(asked, name) for name in names},
-        weights_bytes=weight_bytes(params or 0, asked.weights) if known else None,
-    )
+    nbytes = weight_bytes(params or 0, asked.weights)
+    known = nbytes if params is not None and asked.tensor_parallel == 1 else None
+    return kv_memory(spec, asked.tokens, **{name: getattr(asked, name) for name in names}, weights_bytes=known)
 
 
 def as_json(answered: Iterable[Answer]) -> str:
@@ -200,8 +189,7 @@ def as_json(answered: Iterable[Answer]) -> str:
 
 def as_csv(answered: Iterable[Answer]) -> str:
     """The answers as CSV, a row for each layer."""
-    out = io.StringIO()
-    columns = [field.name for field in fields(LayerMemory)]
+    out, columns = io.StringIO(), [field.name for field in fields(LayerMemory)]
     writer = csv.writer(out)
     writer.writerow(["model", "view", "dtype", "tokens", "batch", *columns])
     for memory in (answer.memory for answer in answered if answer.memory):

@@ -1,7 +1,6 @@
 """What fits on an accelerator: the bytes left beside weights and activations, and the tokens and sequences they hold.
 
-Activations are an estimate. The memory of a driver, its context or a fragmented heap isn't
-counted.
+Activations are an estimate. The memory of a driver, its context or a fragmented heap isn't counted.
 """
 
 from bisect import bisect_right

@@ -45,13 +45,8 @@ def terms(spec: ModelSpec, memory: Memory) -> tuple[Term, ...]:
         alike = (row.kind, row.kv_heads, row.key_dim, row.value_dim, row.window, row.held, row.state_bytes, row.nbytes)
         same.setdefault((alike, spec.layers[number].states), []).append(number)
     return tuple(
-        Term(
-            len(numbers),
-            memory.layers[numbers[0]],
-            spec.layers[numbers[0]],
-            len(numbers) * memory.layers[numbers[0]].nbytes,
-        )
-        for numbers in same.values()
+        Term(len(n), memory.layers[n[0]], spec.layers[n[0]], sum(memory.layers[i].nbytes for i in n))
+        for n in same.values()
     )
 
 
@@ -69,13 +64,10 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
 
 def _product(term: Term, memory: Memory) -> str:
     row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
-    states = _state_terms(row, term.layer, kind, sequences)
-    parts = (
-        [rf"{_under(row.held, _held_word(row))} \cdot {_token(row, term.layer, kind)}"]
-        if row.kv_heads and row.held
-        else []
-    )
-    one = " + ".join([*parts, *states])
+    parts = states = _state_terms(row, term.layer, kind, sequences)
+    if row.kv_heads and row.held:
+        parts = [rf"{_under(row.held, _held_word(row))} \cdot {_token(row, term.layer, kind)}", *states]
+    one = " + ".join(parts)
     factors = [_under(term.count, "layers"), *([_under(sequences, "sequences")] if sequences > 1 else [])]
     return r" \cdot ".join([*factors, rf"\left({one}\right)" if states else one])
 
@@ -141,15 +133,6 @@ def activation_equation(estimate: Activations) -> str:
     return rf"{sequences} \cdot {tokens} \cdot ({widths}) \cdot {_under(estimate.element_bytes, 'bytes')} = {total}"
 
 
-@dataclass(frozen=True)
-class Origin:
-    """A number of the formula: what it is, its value, and the config field that has it."""
-
-    what: str
-    value: str
-    field: str
-
-
 _FIELD_WORDS = {
     **dict.fromkeys(("num_hidden_layers", "num_decoder_layers", "decoder_layers", "num_layers"), "layers"),
     **dict.fromkeys(("layer_types", "layers_block_type"), "which layers are of which kind"),
@@ -171,8 +154,8 @@ _FIELD_WORDS = {
 _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n_groups", "lru_", "cca_")
 
 
-def origins(spec: ModelSpec) -> tuple[Origin, ...]:
-    """The config field of each number in a model's formula."""
+def origins(spec: ModelSpec) -> list[tuple[str, str, str]]:
+    """For each number in a model's formula: what it is, its value, and the config field that has it."""
     words = dict(_FIELD_WORDS)
     if not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
         words["num_attention_heads"] = "KV heads"
@@ -181,4 +164,4 @@ def origins(spec: ModelSpec) -> tuple[Origin, ...]:
     # Of several fields for one thing, the last counts.
     names = {what: name for name, what in words.items() if name in spec.origins}
     states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]
-    return tuple(Origin(what, spec.origins[name][1], spec.origins[name][0]) for what, name in [*names.items(), *states])
+    return [(what, spec.origins[name][1], spec.origins[name][0]) for what, name in [*names.items(), *states]]

@@ -29,43 +29,30 @@ class Idea:
     saved: int
 
 
-def with_kv_heads(spec: ModelSpec, heads: int) -> ModelSpec:
+def with_kv_heads(spec: ModelSpec, heads: int | None = None) -> ModelSpec:
     """Every layer that caches keys and values by head gets `heads` KV heads: https://arxiv.org/abs/2305.13245.
 
-    Raises ConfigError if they don't divide the query heads, or no layer has KV heads.
+    Without a number: one for each query head, https://arxiv.org/abs/1706.03762. Raises ConfigError if they don't divide
+    the query heads, or no layer has KV heads.
     """
-    checked("heads", heads)
-    queries = _query_heads(spec)
-    if queries % heads:
-        raise ConfigError(f"{heads} KV heads do not divide the {queries} query heads; take a divisor of {queries}")
-    return replace(spec, layers=tuple(_with_heads(layer, heads) for layer in spec.layers))
-
-
-def _query_heads(spec: ModelSpec) -> int:
-    if not any(map(_has_kv_heads, spec.layers)):
+    if not any(layer.kv_heads and not layer.latent for layer in spec.layers):
         raise ConfigError(f"no layer of {spec.name or 'this model'} caches keys and values by head")
     if spec.heads is None:
         raise ConfigError("the query heads are unknown; the config's num_attention_heads says them")
-    return spec.heads
-
-
-def _has_kv_heads(layer: LayerSpec) -> bool:
-    return layer.kv_heads > 0 and not layer.latent
+    each = spec.heads if heads is None else checked("heads", heads)
+    if spec.heads % each:
+        raise ConfigError(f"{each} KV heads do not divide the {spec.heads} query heads; take a divisor of {spec.heads}")
+    return replace(spec, layers=tuple(_with_heads(layer, each) for layer in spec.layers))
 
 
 def _with_heads(layer: LayerSpec, heads: int) -> LayerSpec:
     """The layer with that many KV heads; its stored form changes too, unless that has a number of heads of its own."""
-    if not _has_kv_heads(layer):
+    if not layer.kv_heads or layer.latent:
         return layer
     stored = layer.stored
     if stored is not None and stored.kv_heads == layer.kv_heads:
         stored = _with_heads(stored, heads)
     return replace(layer, kv_heads=heads, stored=stored)
-
-
-def as_mha(spec: ModelSpec) -> ModelSpec:
-    """The model with a KV head for each query head: multi-head attention, https://arxiv.org/abs/1706.03762."""
-    return with_kv_heads(spec, _query_heads(spec))
 
 
 def as_latent(spec: ModelSpec, rank: int = 512, rotary: int = 64) -> ModelSpec:
@@ -122,7 +109,7 @@ def _own(layer: LayerSpec, change: Callable[[LayerSpec], LayerSpec]) -> LayerSpe
 
 # The name, the sentence and the change; the groups, rank and windows are those of the papers.
 _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
-    ("MHA", "A KV head for each query head, as in the first transformers (arXiv 1706.03762).", as_mha),
+    ("MHA", "A KV head for each query head, as in the first transformers (arXiv 1706.03762).", with_kv_heads),
     (
         "GQA, 8 KV heads",
         "Query heads in 8 groups that share keys and values (arXiv 2305.13245).",

@@ -84,7 +84,10 @@ def find_source(model: str, weights: str = "auto") -> Source:
     if is_folder:
         return _from_folder(path, weights)
     if is_file:
-        return _from_config_file(path, weights)
+        if weights not in ("auto", "random"):
+            raise KvvizError(f"{path} is a config alone; it can only be built with --weights random")
+        config = read_config(path)
+        return Source(str(path), str(config.get("model_type", path.stem)), "random", config=config, origin=str(path))
     if weights in ("hub", "auto") and looks_like_hub_id(model):
         if weights == "hub":
             return _from_hub(model)
@@ -181,13 +184,6 @@ def _from_folder(folder: Path, weights: str) -> Source:
         there = f" but {pickled}, a pickle, which could run code" if pickled else ""
         raise KvvizError(f"{folder} holds no .safetensors file{there}; kvviz loads no other format")
     return replace(known, weights="local", folder=folder, params=parameters(folder))
-
-
-def _from_config_file(path: Path, weights: str) -> Source:
-    if weights not in ("auto", "random"):
-        raise KvvizError(f"{path} is a config alone; it can only be built with --weights random")
-    config = read_config(path)
-    return Source(str(path), str(config.get("model_type", path.stem)), "random", config=config, origin=str(path))
 
 
 def _from_hub(model: str) -> Source:

@@ -10,10 +10,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import Family, Fields, families
 from kvviz.models.family_facts import facts_of
 from kvviz.models.heads import query_heads
-from kvviz.models.layers import KINDS, LayerSpec, crosses, read_layers
-from kvviz.models.states import State
-
-__all__ = ["KINDS", "LayerSpec", "ModelSpec", "State"]
+from kvviz.models.layers import LayerSpec, crosses, read_layers
 
 # Fields under which a composite config keeps its decoder.
 PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_config")
@@ -46,10 +43,7 @@ class ModelSpec:
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *, name: str = "", source: str = "") -> "ModelSpec":
-        """Read a Hugging Face config (the dict of a config.json).
-
-        Raises ConfigError with one sentence naming the field that can't be read.
-        """
+        """Read the dict of a config.json. Raises ConfigError with a sentence naming the field that can't be read."""
         fields = decoder_fields(config)
         layers, crossing = read_layers(fields), crosses(fields)
         return cls(

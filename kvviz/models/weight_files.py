@@ -7,17 +7,10 @@ import json
 import math
 import struct
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
 NO_HEADER = (ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error)  # what parsing can raise
-
-
-class Tensor(TypedDict):
-    """One tensor of a header: its shape, and where its bytes begin and end after the header."""
-
-    shape: list[int]
-    data_offsets: tuple[int, int]
 
 
 def damage(folder: Path) -> str:
@@ -68,5 +61,6 @@ def _header(file: Path) -> tuple[int, bytes]:
         return length, stream.read(length)
 
 
-def _tensors(header: bytes) -> list[Tensor]:
+def _tensors(header: bytes) -> list[dict[str, Any]]:
+    """The `shape` of each tensor, and the `data_offsets` of its bytes after the header."""
     return [entry for name, entry in json.loads(header).items() if name != "__metadata__"]

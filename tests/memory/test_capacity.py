@@ -10,7 +10,8 @@ from kvviz.memory.capacity import UNLIMITED, Activations, fits_all, states_inter
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, models
-from kvviz.models.spec import LayerSpec, ModelSpec
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
 
 GIB = 2**30
 

@@ -6,9 +6,10 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.memory.formula import cache_bytes, kv_memory
-from kvviz.memory.what_if import as_latent, as_mha, ideas, with_kv_heads, with_window, without_windows
+from kvviz.memory.what_if import as_latent, ideas, with_kv_heads, with_window, without_windows
 from kvviz.models.catalog.rows import models
-from kvviz.models.spec import LayerSpec, ModelSpec
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
 
 
 def spec_of(model):
@@ -24,7 +25,7 @@ def test_llama_2_70b_as_the_paper_of_grouped_queries_compares_it():
     spec = spec_of("llama-3.1-70b")
     per_token = [
         cache_bytes(change(spec), 1, dtype="bfloat16")
-        for change in (as_mha, lambda s: with_kv_heads(s, 8), lambda s: with_kv_heads(s, 1))
+        for change in (with_kv_heads, lambda s: with_kv_heads(s, 8), lambda s: with_kv_heads(s, 1))
     ]
     assert per_token == [80 * 2 * 64 * 128 * 2, 80 * 2 * 8 * 128 * 2, 80 * 2 * 128 * 2]
 
@@ -37,7 +38,7 @@ def test_heads_that_do_not_divide_the_query_heads_are_refused(heads):
 
 def test_latent_rows_have_no_kv_heads_to_change():
     with pytest.raises(ConfigError, match="by head"):
-        as_mha(spec_of("deepseek-v3"))
+        with_kv_heads(spec_of("deepseek-v3"))
 
 
 def test_query_heads_have_to_be_known():
@@ -56,7 +57,7 @@ def test_heads_that_are_repeated_before_caching_stay_as_many():
 
 def test_heads_leave_states_and_layers_without_attention_alone():
     spec = spec_of("jamba-v0.1")
-    changed = as_mha(spec)
+    changed = with_kv_heads(spec)
     assert {layer.kv_heads for layer in changed.layers} == {0, 32}
     assert [layer.states for layer in changed.layers] == [layer.states for layer in spec.layers]
 

@@ -6,7 +6,8 @@ from kvviz.base.errors import ConfigError
 from kvviz.base.words import human
 from kvviz.memory.formula import cache_bytes, kv_memory
 from kvviz.models.catalog.rows import models
-from kvviz.models.spec import LayerSpec, ModelSpec
+from kvviz.models.layers import LayerSpec
+from kvviz.models.spec import ModelSpec
 
 
 def spec_of(model):

@@ -13,7 +13,7 @@ from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
-from kvviz.models.spec import LayerSpec
+from kvviz.models.layers import LayerSpec
 
 
 def comparison_document(

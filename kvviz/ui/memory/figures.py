@@ -28,7 +28,7 @@ def headline(main: Answer, asked: Asked) -> None:
     left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), border=True)
     left.caption(_growth(memory))
     right.latex(equation(spec, memory))
-    right.caption(" · ".join(f"{origin.what} {plain(origin.value)} ← `{origin.field}`" for origin in origins(spec)))
+    right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
     _notes(main, spec, asked)
 
 
