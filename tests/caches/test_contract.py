@@ -82,7 +82,7 @@ def test_designs_for_layers_that_attend_to_everything_refuse_models_with_windows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pieces", "batch"), list(itertools.product(PIECES, (1, 3))))
+@pytest.mark.parametrize(("pieces", "batch"), [("whole", 3), ("uneven", 1)])
 @pytest.mark.parametrize(("name", "design"), list(itertools.product(FAMILIES, DESIGNS)))
 def test_the_contract(family, expected, name, design, batch, pieces):
     model, spec = family(name)

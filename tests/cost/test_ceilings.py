@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -106,16 +107,23 @@ def test_the_laws_of_a_set(one_thread, monkeypatch):
     pytest.fail(f"a row product of {row_best:.3g} B/s at {read_best:.3g} B/s; products {best}")
 
 
-def test_a_race_takes_the_fastest_call_and_leaves_out_the_first():
-    naps = iter([0.0, 0.03, 0.005, 0.02])
-    calls = []
+def test_a_race_takes_turns_for_its_time_and_the_fastest_call_of_each_but_for_the_first(monkeypatch):
+    """By a clock that only the calls move: both first calls are the fastest, and the race of 20 s ends after 21."""
+    now, order = [0.0], []
 
-    def nap():
-        calls.append(next(naps, 0.02))
-        time.sleep(calls[-1])
+    def call(name, seconds):
+        costs = iter(seconds)
 
-    took = fastest_calls({"nap": nap}, lambda: None, 0.05)["nap"]
-    assert 0.005 <= took < 0.02 and len(calls) >= 3
+        def run():
+            order.append(name)
+            now[0] += next(costs)
+
+        return run
+
+    monkeypatch.setattr("kvviz.device.clock.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    calls = {"a": call("a", [0.5, 3.0, 2.0, 4.0]), "b": call("b", [0.5, 5.0, 4.0, 2.0])}
+    assert fastest_calls(calls, lambda: None, 20.0) == {"a": 2.0, "b": 2.0}
+    assert order == ["a", "b"] * 4
 
 
 @pytest.mark.slow
@@ -258,6 +266,7 @@ import sys
 sys.modules.update(dict.fromkeys(("transformers", "streamlit", "sqlalchemy", "plotly", "platformdirs")))
 from functools import partial
 from kvviz.device import measure_ceilings as module
+module.LONGEST = 0.01
 module.measure_ceilings = partial(module.measure_ceilings, seconds=0.05, buffer_bytes=2**26)
 sys.argv = ["kvviz", "ceilings", "--device", "cpu", "--json"]
 from kvviz.cli.main import main

@@ -1,10 +1,5 @@
 """FLOPs and bytes against sums worked out by hand, the estimates on top of them, and `kvviz cost`."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from kvviz.base.errors import ConfigError
@@ -27,8 +22,8 @@ from kvviz.cost.shape import read_shape
 from kvviz.cost.step_estimate import Model
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import model_row, models
+from tests.cli.conftest import call
 
-ROOT = Path(__file__).resolve().parents[2]
 RATES = Rates(read=2e10, flops=8e10, launch=2e-6)
 
 
@@ -187,33 +182,24 @@ def test_refusals_say_why():
         document(shape("gpt2"), 10, dtype="q8_0")
 
 
-def kvviz(*arguments, stdin=None):
-    return subprocess.run(
-        [sys.executable, "-m", "kvviz", "cost", *arguments], cwd=ROOT, capture_output=True, text=True, input=stdin
-    )
-
-
-@pytest.mark.slow
 def test_the_command_prints_one_document():
-    found = json.loads(kvviz("gpt2", "--tokens", "1024", "--batch", "2", "--dtype", "float32", "--json").stdout)
+    found = call("cost", "gpt2", "--tokens", "1024", "--batch", "2", "--dtype", "float32", "--json").document
     assert (found["tokens"], found["batch"], found["square_equals_linear_at_tokens"]) == (1024, 2, 4608)
     assert found["cached_step_flops"] == 2 * 284_812_800
     assert found["cache_bytes_read"] == 2 * 1024 * 73_728
     assert found["prefill_flops"] == found["uncached_step_flops"] == sum(found["uncached_step_flops_by_term"].values())
-    assert "746.7 times as many" in kvviz("gpt2").stdout
+    assert "746.7 times as many" in call("cost", "gpt2").out
 
 
-@pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "stdin", "says"),
     [
-        (["gpt2", "--tokens", "0"], None, "tokens is 0"),
-        (["no-such-model"], None, "catalog id"),
+        (["gpt2", "--tokens", "0"], "", "tokens is 0"),
+        (["no-such-model"], "", "catalog id"),
         (["-"], '{"model_type": "jetmoe", "num_hidden_layers": 4}', "can't count jetmoe because"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, stdin, says):
-    done = kvviz(*arguments, stdin=stdin)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr and done.stderr.count("\n") == 1
+    done = call("cost", *arguments, stdin=stdin)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err and done.err.count("\n") == 1
