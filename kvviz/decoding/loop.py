@@ -86,10 +86,11 @@ def decode(
     forward = mode_named(mode).open(model, capacity or prompt_ids.shape[1] + new_tokens)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
-    return ranged(_steps(forward, prompt_ids, mode, new_tokens, choose), mode)
+    return ranged(steps(forward, prompt_ids, mode, new_tokens, choose), mode)
 
 
-def _steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
+def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:
+    """Decode with a forward that is open already; `mode` names it in the note of an error."""
     ids = new = prompt_ids
     for index in range(new_tokens):
         try:

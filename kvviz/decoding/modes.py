@@ -73,7 +73,7 @@ def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool)
     return forward
 
 
-def _reading_new_tokens(
+def reading_new_tokens(
     model: "PreTrainedModel", cache: "Cache", note: "Callable[[torch.Tensor], None] | None" = None
 ) -> Forward:
     """Return a forward that processes only the new tokens, with a cache; `note` receives their ids first."""
@@ -91,19 +91,19 @@ def _reading_new_tokens(
 def _cached(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import DynamicCache
 
-    return _reading_new_tokens(model, DynamicCache(config=model.config))
+    return reading_new_tokens(model, DynamicCache(config=model.config))
 
 
 def _static(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import StaticCache
 
-    return _reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
+    return reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
 
 
 def _quantized(model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import QuantizedCache
 
-    return _reading_new_tokens(model, QuantizedCache("fp8", model.config))  # no other backend comes without a package
+    return reading_new_tokens(model, QuantizedCache("fp8", model.config))  # no other backend comes without a package
 
 
 def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> Forward:
@@ -112,7 +112,7 @@ def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> For
     if design.accelerator:
         _check_accelerator(design.name, str(model.device))
     cache = DesignCache(design, model.config, capacity=capacity)
-    return _reading_new_tokens(model, cache, cache.note if design.reads else None)
+    return reading_new_tokens(model, cache, cache.note if design.reads else None)
 
 
 def _check_accelerator(mode: str, device: str) -> None:

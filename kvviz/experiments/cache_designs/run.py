@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.base import KVCache, Picture
+from kvviz.caches.base import Picture
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache, Layer
 from kvviz.decoding.loading import Loaded
@@ -102,7 +102,8 @@ def _memory_account(run: ComparisonRun, mode: str) -> Record:
     steps = set(pictured(run.work.new_tokens))
     for step in run.decode(mode):
         run.check_stop()
-        layers = _design_layers(step.cache)
+        every = step.cache.layers if isinstance(step.cache, DesignCache) else []
+        layers = {index: layer.own for index, layer in enumerate(every) if isinstance(layer, Layer)}
         copied.append(sum(cache.copied for cache in layers.values()))
         gathered.append(sum(cache.gathered for cache in layers.values()))
         drawn = next((index for index, cache in layers.items() if cache.window is None), next(iter(layers)))
@@ -119,12 +120,6 @@ def pictured(steps: int) -> list[int]:
     if steps <= MOST_PICTURES:
         return list(range(steps))
     return sorted({round(i * (steps - 1) / (MOST_PICTURES - 1)) for i in range(MOST_PICTURES)})
-
-
-def _design_layers(cache: object) -> dict[int, KVCache]:
-    """Return the layers whose cache is a design of kvviz, by layer index."""
-    layers = cache.layers if isinstance(cache, DesignCache) else []
-    return {index: layer.own for index, layer in enumerate(layers) if isinstance(layer, Layer)}
 
 
 # --- what lossy designs lose -----------------------------------------------------------------------------

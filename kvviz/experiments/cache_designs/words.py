@@ -38,20 +38,18 @@ def _tokens_words(run: Document) -> str:
     return differ if margin is None else f"{differ}; the reference's two best lay {margin:.3g} apart there"
 
 
-def _quality_words(quality: Quality) -> str:
-    """Say how far a mode's predictions are from the reference's on the same text."""
-    if max(quality["kl"]) < KL_ROUNDING:
-        return "as the reference"
-    return f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
-
-
 def _row(run: Document, reference: Document) -> Document:
     held, allocated = run["cache_bytes"][-1], run["allocated_bytes"][-1]
     quality, account = run["quality"], run["books"]
     return {
         **run,
         "tokens": _tokens_words(run),
-        "quality_words": _quality_words(quality) if quality else "",
+        "quality_words": quality
+        and (
+            "as the reference"
+            if max(quality["kl"]) < KL_ROUNDING
+            else f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
+        ),
         "perplexity": quality["perplexity"] if quality else None,
         "kl": mean(quality["kl"]) if quality else None,
         "held": held,

@@ -35,8 +35,11 @@ def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
         found = _in_a_new_process(spec)
     elif loaded.device.startswith("cpu"):
         found = {"wrong": [], "right": []}
-    else:
-        found = _both(spec, loaded)
+    else:  # the right loop comes first, so that it warms up the model for the wrong one
+        pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
+        given = (model, encode_prompt(spec.work(), loaded), spec.new_tokens, synchroniser(loaded.device))
+        loops = {"right": pitfall.right, "wrong": pitfall.loop}
+        found = {name: list(getattr(mistakes, loop)(*given)) for name, loop in loops.items()}
     return {"t": "mistimed", "mistake": spec.mistake, "device": loaded.device, **found, "verdict": verdict(**found)}
 
 
@@ -55,16 +58,6 @@ def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
     return "There is nothing to see here this time: both stopwatches say the same."
 
 
-def _both(spec: MistakeSpec, loaded: Loaded) -> dict[str, list[float]]:
-    """Time both loops; the right one runs first, so that it warms up the model for the wrong one."""
-    pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
-    prompt, sync = encode_prompt(spec.work(), loaded).to(loaded.device), synchroniser(loaded.device)
-    measured = {}
-    for name, loop in (("right", pitfall.right), ("wrong", pitfall.loop)):
-        measured[name] = list(getattr(mistakes, loop)(model, prompt, spec.new_tokens, sync))
-    return measured
-
-
 def _in_a_new_process(spec: MistakeSpec) -> dict[str, list[float]]:
     command = [sys.executable, "-m", __name__, str(torch.get_num_threads())]
     try:
@@ -72,9 +65,8 @@ def _in_a_new_process(spec: MistakeSpec) -> dict[str, list[float]]:
             command, input=json.dumps(spec.to_dict()), capture_output=True, text=True, timeout=LONGEST, check=True
         )
     except (subprocess.SubprocessError, OSError) as error:
-        raise KvvizError(
-            f"the process that was to begin without a warm-up ended early ({type(error).__name__})"
-        ) from error
+        name = type(error).__name__
+        raise KvvizError(f"the process that was to begin without a warm-up ended early ({name})") from error
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -84,7 +76,7 @@ def main(threads: str) -> None:
     spec = MistakeSpec.from_dict(json.loads(sys.stdin.read()))
     loaded = LoadedModels().get(spec.work())
     model, sync = from_transformers(loaded.model), synchroniser(pick_device())
-    prompt = encode_prompt(spec.work(), loaded).to(loaded.device)
+    prompt = encode_prompt(spec.work(), loaded)
     cold = list(mistakes.without_warm_up(model, prompt, spec.new_tokens, sync))
     print(json.dumps({"wrong": cold, "right": list(mistakes.with_warm_up(model, prompt, spec.new_tokens, sync))}))
 

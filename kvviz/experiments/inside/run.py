@@ -74,4 +74,4 @@ def _prompt(spec: DecodeInspection, loaded: Loaded) -> torch.Tensor:
     prompt = encode_prompt(spec.work(), loaded)
     if prompt.shape[1] > MOST_PROMPT:
         raise KvvizError(f"the prompt has {prompt.shape[1]:,} tokens; {spec.called} takes at most {MOST_PROMPT}")
-    return prompt.to(loaded.device)
+    return prompt

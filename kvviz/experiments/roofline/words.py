@@ -1,6 +1,6 @@
 """Writes a measured roofline as sentences with its figures, and its document as text. Standard library only."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.base.words import millis
@@ -21,11 +21,13 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     steps = [p for p in points if p["phase"] == DECODE]
     single = sorted((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
     whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
+    flops = sorted(p["intensity"] for p in single)
+    least, most = f"{flops[0]:.2g}", f"{flops[-1]:.2g}"
     said = [
         f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward waits for memory, right of it for "
         "arithmetic.",
-        f"A **decode step** of one sequence does {_range(p['intensity'] for p in single)} FLOP/B at any context. At "
-        f"{single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "
+        f"A **decode step** of one sequence does {least}{'' if least == most else f' to {most}'} FLOP/B at any "
+        f"context. At {single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "
         f"{BOUNDS[single[-1]['bound']]}.",
         f"The **prefill** of {whole['tokens']:,} tokens does {whole['intensity']:.3g} FLOP/B and reaches "
         f"{whole['roof_share']:.0%} of the roof: {BOUNDS[whole['bound']]}.",
@@ -41,12 +43,6 @@ def _disturbed(found: Mapping[str, Any]) -> list[str]:
         f"{millis(p['wall_s'])} under the profiler, which only slows. Measure again when the machine is idle."
         for p in slower[:1]
     ]
-
-
-def _range(values: Iterable[float]) -> str:
-    ordered = sorted(values)
-    low, high = f"{ordered[0]:.2g}", f"{ordered[-1]:.2g}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:

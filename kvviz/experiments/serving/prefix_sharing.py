@@ -5,8 +5,6 @@ list of prompts: a system prompt that many requests share; a second turn of a co
 edited (everything before the edit is a hit); a history whose front was cut off (nothing is, since every token moves).
 """
 
-import inspect
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,7 +14,9 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache, Layer
 from kvviz.caches.paged import Pages, Prefix
-from kvviz.device.clock import no_collection, quartiles
+from kvviz.decoding.loop import greedy, steps
+from kvviz.decoding.modes import reading_new_tokens
+from kvviz.device.clock import Sync, no_collection, quartiles, timed
 from kvviz.experiments.serving.results import RequestResult, Served, SharingResult
 
 Prompts = Sequence[Sequence[int]]
@@ -64,7 +64,7 @@ def serve(
     *,
     new_tokens: int = 8,
     repeats: int = 3,
-    sync: Callable[[], None] = lambda: None,
+    sync: Sync = lambda: None,
     between: Callable[[], None] = lambda: None,
 ) -> SharingResult:
     """Serve each prompt in turn, cold and warm, greedily: seconds (quartiles over repeats), tokens computed and bytes.
@@ -90,48 +90,34 @@ def serve(
 
 
 def _request(
-    model: PreTrainedModel, cache: DesignCache, hits: int, ids: list[int], new_tokens: int, sync: Callable[[], None]
+    model: PreTrainedModel, cache: DesignCache, hits: int, ids: list[int], new_tokens: int, sync: Sync
 ) -> Served:
     """Prefill what was no cache hit, under the clock, and decode after it."""
-    new, tokens = torch.tensor([ids[hits:]], device=model.device), list[int]()
-    layers = layers_of(cache)
+    new, layers = torch.tensor([ids[hits:]], device=model.device), layers_of(cache)
     hit_bytes = sum(own.nbytes for own in layers)
-    sync()
-    started = time.perf_counter()
-    with torch.inference_mode():
-        logits = _logits(model, cache, new)
-        tokens.append(int(logits.argmax()))  # waits for the device
-        seconds = time.perf_counter() - started
-        for _ in range(new_tokens - 1):
-            logits = _logits(model, cache, torch.tensor([tokens[-1:]], device=model.device))
-            tokens.append(int(logits.argmax()))
+    forward = reading_new_tokens(model, cache, cache.note)
+    passed = list(timed(steps(forward, new, "prefix", new_tokens, greedy), sync))
     held = sum(own.nbytes for own in layers)
     for own in layers:
         own.release()
     return {
         "found_tokens": hits,
         "computed_tokens": len(ids) - hits,
-        "ttft_s": seconds,
+        "ttft_s": passed[0].seconds,
         "cache_bytes": held,
         "found_bytes": hit_bytes,
-        "token_ids": tokens,
+        "token_ids": [int(one.step.token_ids) for one in passed],
     }
-
-
-def _logits(model: PreTrainedModel, cache: DesignCache, new: torch.Tensor) -> torch.Tensor:
-    """The logits of the last position; the head computes no others if the model can skip them."""
-    cache.note(new)
-    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    return model(input_ids=new, past_key_values=cache, use_cache=True, **last).logits[:, -1]
 
 
 def _medians(prompt_tokens: int, served: list[dict[str, Served]]) -> RequestResult:
     """One request over its repeats: the seconds' quartiles, and everything else from the first repeat."""
     identical = all(one["cold"]["token_ids"] == one["warm"]["token_ids"] for one in served)
-    cold, warm = (_median([one[name] for one in served]) for name in ("cold", "warm"))
-    return {"prompt_tokens": prompt_tokens, "identical": identical, "cold": cold, "warm": warm}
-
-
-def _median(served: list[Served]) -> Served:
-    low, middle, high = quartiles([one["ttft_s"] for one in served])
-    return {**served[0], "ttft_s_q1": low, "ttft_s": middle, "ttft_s_q3": high}
+    for name, first in served[0].items():
+        first["ttft_s_q1"], first["ttft_s"], first["ttft_s_q3"] = quartiles([one[name]["ttft_s"] for one in served])
+    return {
+        "prompt_tokens": prompt_tokens,
+        "identical": identical,
+        "cold": served[0]["cold"],
+        "warm": served[0]["warm"],
+    }

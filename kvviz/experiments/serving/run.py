@@ -17,7 +17,6 @@ from kvviz.experiments.serving.prefix_sharing import Prompts, serve
 from kvviz.experiments.serving.results import PolicyResult, SharingResult
 from kvviz.experiments.serving.spec import LONGEST, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import arrivals_sentences, common, sharing_sentences, turn_sentence
-from kvviz.models.text import Codec
 
 TURNS = ("first", "second", "edited", "trimmed")
 
@@ -64,7 +63,8 @@ def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
     first, edited = codec.encode(spec.first), codec.encode(spec.edited)
     _check_lengths([first, edited], loaded, spec.new_tokens, bench)
     warm_up = serve(loaded.model, [first], new_tokens=spec.new_tokens, repeats=1)
-    after = [*warm_up["requests"][0]["cold"]["token_ids"], *_without_start(codec, f" {spec.second.strip()}")]
+    start = common(codec.encode("a"), codec.encode("b"))  # tokens that the tokenizer puts before every text
+    after = [*warm_up["requests"][0]["cold"]["token_ids"], *codec.encode(f" {spec.second.strip()}")[start:]]
     second = [*first, *after]
     if spec.drop >= len(second):
         raise KvvizError(f"the history has {len(second):,} tokens; {spec.drop:,} can't be cut off at its front")
@@ -95,12 +95,6 @@ def _check_lengths(prompts: Prompts, loaded: Loaded, new_tokens: int, bench: Ben
         )
     check_prompt(longest, bench.limits.prompt_tokens)
     check_context(loaded.spec.context, longest, new_tokens)
-
-
-def _without_start(codec: Codec, text: str) -> list[int]:
-    """The tokens of a continued text: without those that the tokenizer puts before every text."""
-    start = common(codec.encode("a"), codec.encode("b"))
-    return codec.encode(text)[start:]
 
 
 def _served(spec: SharingSpec | TalkSpec, loaded: Loaded, prompts: Prompts, bench: Bench) -> SharingResult:

@@ -11,7 +11,7 @@ from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER
 from kvviz.decoding.modes import mode_named
 from kvviz.decoding.requirements import each_pass
 from kvviz.experiments.kind import Device
-from kvviz.experiments.sweep.spec import Cell, Pass, SweepSpec, cells, find_sources
+from kvviz.experiments.sweep.spec import Pass, SweepSpec, cells, find_sources
 
 OBSERVING = 6  # launches per operation that an equivalence check adds; order of magnitude
 VISIT_S = 0.3  # seconds a visit adds to its check and passes (garbage collection, a waking step); order of magnitude
@@ -51,15 +51,14 @@ def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
 
 def tokens_fed(spec: SweepSpec) -> Guess:
     """Count the tokens that passes and equivalence checks feed, as a measure of work for a model of unknown size."""
-    passes = {(cell.index, mode): float(_fed(cell, mode)) for cell in cells(spec) for mode in spec.modes}
+    passes: dict[Key, float] = {}
+    for cell in cells(spec):
+        steps, prompt = cell.new_tokens, cell.prompt_tokens
+        for mode in spec.modes:
+            again = steps - 1 if mode_named(mode).caches else prompt * (steps - 1) + steps * (steps - 1) // 2
+            passes[cell.index, mode] = float(cell.batch * (prompt + again))
     proofs = {cell.index: sum(passes[cell.index, mode] for mode in spec.modes) for cell in cells(spec)}
     return Guess(passes, proofs, in_seconds=False)
-
-
-def _fed(cell: Cell, mode: str) -> int:
-    steps, prompt = cell.new_tokens, cell.prompt_tokens
-    again = steps - 1 if mode_named(mode).caches else prompt * (steps - 1) + steps * (steps - 1) // 2
-    return cell.batch * (prompt + again)
 
 
 def missing(spec: SweepSpec, kept: Iterable[int], repeats: int, done: Collection[Pass]) -> dict[Key, int]:

@@ -139,17 +139,14 @@ class _Sweep:
         run = ComparisonRun(work, loaded, encode_prompt(work, loaded), self._bench.should_stop)
         check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
         if cell.index in self._proofs:
-            self._wake(run)
+            # An untimed prefill and step, because other cells evicted its data from the processor's caches.
+            for _ in run.decode(work.modes[0], steps=min(2, work.new_tokens)):
+                run.check_stop()
         else:
             yield from self._prove(cell, run)
         with no_collection():
             for mode in self._missing(cell, number):
                 yield from self._pass(cell, run, mode, number)
-
-    def _wake(self, run: ComparisonRun) -> None:
-        """Run an untimed prefill and decode step, because other cells evicted its data from the processor's caches."""
-        for _ in run.decode(self._spec.modes[0], steps=min(2, run.work.new_tokens)):
-            run.check_stop()
 
     def _prove(self, cell: Cell, run: ComparisonRun) -> Iterator[Record]:
         """Run all modes in lockstep, untimed, then measure each mode's allocator memory."""

@@ -92,17 +92,13 @@ def shown(figure: str, value: float | None) -> str:
 def trends(rows: Iterable[Row], figures: Sequence[str] = tuple(FIGURES)) -> list[Trend]:
     """Find the trend of each figure and mode along each axis that varies, with the other axes fixed."""
     rows = list(rows)
-    varying = [axis for axis in AXES if len({row.get(axis) for row in rows if axis in row}) > 1]
+    varying = {name for name in (*AXES, "dtype") if len({row[name] for row in rows if name in row}) > 1}
     found = []
-    for axis in varying:
+    for axis in (axis for axis in AXES if axis in varying):
         others = [name for name in (*AXES, "dtype") if name != axis]
         for line in _lines(rows, axis, others):
-            found += _along(line, axis, [name for name in others if _varies(rows, name)], figures)
+            found += _along(line, axis, [name for name in others if name in varying], figures)
     return found
-
-
-def _varies(rows: Sequence[Row], name: str) -> bool:
-    return len({row.get(name) for row in rows}) > 1
 
 
 def _lines(rows: Sequence[Row], axis: str, others: Sequence[str]) -> list[list[Row]]:
@@ -150,14 +146,13 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
     """Say for each figure whether its trend has the published shape, over the work that both tables contain."""
     both = [row for row in beside(rows, published) if row["here"] is not None]
     found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
-    sentences = []
-    for there in trends(both):
-        here = found.get((there.mode, there.axis, there.figure))
-        if here is not None:
-            verdict = "the published shape" if here.word == there.word else "not the published shape"
-            place = f"{there.mode}, {FIGURES[there.figure]}"
-            sentences.append(f"{place}: {here.change} here, {there.change} there: {verdict}")
-    return sentences
+    pairs = [(found.get((there.mode, there.axis, there.figure)), there) for there in trends(both)]
+    return [
+        f"{there.mode}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: "
+        f"{'the' if here.word == there.word else 'not the'} published shape"
+        for here, there in pairs
+        if here is not None
+    ]
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
@@ -193,8 +188,8 @@ def sweep_text(document: Mapping[str, Any]) -> str:
     blocks = [[_heading(document, spec)], [table(rows, _columns(spec))]]
     blocks += [[f"{failed['name']}: {failed['message']}" for failed in document["failed"]], findings(rows)]
     if preset is not None and preset.published is not None:
-        blocks += [[f"Published ({preset.published.note}):", _published(rows, preset.published)]]
-        blocks += [contrasts(rows, preset.published)]
+        head = f"Published ({preset.published.note}):"
+        blocks += [[head, _published(rows, preset.published)], contrasts(rows, preset.published)]
     blocks += [caveats(rows), _why(spec, document["rates"])]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -228,13 +223,9 @@ _WORK: tuple[Column, ...] = (
 
 def _columns(spec: SweepSpec) -> list[Column]:
     """The columns that this sweep needs; the heading has the model and dtype that do not vary."""
-    varying: list[tuple[bool, Column]] = [
-        (len(spec.models) > 1, ("model", lambda row: row["model"])),
-        (len(spec.dtypes) > 1, ("dtype", lambda row: row["dtype"])),
-        (len(spec.batches) > 1, ("batch", lambda row: str(row["batch"]))),
-    ]
+    lists = {"model": spec.models, "dtype": spec.dtypes, "batch": spec.batches}
     return [
-        *(column for varies, column in varying if varies),
+        *((name, _text(name)) for name, values in lists.items() if len(values) > 1),
         *_WORK,
         ("TTFT", _figure("ttft_s")),
         ("per token", _figure("itl_s")),
@@ -246,16 +237,16 @@ def _columns(spec: SweepSpec) -> list[Column]:
         ("cache", _figure("cache_bytes")),
         ("speed-up", _figure("speedup")),
         ("same tokens", lambda row: "yes" if row["identical"] and row["repeatable"] else "NO"),
-        ("repeats", lambda row: str(row["repeats"])),
+        ("repeats", _text("repeats")),
     ]
 
 
-def _figure(name: str) -> Callable[[Row], str]:
-    return lambda row: shown(name, row.get(name))
+def _text(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row[name])
 
 
-def _figure_here(name: str) -> Callable[[Row], str]:
-    return lambda row: shown(name, (row["here"] or {}).get(name))
+def _figure(name: str, *, here: bool = False) -> Callable[[Row], str]:
+    return lambda row: shown(name, ((row["here"] or {}) if here else row).get(name))
 
 
 def _published(rows: Sequence[Row], published: Published) -> str:
@@ -264,7 +255,7 @@ def _published(rows: Sequence[Row], published: Published) -> str:
     for name in (name for name in FIGURES if any(name in row for row in pairs)):
         columns.append((FIGURES[name], _figure(name)))
         if name != "operations":  # this count does not depend on the machine
-            columns.append(("here", _figure_here(name)))
+            columns.append(("here", _figure(name, here=True)))
     return table(pairs, columns)
 
 
@@ -273,11 +264,8 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     cells = [[head for head, _ in columns], *([show(row) for _, show in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     left = [head in ("model", "dtype", "mode") for head, _ in columns]
-    lines = [
-        "  ".join(
-            text.ljust(width) if word else text.rjust(width)
-            for text, width, word in zip(line, widths, left, strict=True)
-        )
-        for line in cells
-    ]
+    lines = []
+    for line in cells:
+        places = zip(line, widths, left, strict=True)
+        lines.append("  ".join(text.ljust(width) if word else text.rjust(width) for text, width, word in places))
     return "\n".join(line.rstrip() for line in lines)
