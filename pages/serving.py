@@ -4,7 +4,7 @@ from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.serving import arrivals, conversation, shared_prompt, to_vllm
 from kvviz.ui.serving.form import serving_form
-from kvviz.ui.shared.formulas import fit_formulas
+from kvviz.ui.shared.plots import fit_formulas
 
 with page("serving"):
     fit_formulas()

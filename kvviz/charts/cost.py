@@ -7,33 +7,20 @@ import plotly.graph_objects as go
 from kvviz.charts.layout import blank
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-# Linear parts have cool hues and the quadratic part a warm one, like the cached and uncached modes elsewhere.
-COLOURS = {
-    "linear": "#0072B2",
-    "square": "#D55E00",
-    "projections": "#0072B2",
-    "mlp": "#56B4E9",
-    "attention": "#D55E00",
-    "head": "#8A94A0",
-    "router": "#7A6FBE",
-    "indexer": "#E69F00",
-    "mixing": "#B8860B",
-    "extra": "#BFC7D0",
-    "cross": "#00916E",
-}
-# The order of the stack, from bottom to top.
-NAMES = {
-    "linear": "the prompt again: N P d²",
-    "square": "the new tokens again: N² d² / 2",
-    "projections": "projections",
-    "mlp": "MLP",
-    "router": "router",
-    "extra": "other matrices",
-    "mixing": "recurrence, convolution",
-    "head": "head",
-    "cross": "cross-attention",
-    "indexer": "indexer",
-    "attention": "attention's products",
+# Title and colour of each part, from the bottom of the stack to its top. Linear parts have cool hues and the quadratic
+# part a warm one, like the cached and uncached modes elsewhere.
+PARTS = {
+    "linear": ("the prompt again: N P d²", "#0072B2"),
+    "square": ("the new tokens again: N² d² / 2", "#D55E00"),
+    "projections": ("projections", "#0072B2"),
+    "mlp": ("MLP", "#56B4E9"),
+    "router": ("router", "#7A6FBE"),
+    "extra": ("other matrices", "#BFC7D0"),
+    "mixing": ("recurrence, convolution", "#B8860B"),
+    "head": ("head", "#8A94A0"),
+    "cross": ("cross-attention", "#00916E"),
+    "indexer": ("indexer", "#E69F00"),
+    "attention": ("attention's products", "#D55E00"),
 }
 
 
@@ -63,9 +50,10 @@ def area_figure(
     said = f"{prefix}{unit}".strip()
     figure = blank(x_title, said, height=340, hovermode="x unified", xaxis_range=[xs[0], xs[-1]])
     for name, values in parts.items():
-        y, line = [value / size for value in values], {"width": 1, "color": COLOURS[name]}
+        title, colour = PARTS[name]
+        y, line = [value / size for value in values], {"width": 1, "color": colour}
         look = {"mode": "lines", "stackgroup": "all", "line": line, "hovertemplate": f"%{{y:.4g}} {said}"}
-        figure.add_scatter(x=list(xs), y=y, name=NAMES[name], **look)
+        figure.add_scatter(x=list(xs), y=y, name=title, **look)
     if mark is not None:
         label = {"text": mark[1], "yref": "paper", "y": 0.98, "yanchor": "top", "xanchor": "right", "textangle": -90}
         figure.add_vline(x=mark[0], line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)

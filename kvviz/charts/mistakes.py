@@ -12,35 +12,30 @@ _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
 LEAST = 1e-7  # the bottom of the logarithmic axis, which can't show a difference of exactly 0
 
 
+_AXES = {  # of what each forward took: the axis, by what a value is divided, and how the pointer says it
+    "memory": ("KiB that stay alive", 2**10, "%{y:,.0f} KiB"),
+    "work": ("million multiply-adds", 1e6, "%{y:,.2f} M"),
+    "clock": ("ms by this stopwatch", 1e-3, "%{y:.2f} ms"),
+}
+
+
 def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
-    figure = _figure("new token", "largest |logit difference|", log=True)
+    figure = _blank("new token", "largest |logit difference|", "log")
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
     ends, words = [1, max(len(right), len(wrong))], "rounding stays below"
     return figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
 
 
-def kept_alive(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
-    """Draw the run's live tensor bytes after each forward, in KiB."""
-    figure = _figure("forward", "KiB that stay alive")
-    return _lines(figure, [n / 1024 for n in right], [n / 1024 for n in wrong], "%{y:,.0f} KiB")
+def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
+    """Draw the bytes alive after each forward (`memory`), its multiply-adds (`work`) or its seconds (`clock`)."""
+    title, unit, hover = _AXES[what]
+    return _lines(_blank("forward", title, "linear"), [n / unit for n in right], [n / unit for n in wrong], hover)
 
 
-def work_done(right: Sequence[int], wrong: Sequence[int]) -> go.Figure:
-    """Draw the multiply-adds of each forward, in millions."""
-    figure = _figure("forward", "million multiply-adds")
-    return _lines(figure, [n / 1e6 for n in right], [n / 1e6 for n in wrong], "%{y:,.2f} M")
-
-
-def timed(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
-    """Draw the milliseconds of each forward, the prefill first, by both stopwatches."""
-    figure = _figure("forward", "ms by this stopwatch")
-    return _lines(figure, [s * 1e3 for s in right], [s * 1e3 for s in wrong], "%{y:.2f} ms")
-
-
-def _figure(x: str, y: str, *, log: bool = False) -> go.Figure:
-    axis = {"yaxis_type": "log" if log else "linear", "yaxis_exponentformat": "power"}
-    return blank(x, y, height=330, font_size=15, margin={"t": 40, "r": 10, "b": 50}, **axis)
+def _blank(x: str, y: str, kind: str) -> go.Figure:
+    margin = {"t": 40, "r": 10, "b": 50}
+    return blank(x, y, height=330, font_size=15, margin=margin, yaxis_type=kind, yaxis_exponentformat="power")
 
 
 def _lines(figure: go.Figure, right: Sequence[float], wrong: Sequence[float], hover: str) -> go.Figure:

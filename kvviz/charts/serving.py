@@ -22,9 +22,9 @@ OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the other hues are to
 Found = Mapping[str, Any]
 
 
-def counts_figure(ways: Sequence[Found], name: str, words: str) -> go.Figure:
+def counts_figure(ways: Sequence[Found], name: str) -> go.Figure:
     """Draw a step chart of the running or waiting sequences at each tick, with a line for each policy."""
-    figure = _blank(words, 300, "tick")
+    figure = _blank("sequences", 300, "tick")
     for way in ways:
         colour, dash, title = WAYS[way["name"]]
         look = {"name": title, "mode": "lines", "hovertemplate": "%{y}"}

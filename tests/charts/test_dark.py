@@ -11,7 +11,7 @@ TABLES = {
     "modes": palette.LIGHT.values(),
     "series": palette.SERIES,
     "kinds": set(palette.KINDS.values()),
-    "cost": cost.COLOURS.values(),
+    "cost": [colour for _, colour in cost.PARTS.values()],
     "roofline": roofline.COLOURS.values(),
     "profile": [colour for _, colour in roofline.CLASSES.values()],
     "serving": [colour for colour, _, _ in serving.WAYS.values()],

@@ -43,14 +43,10 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
         batch = choices.choose_size(four, "Sequences", form, "batch", BATCHES, at_most=scheduler.limits.batch)
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
-        designs = right.pills(
-            "Cache designs",
-            selection_mode="multi",
-            wrap=True,
-            format_func=lambda name: MODES[name].title,
-            help="  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered),
-            **form.choices("designs", offered),
-        )
+        how = "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered)
+        pills = {"help": how, "wrap": True, **form.choices("designs", offered)}
+        titles = {name: MODES[name].title for name in offered}
+        designs = right.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
     form.write()
     with errors_said():
         chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)

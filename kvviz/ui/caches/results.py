@@ -1,5 +1,8 @@
 """What the caches page shows of a measured document: tokens and quality, memory as it is, bytes, latency."""
 
+from collections.abc import Callable
+from typing import Any
+
 import streamlit as st
 
 from kvviz.base.words import human
@@ -19,7 +22,12 @@ def draw(found: Document) -> None:
     table(found)
     st.fragment(lambda: pictures(found))()
     st.fragment(lambda: over_steps(found))()
-    latency(found)
+    st.subheader("Time of each step", anchor=False)
+    plot(latency_figure(found), key="k_latency")
+    st.caption(
+        f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
+        "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
+    )
     quality(found)
     where(found)
 
@@ -28,27 +36,7 @@ def table(found: Document) -> None:
     """Draw what it says, and every design in figures."""
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
-    st.dataframe(
-        [
-            {
-                "Design": r["title"],
-                "Tokens": "identical"
-                if r["first_divergence"] is None
-                else f"other from {r['first_divergence'] + 1} on",
-                "Margin there": "–" if r["divergence_margin"] is None else f"{r['divergence_margin']:.2g}",
-                "Mean KL": "–" if r["kl"] is None else "0" if r["kl"] < KL_ROUNDING else f"{r['kl']:.2g} nats",
-                "Perplexity": "–" if r["perplexity"] is None else f"{r['perplexity']:.4g}",
-                "A step": "–" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms",
-                "Held": human(r["held"]),
-                "Allocated": human(r["allocated"]),
-                "Wasted": human(r["wasted"]),
-                "Copied": "–" if r["copied"] is None else human(r["copied"]),
-                "Gathered": "–" if r["gathered"] is None else human(r["gathered"]),
-            }
-            for r in rows(found)
-        ],
-        hide_index=True,
-    )
+    st.dataframe([_row(r) for r in rows(found)], hide_index=True)
     st.caption(
         "*Margin there*: how far apart the reference's two best tokens were at the first that differs. Mean KL and "
         "perplexity are of the text further down. Bytes are over all layers at the last step. *Wasted* is "
@@ -58,6 +46,24 @@ def table(found: Document) -> None:
     )
     with st.expander("What is slow by design, and what by our simple code"):
         st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
+
+
+def _row(r: Document) -> dict[str, object]:
+    first, kl = r["first_divergence"], r["kl"]
+    return {
+        "Design": r["title"],
+        "Tokens": "identical" if first is None else f"other from {first + 1} on",
+        "Margin there": _or_dash(r["divergence_margin"], "{:.2g}".format),
+        "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
+        "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
+        "A step": "–" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms",
+        **{name.capitalize(): human(r[name]) for name in ("held", "allocated", "wasted")},
+        **{name.capitalize(): _or_dash(r[name], human) for name in ("copied", "gathered")},
+    }
+
+
+def _or_dash(value: Any, words: Callable[[Any], str]) -> str:
+    return "–" if value is None else words(value)
 
 
 def _slow(r: Document) -> str:
@@ -75,8 +81,7 @@ def pictures(found: Document) -> None:
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
     form.take_over(None)
-    if form["step"] not in steps:
-        form["step"] = halfway
+    form["step"] = form["step"] if form["step"] in steps else halfway
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     step = left.select_slider("After new token", steps, **form.value("step"))
     right.caption(_sequences(found))
@@ -105,14 +110,8 @@ def over_steps(found: Document) -> None:
     st.subheader("Bytes over the steps", anchor=False)
     form = Form("bytes", "k_", measure_bytes=Field("allocated"))
     form.take_over(None)
-    measure = st.segmented_control(
-        "Bytes",
-        format_func=lambda name: MEASURES[name][0],
-        width="content",
-        label_visibility="collapsed",
-        required=True,
-        **form.choices("measure_bytes", list(MEASURES)),
-    )
+    choices = {**form.choices("measure_bytes", list(MEASURES)), "label_visibility": "collapsed", "required": True}
+    measure = st.segmented_control("Bytes", format_func=lambda name: MEASURES[name][0], width="content", **choices)
     plot(bytes_figure(found["runs"], measure), key="k_bytes")
     st.caption(_LOOK_AT[measure])
 
@@ -124,16 +123,6 @@ _LOOK_AT = {
     "copied": "What a step writes into what is kept: one grows with the context, one is flat, one jumps. Why these?",
     "gathered": "What is put together for attention and thrown away: our simple code. A kernel would read in place.",
 }
-
-
-def latency(found: Document) -> None:
-    """Draw the time of every step."""
-    st.subheader("Time of each step", anchor=False)
-    plot(latency_figure(found), key="k_latency")
-    st.caption(
-        f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
-        "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
-    )
 
 
 def quality(found: Document) -> None:
@@ -163,9 +152,8 @@ def quality(found: Document) -> None:
 def where(found: Document) -> None:
     """Say where it was measured."""
     env = found["environment"]
-    disturbed = (
-        "" if all(run["repeatable"] for run in found["runs"]) else " A timed pass chose other tokens than before."
-    )
+    repeatable = all(run["repeatable"] for run in found["runs"])
+    disturbed = "" if repeatable else " A timed pass chose other tokens than before."
     st.caption(
         f"{found['title']}, {found['weights']} weights, {env['dtype']}, {found['prompt_tokens']:,} + "
         f"{found['new_tokens']:,} tokens × {found['batch']}, on {env['device_name']}, {env['threads']} "

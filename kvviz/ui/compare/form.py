@@ -62,14 +62,8 @@ def _search(form: Form) -> None:
 def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
     """Draw a table with a row for each run, and the buttons for those that are ticked."""
     table = [(stored, mode) for stored in found for mode in stored.modes if stored.headline]
-    event = st.dataframe(
-        [_list_row(stored, mode) for stored, mode in table],
-        hide_index=True,
-        height=320,
-        on_select="rerun",
-        selection_mode="multi-row",
-        key=key,
-    )
+    rows = [_list_row(stored, mode) for stored, mode in table]
+    event = st.dataframe(rows, hide_index=True, height=320, on_select="rerun", selection_mode="multi-row", key=key)
     ticked = [f"{table[i][0].id}-{table[i][1]}" for i in event["selection"]["rows"] if i < len(table)]
     fresh = [run_id for run_id in ticked if run_id not in form["runs"]]
     add, clear = st.columns([1, 5])

@@ -4,7 +4,8 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.ceilings import Ceilings, kept
-from kvviz.models.catalog.rows import accelerators
+from kvviz.models.catalog.rows import Accelerator, accelerators
+from kvviz.ui.shared.tables import localized
 
 HOW = (
     "Nothing has been measured here yet: `python -m kvviz ceilings` does it, in about four seconds on an otherwise "
@@ -34,34 +35,26 @@ def ceilings() -> None:
     else:
         st.info(HOW)
     with st.expander("Known accelerators, as advertised"):
-        st.dataframe(
-            [
-                {
-                    "Accelerator": row.title,
-                    "Read, GB/s": row.bandwidth_bytes_per_s / 1e9,
-                    "float32, TFLOP/s": _tera(row.flops_per_s.get("float32")),
-                    "16 bits, TFLOP/s": _tera(row.flops_per_s.get("float16")),
-                    "Memory, GiB": row.memory_bytes / 2**30,
-                    "Source": row.source,
-                }
-                for row in accelerators().values()
-                if row.bandwidth_bytes_per_s
-            ],
-            hide_index=True,
-            column_config={
-                "Read, GB/s": st.column_config.NumberColumn(format="localized"),
-                "Memory, GiB": st.column_config.NumberColumn(format="%.1f"),
-                "Source": st.column_config.LinkColumn(),
-            },
-        )
+        memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
+        columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
+        known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
+        st.dataframe([_advertised(row) for row in known], hide_index=True, column_config=columns)
         st.caption(
             "An advertised bandwidth is what the memory chips could deliver, an advertised peak what the matrix units "
             "could (dense; float32 without TF32); programs reach less. Empty: no data sheet of the maker was found."
         )
 
 
-def _tera(rate: float | None) -> float | None:
-    return None if rate is None else rate / 1e12
+def _advertised(row: Accelerator) -> dict[str, object]:
+    tera = {name: rate / 1e12 for name, rate in row.flops_per_s.items()}
+    return {
+        "Accelerator": row.title,
+        "Read, GB/s": (row.bandwidth_bytes_per_s or 0) / 1e9,
+        "float32, TFLOP/s": tera.get("float32"),
+        "16 bits, TFLOP/s": tera.get("float16"),
+        "Memory, GiB": row.memory_bytes / 2**30,
+        "Source": row.source,
+    }
 
 
 def _measured(found: Ceilings) -> dict[str, str]:

@@ -36,12 +36,7 @@ def _taken_over() -> Form:
     """
     first = _values(Case())
     form = Form("cost", "c_", own=Field(""), **{name: Field(first[name]) for name in first})
-    came = form.address.arrived()
-    form.take_over(None)
-    if came:
-        case, problems = from_params(came)
-        for problem in problems:
-            st.warning(problem)
+    if case := form.take_over_whole(from_params):
         form.fill(_values(case))
     return form
 

@@ -1,18 +1,16 @@
 """What the cost page shows of a case: the shorthand, its two terms, the full count, and where the two part."""
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.charts.cost import NAMES, area_figure, figure_of
+from kvviz.charts.cost import PARTS, area_figure, figure_of
 from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
-from kvviz.ui.shared.formulas import fit_formulas
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import fit_formulas, plot
+from kvviz.ui.shared.tables import localized
 
 _POINTS = 120  # of a curve
 
@@ -93,20 +91,14 @@ def areas(case: Case) -> None:
         )
     with right:
         st.subheader("Step by step", anchor=False)
-        rows = [{"Generate": f"token {t:,}", "Forward sees": n, "Cost, n d²": cost} for t, n, cost in _some(case)]
-        whole = st.column_config.NumberColumn(format="localized")
-        columns = dict.fromkeys(("Forward sees", "Cost, n d²"), whole)
-        st.dataframe(rows, hide_index=True, height=340, column_config=columns)
-        exact = sum(cost for _, _, cost in case.steps())
+        steps = case.steps()
+        some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
+        rows = [{"Generate": f"token {t:,}", "Forward sees": n, "Cost, n d²": cost} for t, n, cost in some]
+        st.dataframe(rows, hide_index=True, height=340, column_config=localized("Forward sees", "Cost, n d²"))
+        exact = sum(cost for _, _, cost in steps)
         st.caption(
             f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
         )
-
-
-def _some(case: Case) -> Sequence[tuple[int, int, int]]:
-    """All steps, or the first and the last hundred."""
-    steps = case.steps()
-    return steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]
 
 
 def _points(first: int, last: int) -> list[int]:
@@ -131,7 +123,7 @@ def whole_count(case: Case) -> None:
     for column, title, step, key in panels:
         xs = _points(1, reach if key == "u" else max(case.prompt + case.new, 3))
         rows = [step(n) for n in xs]
-        stacked = [term for term in NAMES if any(term in row for row in rows)]  # what grows with the context on top
+        stacked = [term for term in PARTS if any(term in row for row in rows)]  # what grows with the context on top
         parts = {term: [row.get(term, 0) for row in rows] for term in stacked}
         mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
         with column:

@@ -10,10 +10,10 @@ from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
-from kvviz.models.catalog.rows import Example, examples
+from kvviz.models.catalog.rows import examples
 from kvviz.models.spec import ModelSpec
-from kvviz.ui.shared.formulas import fit_formulas
 from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import fit_formulas
 
 
 def headline(main: Answer, asked: Asked) -> None:
@@ -58,14 +58,11 @@ def example_table(name: str | None) -> None:
     if row is None:
         return
     st.markdown(f"**{row.title}.** {row.shows}")
-    st.dataframe(_example_rows(row), hide_index=True, key="m_example_table")
-
-
-def _example_rows(row: Example) -> list[dict[str, object]]:
     asked = Asked(models=row.models, batch=row.batch, dtype=row.dtype, view=row.view)
     cases = ((key, tokens, weights) for key in row.models for tokens in row.tokens for weights in row.weights_dtype)
     found = ((answer(replace(asked, tokens=tokens, weights=weights), key), weights) for key, tokens, weights in cases)
-    return [_example_row(each.title, each.memory, weights) for each, weights in found if each.memory]
+    rows = [_example_row(each.title, each.memory, weights) for each, weights in found if each.memory]
+    st.dataframe(rows, hide_index=True, key="m_example_table")
 
 
 def _example_row(title: str, memory: Memory, weights: str) -> dict[str, object]:

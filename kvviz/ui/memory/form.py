@@ -6,21 +6,10 @@ from dataclasses import replace
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.settings import settings
-from kvviz.memory.calculator import (
-    MOST_MODELS,
-    Asked,
-    from_params,
-    in_link,
-    is_own,
-    own_title,
-    pack,
-    slim,
-    to_params,
-    unpack,
-)
+from kvviz.memory import calculator
+from kvviz.memory.calculator import MOST_MODELS, Asked, is_own, own_title
 from kvviz.memory.engine_views import VIEWS
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.hub_config import fetch_config
@@ -28,7 +17,7 @@ from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
 from kvviz.ui.shared.files import content
 from kvviz.ui.shared.form import Field, Form
-from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plain import errors_said, plain
 
 OWN = "Your own config"
 _NUMBERS = ("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu")
@@ -41,12 +30,7 @@ def memory_form() -> Form:
     """
     first = _values(Asked())
     form = Form("memory", "m_", own=Field(()), own_main=Field(""), **{name: Field(first[name]) for name in first})
-    came = form.address.arrived()
-    form.take_over(None)
-    if came:
-        asked, problems = from_params(came)
-        for problem in problems:
-            st.warning(plain(problem))
+    if asked := form.take_over_whole(calculator.from_params):
         _fill(form, asked)
     return form
 
@@ -68,7 +52,7 @@ def _remember(form: Form, *configs: str) -> None:
 
 
 def _title(key: str) -> str:
-    return own_title(unpack(key)) if is_own(key) else models()[key].title
+    return own_title(calculator.unpack(key)) if is_own(key) else models()[key].title
 
 
 def ask(form: Form) -> Asked:
@@ -76,8 +60,8 @@ def ask(form: Form) -> Asked:
     _examples(form)
     with st.container(border=True):
         asked = _numbers(form, _which_models(form))
-    form.address.write(to_params(asked))
-    if in_link(asked) != asked.models:
+    form.address.write(calculator.to_params(asked))
+    if calculator.in_link(asked) != asked.models:
         st.caption("This config is too long for the link in the address bar; the link holds the rest.")
     return asked
 
@@ -91,14 +75,9 @@ def _examples(form: Form) -> None:
             asked = Asked(row.models, row.tokens[-1], row.batch, row.dtype, row.weights_dtype[0], row.view)
             _fill(form, asked)
 
-    st.pills(
-        "Examples",
-        list(rows),
-        format_func=lambda name: rows[name].title,
-        key="m_example",
-        on_change=take,
-        help="Each sets the form below; its table shows all of its cases.",
-    )
+    titles = {name: row.title for name, row in rows.items()}
+    how = "Each sets the form below; its table shows all of its cases."
+    st.pills("Examples", list(rows), format_func=titles.__getitem__, on_change=take, key="m_example", help=how)
 
 
 def _which_models(form: Form) -> tuple[str, ...]:
@@ -107,13 +86,9 @@ def _which_models(form: Form) -> tuple[str, ...]:
     family = left.selectbox("Family", **form.choice("family", [*families, OWN]))
     with middle:
         main = _own_config(form) if family == OWN else _size(form, family)
-    others = right.multiselect(
-        "Compare with",
-        max_selections=MOST_MODELS - 1,
-        format_func=_title,
-        placeholder="up to five more models",
-        **form.choices("others", [key for key in (*models(), *form["own"]) if key != main]),
-    )
+    choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
+    choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
+    others = right.multiselect("Compare with", format_func=_title, **choices)
     return (main, *others)
 
 
@@ -126,13 +101,11 @@ def _own_config(form: Form) -> str:
     """A pasted, dropped or fetched config; the last one that could be read stays until another can."""
     given = settings()
     sources = ["Paste", "File", *(["Hugging Face"] if given.hub_models or not given.public else [])]
-    try:
+    with errors_said():
         text = _own_text(st.segmented_control("From", sources, default="Paste", key="m_how", required=True))
         if text is not None:
-            form["own_main"] = pack(slim(parse_config(text)))
+            form["own_main"] = calculator.pack(calculator.slim(parse_config(text)))
             _remember(form, form["own_main"])
-    except KvvizError as error:
-        st.warning(plain(error))
     return form["own_main"] or next(iter(models()))
 
 
@@ -161,27 +134,18 @@ def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
     one, two, three, four, five = st.columns([2, 1.2, 2, 2, 3])
     one.number_input("Tokens in the cache", help="Prompt and new tokens together.", **form.within("tokens", 1, 2**30))
     two.number_input("Sequences", help="Requests at once: the batch.", **form.within("batch", 1, 100_000))
-    view = five.selectbox(
-        "Whose bytes",
-        format_func=lambda name: VIEWS[name].title,
-        help="  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values()),
-        **form.choice("view", list(VIEWS)),
-    )
+    rules = "  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values())
+    views = form.choice("view", list(VIEWS))
+    view = five.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
     offered = [name for name in PRECISIONS if name in VIEWS[view].dtypes]
     three.selectbox("Cache dtype", help=PRECISIONS[offered[0]].title, **form.choice("dtype", offered, "bfloat16"))
     four.selectbox("Weights dtype", help="The cache does not follow it.", **form.choice("weights", list(WEIGHT_BITS)))
     with st.expander("Beams, several devices, encoder"):
         six, seven, eight = st.columns(3)
         six.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
-        seven.number_input(
-            "Tensor-parallel devices",
-            help="KV heads are shared out, or repeated if there are fewer of them; the figures are one device's.",
-            **form.within("tensor_parallel", 1, 64),
-        )
-        eight.number_input(
-            "Encoder tokens",
-            placeholder="as the tokens",
-            help="Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500.",
-            **form.within("source_tokens", 1, 2**30),
-        )
+        how = "KV heads are shared out, or repeated if there are fewer of them; the figures are one device's."
+        seven.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
+        how = "Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500."
+        source = {"placeholder": "as the tokens", **form.within("source_tokens", 1, 2**30)}
+        eight.number_input("Encoder tokens", help=how, **source)
     return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})

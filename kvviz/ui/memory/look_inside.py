@@ -66,16 +66,9 @@ def _against_formula(main: Answer, document: Document) -> str:
     counted = f"{cache}**{probed:,} B** in its tensors"
     if main.spec is None:
         return f"{counted}. The formula can't read this config: {plain(main.problem)}."
-    formula = kv_memory(
-        main.spec,
-        document["tokens"],
-        batch=document["batch"],
-        dtype=document["dtype"],
-        view="hf-dynamic",
-        source_tokens=document.get("source_tokens"),
-    ).total_bytes
+    case = {name: document[name] for name in ("tokens", "batch", "dtype", "source_tokens")}
+    formula = kv_memory(main.spec, view="hf-dynamic", **case).total_bytes
     if formula == probed:
-        return (
-            f"{counted}; the formula's view *transformers, DynamicCache* says the same, to the byte. :material/check:"
-        )
+        view = "the formula's view *transformers, DynamicCache*"
+        return f"{counted}; {view} says the same, to the byte. :material/check:"
     return f"{counted}; the formula says {formula:,} B. Trust the probe: it is what transformers does."

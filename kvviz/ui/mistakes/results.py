@@ -5,7 +5,7 @@ import html
 import streamlit as st
 
 from kvviz.base.words import human, ordinal
-from kvviz.charts.mistakes import kept_alive, off_by, timed, work_done
+from kvviz.charts.mistakes import by_forward, off_by
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
 from kvviz.models.sources import find_source
@@ -63,12 +63,10 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
         _crash(wrong["crash"], len(wrong["fed"]))
         return
     _verdict(found)
-    charts = {
-        "logits": lambda: off_by(right["deltas"], wrong["deltas"]),
-        "memory": lambda: kept_alive(right["alive"], wrong["alive"]),
-        "work": lambda: work_done(right["multiply_adds"], wrong["multiply_adds"]),
-    }
-    plot(charts[pitfall.shows](), config={"displaylogo": False}, key="b_chart")
+    field = {"logits": "deltas", "memory": "alive", "work": "multiply_adds"}[pitfall.shows]
+    values = right[field], wrong[field]
+    figure = off_by(*values) if pitfall.shows == "logits" else by_forward(pitfall.shows, *values)
+    plot(figure, config={"displaylogo": False}, key="b_chart")
     if pitfall.shows == "logits":
         st.caption(
             "To be comparable at every position, the loop with the mistake is fed the true tokens here; the text above "
@@ -127,7 +125,7 @@ def _crash(crash: Document, forwards: int) -> None:
 def _stopwatches(found: Document) -> None:
     st.markdown(found["verdict"])
     if found["wrong"]:
-        plot(timed(found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+        plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
 
 
 def _forwards(found: Document) -> None:

@@ -1,5 +1,7 @@
 """What the roofline page shows of a measured document: the roofline, batches, where the time goes, every figure."""
 
+from typing import Any
+
 import streamlit as st
 
 from kvviz.base.words import millis
@@ -8,24 +10,16 @@ from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.shared.experiment import Document
-from kvviz.ui.shared.formulas import fit_formulas
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.plots import fit_formulas, plot
+from kvviz.ui.shared.tables import localized
 
 NO_OTHER = "none"
 
 
 def draw(found: Document) -> None:
-    """Draw all of it."""
+    """Draw all of it: the roofline, what it says and two points worked out come first."""
     fit_formulas()
-    roof(found)
-    batches(found)
-    times(found)
-    table(found)
-
-
-def roof(found: Document) -> None:
-    """Draw the roofline, what it says, and two points worked out."""
     sheet = _sheet(found)
     plot(roofline_figure(found, sheet), key="r_chart")
     st.caption(
@@ -43,19 +37,18 @@ def roof(found: Document) -> None:
         p = max(members, key=lambda p: p["tokens"])
         place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
         place.latex(_equation(p, Roof(**found["roof"])))
+    batches(found)
+    times(found)
+    table(found)
 
 
 def _sheet(found: Document) -> tuple[str, Roof] | None:
     """An accelerator to draw beside, if one is chosen and its data sheet was found."""
     rows = accelerators()
-    chosen = st.selectbox(
-        "Beside it, another roof",
-        [NO_OTHER, *rows],
-        format_func=lambda name: "None" if name == NO_OTHER else rows[name].title,
-        key="r_beside",
-        help="By its maker's data sheet, not measured: programs reach less.",
-        width=340,
-    )
+    titles = {NO_OTHER: "None", **{name: row.title for name, row in rows.items()}}
+    look: dict[str, Any] = {"help": "By its maker's data sheet, not measured: programs reach less.", "width": 340}
+    names = list(titles)
+    chosen = st.selectbox("Beside it, another roof", names, format_func=titles.__getitem__, key="r_beside", **look)
     if chosen == NO_OTHER:
         return None
     row = rows[chosen]
@@ -114,18 +107,15 @@ def batches(found: Document) -> None:
             rf"\frac{{{_tex(row['weight_bytes'], 'B')}}}{{{_tex(row['cache_bytes'], 'B')}}} = "
             + _number(row["weight_bytes"] / row["cache_bytes"])
         )
-        st.dataframe(
-            [
-                {
-                    "Context": row["tokens"],
-                    "Cache of one": figure_of(row["cache_bytes"], "B"),
-                    "Caches > weights from": "no batch" if row["batch"] is None else f"{row['batch']:,} sequences",
-                }
-                for row in rows
-            ],
-            hide_index=True,
-            column_config={"Context": st.column_config.NumberColumn(format="localized")},
-        )
+        table = [
+            {
+                "Context": row["tokens"],
+                "Cache of one": figure_of(row["cache_bytes"], "B"),
+                "Caches > weights from": "no batch" if row["batch"] is None else f"{row['batch']:,} sequences",
+            }
+            for row in rows
+        ]
+        st.dataframe(table, hide_index=True, column_config=localized("Context"))
 
 
 def _copied(found: Document) -> str:
@@ -186,15 +176,10 @@ def table(found: Document) -> None:
     )
 
 
-_COLUMNS = {
-    **{name: st.column_config.NumberColumn(format="localized") for name in ("Tokens", "Batch")},
-    "ms": st.column_config.NumberColumn(format="%.3f"),
-    "FLOP/B": st.column_config.NumberColumn(format="%.2f"),
-    "GFLOP/s": st.column_config.NumberColumn(format="%.1f"),
-    "Tokens/s": st.column_config.NumberColumn(format="localized"),
-    "Of the roof": st.column_config.NumberColumn(format="percent"),
+_FORMATS = {"ms": "%.3f", "FLOP/B": "%.2f", "GFLOP/s": "%.1f", "Of the roof": "percent"}
+_COLUMNS = localized("Tokens", "Batch", "Tokens/s") | {
+    title: st.column_config.NumberColumn(format=how) for title, how in _FORMATS.items()
 }
-_BOUND = {"memory": "memory", "compute": "compute", "launch": "launch", "between": "neither"}
 
 
 def _row(p: Document) -> dict[str, object]:
@@ -210,5 +195,5 @@ def _row(p: Document) -> dict[str, object]:
         "GFLOP/s": p["flops_per_s"] / 1e9,
         "Tokens/s": round(p["tokens_per_s"]),
         "Of the roof": p["roof_share"],
-        "Bound by": _BOUND[p["bound"]],
+        "Bound by": "neither" if p["bound"] == "between" else p["bound"],
     }

@@ -45,7 +45,7 @@ def _draw(found: Document) -> None:
     _table(found)
     for place, (count, title) in in_pairs([("running", "How many run at once"), ("waiting", "How many wait")]):
         place.markdown(f"**{title}**")
-        plot(counts_figure(found["ways"], count, "sequences"), place, key=f"v_{count}")
+        plot(counts_figure(found["ways"], count), place, key=f"v_{count}")
     _waste(found)
     st.fragment(_moment)(found)
 

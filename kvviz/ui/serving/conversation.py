@@ -17,13 +17,12 @@ from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 
-NAMES = {
-    "first": "The first turn",
-    "second": "The second turn",
-    "edited": "The first turn edited",
-    "trimmed": "The history cut off at its front",
+TURNS = {  # in words, and in short
+    "first": ("The first turn", "first"),
+    "second": ("The second turn", "second"),
+    "edited": ("The first turn edited", "edited"),
+    "trimmed": ("The history cut off at its front", "cut off"),
 }
-SHORT = {"first": "first", "second": "second", "edited": "edited", "trimmed": "cut off"}
 _STYLE = """<style>
 .kv-strip { line-height: 1.75; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.92rem; }
 .kv-strip span { border-radius: 3px; padding: 0.1em 0; margin-right: 1px; }
@@ -58,7 +57,7 @@ def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:
 def _draw(found: Document) -> None:
     rows = found["requests"]
     st.html(_STYLE)
-    plot(first_token_figure(rows, [SHORT[row["turn"]] for row in rows]), key="v_turns")
+    plot(first_token_figure(rows, [TURNS[row["turn"]][1] for row in rows]), key="v_turns")
     st.markdown(
         "Underlined blue is what had to be **computed**, grey is what was **kept**. Look where the one becomes the "
         "other, in each of the four."
@@ -78,7 +77,7 @@ def _draw(found: Document) -> None:
 def _turn(row: Document) -> None:
     kept, alike = row["warm"]["found_tokens"], row["alike_tokens"]
     with st.container(border=True):
-        st.markdown(f"**{NAMES[row['turn']]}**. {row['sentence']}")
+        st.markdown(f"**{TURNS[row['turn']][0]}**. {row['sentence']}")
         st.html(strip(row["pieces"], kept))
         st.markdown(
             f"First token: **{millis(row['warm']['ttft_s'])}** with what was kept, {millis(row['cold']['ttft_s'])} "

@@ -16,6 +16,8 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.ui.shared.plain import plain
+
 Read = Callable[[str], object]
 REPLACED = 20  # addresses that a browser may still be carrying
 
@@ -145,6 +147,20 @@ class Form:
                 with suppress(ValueError):
                     held = field.read(text)
             self[name] = held
+
+    def take_over_whole(self, read: Callable[[Mapping[str, str]], tuple[Any, Sequence[str]]]) -> Any:
+        """Give every field its own value of before, else its default; returns what `read` makes of a link that came.
+
+        `read` returns that, and what it could not read of it, in sentences for the page.
+        """
+        came = self.address.arrived()
+        self.take_over(None)
+        if not came:
+            return None
+        found, problems = read(came)
+        for problem in problems:
+            st.warning(plain(problem))
+        return found
 
     def fill(self, values: Mapping[str, object]) -> None:
         """Set these fields."""

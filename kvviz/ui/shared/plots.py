@@ -1,4 +1,4 @@
-"""Plotly's figures on a page: in colours that stand out from it, light or dark."""
+"""Figures and formulas on a page: in colours that stand out from it, light or dark, and no wider than it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -37,3 +37,12 @@ def choose_picture(place: DeltaGenerator, key: str) -> str:
     """Choose what the camera button of a chart saves."""
     kinds = ["PNG", "SVG"]
     return place.segmented_control("Pictures", kinds, default="PNG", key=key, help="What the camera saves.") or "PNG"
+
+
+_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
+@media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
+
+
+def fit_formulas() -> None:
+    """Let the formulas of this page fit a narrow screen: a long one scrolls by itself and not with the page."""
+    st.html(_STYLE)

@@ -151,10 +151,8 @@ _PRINTED = {
 
 
 def _printed(row: Record) -> dict[str, object]:
-    known = {name: _PRINTED[name] for name in _PRINTED if name in row}
-    return {
-        title: row[name] if factor is None else round(row[name] * factor, 4) for name, (title, factor) in known.items()
-    }
+    known = [(row[name], *_PRINTED[name]) for name in _PRINTED if name in row]
+    return {title: value if factor is None else round(value * factor, 4) for value, title, factor in known}
 
 
 def _charts(found: Sequence[Record]) -> None:
