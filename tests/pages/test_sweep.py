@@ -21,14 +21,14 @@ def cell_pass(cell, mode, number, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_ready_to_press(visit, preset):
+def test_every_preset_is_ready_to_press(visit):
     app = visit()
-    pills(app).set_value(preset).run()
-    assert not app.exception
-    assert not app.button(key="s_run").disabled
-    assert any(PRESETS[preset].question in words.value for words in app.markdown)
-    assert any("by estimate" in caption.value for caption in app.caption)
+    for preset in PRESETS:
+        pills(app).set_value(preset).run()
+        assert not app.exception
+        assert not app.button(key="s_run").disabled
+        assert any(PRESETS[preset].question in words.value for words in app.markdown)
+        assert any("by estimate" in caption.value for caption in app.caption)
 
 
 @pytest.mark.slow
@@ -44,13 +44,13 @@ def test_run_submits_the_preset(visit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["", "64, x", "-5", "1e3", "999999999999"])
-def test_a_grid_that_can_not_be_read_is_one_sentence(visit, text):
+def test_a_grid_that_can_not_be_read_is_one_sentence(visit):
     app = visit()
     pills(app).set_value("A grid of your own").run()
-    app.text_input(key="s_prompts").set_value(text).run()
-    assert not app.exception
-    assert len(app.warning) == 1 and app.button(key="s_run").disabled
+    for text in ("", "64, x", "-5", "1e3", "999999999999"):
+        app.text_input(key="s_prompts").set_value(text).run()
+        assert not app.exception
+        assert len(app.warning) == 1 and app.button(key="s_run").disabled
 
 
 @pytest.mark.slow
