@@ -61,11 +61,6 @@ def token_bytes(layer: LayerSpec, precision: Precision) -> int:
     return precision.row(layer.kv_heads, layer.key_dim) + precision.row(layer.kv_heads, layer.value_dim)
 
 
-def index_bytes(layer: LayerSpec, precision: Precision) -> int:
-    """Bytes of the indexer's key of one token."""
-    return 4 * layer.index_dim if layer.index_float32 else precision.row(1, layer.index_dim)
-
-
 def state_bytes(layer: LayerSpec, precision: Precision) -> int:
     """Bytes of a layer's constant states, as transformers keeps them: recurrent ones in float32."""
     return sum(state.elements * (4 if state.float32 else precision.state_bytes) for state in layer.states)
@@ -81,7 +76,8 @@ def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
 
 
 def _kept(layer: LayerSpec, case: Case, held: int, cells: int) -> Kept:
-    token, index = token_bytes(layer, case.precision), index_bytes(layer, case.precision)
+    token = token_bytes(layer, case.precision)
+    index = 4 * layer.index_dim if layer.index_float32 else case.precision.row(1, layer.index_dim)
     constant = state_bytes(layer, case.precision)
     return Kept(held, constant + held * index, held * (token + index) + constant, cells * (token + index) + constant)
 
@@ -186,11 +182,8 @@ def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
 
 def _skipped(layer: LayerSpec, tokens: int) -> int:
     """Tokens at the front that the newest token can no longer attend to."""
-    if layer.window is None:
-        return 0
-    if layer.kind == "chunked":
-        return (tokens - 1) // layer.window * layer.window
-    return max(0, tokens - layer.window)
+    window = layer.window or tokens
+    return (tokens - 1) // window * window if layer.kind == "chunked" else max(0, tokens - window)
 
 
 def _page(parts: list[_Paged]) -> int:

@@ -13,28 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FamilyFacts:
-    """The facts of one family; the defaults are those of a family without peculiarities.
-
-    `refusal`: why the formula can't compute its cache. `caches`: False if its model code keeps no cache.
-    `attentions_per_layer`: attention blocks, each with a cache, in what the config counts as one layer.
-    `depth_is_listed`: the length of its list of layer types, not num_hidden_layers, is its depth.
-    `attention_inputs`: number of hidden states, each of `hidden_size`, that attention reads side by side.
-
-    `layers`: the type of every layer; or one layer of `every` is `one` (full_attention) and the rest are `other`
-    (sliding_attention): the last of them or, with `place` 0, the first. `field` can state another number.
-
-    `repeats_kv_heads_if`: the flag that gives it KV heads of its own. It repeats them to the query heads before it
-    caches them; without the flag it has as many KV heads as query heads.
-
-    `sliding_kv_factor`: KV heads of a sliding layer, as a multiple of the stated number.
-    `sliding_defaults`: values that its config class sets for the sliding layers.
-    `mask_field`: the window beyond which its "local" layers mask what they have cached (`layer_kinds.is_masked`).
-    `prompt_field`: the length of a learned prompt whose keys and values are cached before those of the tokens.
-    `index_float32`: the indexer's keys are float32 whatever the model's dtype.
-    `indexer_period`: the first layer and every n-th after it have an indexer of their own; 0: every layer.
-    `states_in_cache`: False if recurrent states are kept in the model's modules.
-    `encoder_is_prefix`: its decoder reads the encoder's output as a prefix, without cross-attention.
-    """
+    """The facts of one family; the defaults are those of a family without peculiarities."""
 
     refusal: str = ""
     caches: bool = True

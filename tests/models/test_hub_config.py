@@ -5,10 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -16,10 +13,10 @@ from kvviz.base.errors import KvvizError
 from kvviz.models import hub_config as hubconfig
 from kvviz.models.sources import LARGEST_CONFIG
 from tests.cli.conftest import call
+from tests.models.hub import Hub, ask, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {
     "some/model": json.dumps(CONFIG).encode(),
     "some/list": b"[1, 2]",
@@ -29,64 +26,29 @@ FILES = {
 REFUSED = {"some/gated": (403, "GatedRepo"), "some/empty": (404, "EntryNotFound"), "some/busy": (418, "")}
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Answers as https://huggingface.co does for a small file."""
+class SmallFiles(Hub):
+    """A config.json in each repository."""
 
-    def do_HEAD(self):
-        self._answer()
-
-    def do_GET(self):
-        self.wfile.write(self._answer())
-
-    def _answer(self):
-        name = (
-            self.path.strip("/")
-            .removesuffix("/resolve/main/config.json")
-            .removesuffix(f"/resolve/{COMMIT}/config.json")
-        )
+    def answer(self):
+        name = self.path.strip("/").partition("/resolve/")[0]
         time.sleep(2 if name == "some/slow" else 0)
         code, reason = REFUSED.get(name, (200, "") if name in FILES else (401, "RepoNotFound"))
         body = FILES.get(name, b"") if code == 200 else b""
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{hash(body):x}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        if reason:
-            self.send_header("X-Error-Code", reason)
-        self.end_headers()
-        return body
-
-    def log_message(self, *args):
-        pass
-
-
-@contextmanager
-def serving():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+        return self.send(body, code, ETag=f'"{hash(body):x}"', **({"X-Error-Code": reason} if reason else {}))
 
 
 @pytest.fixture(scope="module")
 def hub():
-    with serving() as address:
+    with serving(SmallFiles) as address:
         yield address
 
 
 @pytest.fixture
 def here(hub, tmp_path, monkeypatch):
     """This process asks the thread's Hub, with a cache of its own."""
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants
 
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub)
-    for module in (constants, file_download):
-        for name, value in (("ENDPOINT", hub), ("HUGGINGFACE_CO_URL_TEMPLATE", template)):
-            monkeypatch.setattr(module, name, value, raising=False)
+    ask(hub, monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     return tmp_path
 

@@ -5,10 +5,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -20,9 +17,9 @@ from kvviz.models import pull
 from kvviz.models import pulled_folder as pulled
 from kvviz.models.sources import BUNDLED, find_source, stored_weights
 from tests.cli.conftest import call
+from tests.models.hub import COMMIT, Hub, ask, serving
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MINI = {path.name: path.read_bytes() for path in (BUNDLED / "mini-gpt2").iterdir()}
 OTHERS = {"pytorch_model.bin": b"pickle", "modeling_own.py": b"import os", "onnx/model.onnx": b"x", "README.md": b"#"}
 WEIGHTS = MINI["model.safetensors"]
@@ -48,20 +45,17 @@ FAILS = Counter()  # how often a file is still to arrive broken
 GETS = Counter()
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Answers as https://huggingface.co does: what a repository holds, and its files."""
+class Repositories(Hub):
+    """What a repository holds, and its files."""
 
-    def do_HEAD(self):
-        self._answer()
-
-    def do_GET(self):
-        self.wfile.write(self._answer())
-
-    def _answer(self):
+    def answer(self):
         path = self.path.partition("?")[0].strip("/")
         if path.startswith("api/models/"):
             repo = path.removeprefix("api/models/").partition("/revision/")[0]
-            return self._send(json.dumps(described(repo)).encode()) if repo in REPOS else self._refuse(repo)
+            if repo in REPOS:
+                return self.send(json.dumps(described(repo)).encode())
+            code, reason = (403, "GatedRepo") if repo == "some/gated" else (401, "RepoNotFound")
+            return self.send(b"", code, **{"X-Error-Code": reason})
         repo, _, name = path.partition(f"/resolve/{COMMIT}/")
         body = REPOS[repo][name]
         if self.command == "GET":
@@ -69,22 +63,7 @@ class Hub(BaseHTTPRequestHandler):
             if FAILS[name] > 0:
                 FAILS[name] -= 1
                 body = bytes(len(body))
-        return self._send(body, ETag=f'"{hashlib.sha256(body).hexdigest()}"')
-
-    def _send(self, body, code=200, **headers):
-        self.send_response(code)
-        for name, value in {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        return body
-
-    def _refuse(self, repo):
-        gated = repo == "some/gated"
-        reason = {"X-Error-Code": "GatedRepo" if gated else "RepoNotFound"}
-        return self._send(b"", 403 if gated else 401, **reason)
-
-    def log_message(self, *args):
-        pass
+        return self.send(body, ETag=f'"{hashlib.sha256(body).hexdigest()}"')
 
 
 def described(repo):
@@ -97,33 +76,16 @@ def described(repo):
     return {"id": repo, "sha": COMMIT, "siblings": siblings, "cardData": {"license": "mit"}, "tags": []}
 
 
-@contextmanager
-def serving():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture(scope="module")
 def hub():
-    with serving() as address:
+    with serving(Repositories) as address:
         yield address
 
 
 @pytest.fixture
 def here(hub, tmp_path, monkeypatch):
     """This process asks the thread's Hub and keeps what it remembers in a home of its own."""
-    from huggingface_hub import constants, file_download
-
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub)
-    for module in (constants, file_download):
-        for name, value in (("ENDPOINT", hub), ("HUGGINGFACE_CO_URL_TEMPLATE", template)):
-            monkeypatch.setattr(module, name, value, raising=False)
+    ask(hub, monkeypatch)
     monkeypatch.setenv("KVVIZ_HOME", str(tmp_path / "home"))
     GETS.clear()
     FAILS.clear()
