@@ -110,6 +110,9 @@ def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patie
     Raises KvvizError with the first cell's sentence if no cell could be measured, Halted when a signal ends it.
     """
     check_sweep(spec)
+    kept = "the sweep was stopped and nothing of it is kept; with --resume FILE its passes would be"
+    if path is not None:
+        kept = f"the sweep was stopped; its passes are in {path}, and `kvviz sweep --resume {path}` goes on from there"
     bar = ProgressBar("pass", "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} passes{postfix}")
 
     def note(record: Record) -> None:
@@ -123,15 +126,9 @@ def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patie
 
     with (
         closing(bar),
-        bench_here("kvviz sweep", patient=patient, when_stopped=lambda: _when_stopped(path), earlier=earlier) as bench,
+        bench_here("kvviz sweep", patient=patient, when_stopped=lambda: kept, earlier=earlier) as bench,
     ):
         document = document_here(spec, bench, note)
     if not document["rows"]:
         raise KvvizError(document["failed"][0]["message"])
     return document
-
-
-def _when_stopped(path: Path | None) -> str:
-    if path is None:
-        return "the sweep was stopped and nothing of it is kept; with --resume FILE its passes would be"
-    return f"the sweep was stopped; its passes are in {path}, and `kvviz sweep --resume {path}` goes on from there"

@@ -22,6 +22,7 @@ A_YEAR = 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9_-]{22}")
 
 OUR_ROUTES = "/kv/"  # the prefix of kvviz's own routes; the others are Streamlit's
+SHOWING_NO_RUNS = (f"{OUR_ROUTES}assets/", f"{OUR_ROUTES}health")  # files of the pages, the health check
 LONGEST_MESSAGE = 65_536  # bytes of a message on our sockets; a page's have hundreds
 BURST, PER_SECOND = 100, 50  # messages on one of our sockets
 FORM_BYTES = 4_096  # that a form adds to a file
@@ -85,7 +86,9 @@ class Rules:
             return 403, "This request comes from a page of another site."
         if self.upload_bytes is not None and _body_bytes(headers) > self.upload_bytes + FORM_BYTES:
             return 413, f"A file has at most {self.upload_bytes:,} bytes here."
-        if self._is_private(scope) and not self.signed_in(scope):
+        path = scope["path"]
+        shows_runs = path.startswith(OUR_ROUTES) and not path.startswith(SHOWING_NO_RUNS)
+        if shows_runs and not self.signed_in(scope):
             return 401, "Sign in first."
         return None
 
@@ -95,12 +98,6 @@ class Rules:
         except ValueError:  # a bracket without its other half
             return False
         return is_loopback(name) or name in {urlsplit(origin).hostname for origin in self.origins}
-
-    @staticmethod
-    def _is_private(scope: Scope) -> bool:
-        """Whether the route shows runs; files of the pages and the health check do not."""
-        path = scope["path"]
-        return path.startswith(OUR_ROUTES) and not path.startswith((f"{OUR_ROUTES}assets/", f"{OUR_ROUTES}health"))
 
 
 class FrontDoor:

@@ -1,6 +1,9 @@
 """`kvviz models`."""
 
+import pytest
 
+
+@pytest.mark.slow
 def test_it_lists_what_the_catalog_has(kvviz):
     rows = {row["id"]: row for row in kvviz("models", "--json").document["models"]}
     assert {"gpt2", "llama-3.1-8b", "qwen3-4b", "tiny-gpt2", "tiny-gemma3"} <= set(rows)

@@ -170,6 +170,7 @@ def test_a_port_that_is_free_or_that_nobody_may_have(quick, free_port):
     assert health_at("127.0.0.1", free_port) is None
 
 
+@pytest.mark.slow
 def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
     from streamlit.testing.v1 import AppTest
 

@@ -5,12 +5,16 @@ The first answer describes the room (`welcome`) or says why there is none (`none
 """
 
 import asyncio
+import ipaddress
 import json
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from urllib.parse import urlsplit
 
+import segno
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -18,11 +22,11 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.server.feed import until_one_ends
 from kvviz.server.front_door import NOT_ALLOWED, browser_of, is_loopback
-from kvviz.server.rooms.joining import qr, reachable
 from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Room, Rooms, Seat
 
 PAUSE_S = 0.08  # between two messages to one page; what happens meanwhile comes in one
 PER_SECOND = 40  # messages that a page may send; a dragged slider sends ten
+OUTSIDE = ("203.0.113.1", 9)  # a documentation address (RFC 5737): only asks for a route, sends nothing
 PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a leader ended
 
 
@@ -109,3 +113,52 @@ async def _read(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> N
         except (KvvizError, ValueError, RecursionError) as error:
             sentence = str(error) if isinstance(error, KvvizError) else "a message is JSON"
             await websocket.send_text(json.dumps({"t": "refused", "message": sentence}))
+
+
+def qr(link: str) -> str:
+    """The link as a QR code, a data URI with an SVG: dark modules on white, whatever the theme."""
+    return segno.make(link, error="m", micro=False).svg_data_uri(
+        dark="#000000", light="#ffffff", border=3, omitsize=True
+    )
+
+
+def network_address() -> str | None:
+    """This machine's address in its network; None without a network."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(OUTSIDE)
+        return _usable(asked.getsockname()[0])
+    with suppress(OSError):
+        return _usable(socket.gethostbyname(socket.gethostname()))
+    return None
+
+
+def _usable(address: str) -> str | None:
+    parsed = ipaddress.ip_address(address)
+    return None if parsed.is_loopback or parsed.is_unspecified else address
+
+
+def answers(address: str, port: int) -> bool:
+    """Whether someone listens there."""
+    with suppress(OSError), socket.create_connection((address, port), timeout=0.5):
+        return True
+    return False
+
+
+def reachable(origin: str, port: int) -> tuple[str, str]:
+    """The origin that others can use, and a sentence about it, which may be empty.
+
+    `port` is the one that this server listens on; for a browser behind a tunnel it is not the origin's.
+    """
+    parts = urlsplit(origin)
+    if not is_loopback(parts.hostname or ""):
+        return origin, ""
+    address = network_address()
+    if address is None:
+        return origin, "This machine has no address in a network, so the link works on this machine only."
+    outside = f"{parts.scheme}://{address}:{port}"
+    if answers(address, port):
+        return outside, "The link names this machine by its address in the network; others have to be in the same one."
+    return origin, (
+        f"{parts.hostname} means this machine only, so nobody else can open the link. Start kvviz with "
+        f"HOST=0.0.0.0 and open {outside} instead."
+    )

@@ -37,15 +37,6 @@ class Place:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ShownStep:
-    """What the page shows of a comparison: a step, None for the newest as it comes, and the layers of one mode."""
-
-    comparison: str
-    step: int | None = None
-    mode: str | None = None
-
-
 def read_place(data: object) -> Place:
     """The place in a message. Raises KvvizError for what can't be the address of a page of ours."""
     if not isinstance(data, Mapping) or set(data) - {"page", "query"}:
@@ -66,16 +57,20 @@ def _is_field(name: object) -> bool:
     return isinstance(name, str) and _WORD.fullmatch(name) is not None and name not in FRAME_PARAMETERS
 
 
-def read_shown_step(data: Mapping[str, object]) -> ShownStep:
-    """The step in a message of type "look". Raises KvvizError if it is none."""
-    comparison, step, mode = data.get("comparison"), data.get("step"), data.get("mode")
+def read_shown_step(data: Mapping[str, object]) -> dict[str, object]:
+    """What the page shows of a comparison: a step, None for the newest as it comes, and the layers of one mode.
+
+    Raises KvvizError for a message of type "look" that says something else.
+    """
+    shown = {name: data.get(name) for name in ("comparison", "step", "mode")}
+    comparison, step, mode = shown.values()
     if not isinstance(comparison, str) or not _ID.fullmatch(comparison):
         raise KvvizError("a step belongs to a comparison, named by its id")
     if step is not None and not is_whole(step, 1, 10**6):
         raise KvvizError("a step is a whole number of at least 1, or null for the newest")
     if mode is not None and (not isinstance(mode, str) or not _WORD.fullmatch(mode)):
         raise KvvizError("a mode is named by a word, such as cached, or null")
-    return ShownStep(comparison, step, mode)
+    return shown
 
 
 def read_code(text: str) -> str:
@@ -102,7 +97,7 @@ class Room:
     code: str
     browser: str
     place: Place | None = None
-    shown: ShownStep | None = None
+    shown: Mapping[str, object] | None = None  # of `read_shown_step`
     lead: Seat | None = None
     followers: set[Seat] = field(default_factory=set)
     left_at: float = field(default_factory=time.monotonic)
@@ -123,8 +118,7 @@ class Room:
         known: dict[str, object] = {"role": "lead", "followers": len(self.followers)}
         if seat is not self.lead:
             known |= {"role": "follow", "away": self.lead is None}
-            known |= {"place": asdict(self.place) if self.place else None}
-            known |= {"look": asdict(self.shown) if self.shown else None}
+            known |= {"place": asdict(self.place) if self.place else None, "look": self.shown}
         fresh = {name: value for name, value in known.items() if name not in seat.sent or seat.sent[name] != value}
         seat.sent.update(fresh)
         return fresh

@@ -63,7 +63,7 @@ class Store:
         title: str = "",
         made_by: str = "",
     ) -> None:
-        """Add a running comparison or sweep. The whole `spec` is kept; `spec(work_id)` returns it."""
+        """Add a running comparison or sweep. The whole `spec` is kept."""
         row = {
             "id": work_id,
             "kind": kind,
@@ -135,12 +135,6 @@ class Store:
             row = _header(connection, work_id)
             return None if row is None else Stored.of_row(row)
 
-    def spec(self, work_id: str) -> dict[str, Any] | None:
-        """Return the spec that `begin` was given."""
-        with self._database.reading() as connection:
-            text = connection.execute(select(works.c.spec).where(works.c.id == work_id)).scalar()
-            return None if text is None else json.loads(text)
-
     def document(self, work_id: str) -> dict[str, Any] | None:
         """Return the document that `finish` was given (docs/json.md), with this store's ids; None without one."""
         with self._database.reading() as connection:
@@ -190,21 +184,12 @@ class Store:
         self._change(work_id, tags=_tags(tags))
 
     def delete(self, work_id: str) -> None:
-        """Mark a work as deleted: lists leave it out, `restore` brings it back, and `purge` removes it."""
+        """Mark a work as deleted: lists leave it out, and `restore` brings it back."""
         self._change(work_id, deleted=time.time())
 
     def restore(self, work_id: str) -> None:
         """Undo `delete`."""
         self._change(work_id, deleted=None)
-
-    def purge(self, older_than_s: float = 0) -> int:
-        """Remove the works deleted at least `older_than_s` seconds ago, with their data; return how many.
-
-        The file keeps its size; later runs fill the freed space.
-        """
-        old = works.c.deleted <= time.time() - older_than_s if older_than_s > 0 else works.c.deleted.is_not(None)
-        with self._database.writing() as connection:
-            return connection.execute(delete(works).where(old)).rowcount
 
     def _change(self, work_id: str, **values: object) -> None:
         with self._database.writing() as connection:
@@ -225,9 +210,6 @@ class Store:
         with self._database.reading() as connection:
             text = connection.execute(select(pins.c.value).where(pins.c.key_hash == digest(key))).scalar()
             return None if text is None else json.loads(text)
-
-
-# --- statements that run inside the caller's transaction ---------------------------------------------------------
 
 
 def _header(connection: Connection, work_id: str) -> RowMapping | None:
@@ -282,9 +264,6 @@ def _tags(tags: Sequence[str]) -> str:
     if len(tidy) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tidy):
         raise KvvizError(f"a comparison has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters each")
     return "\n".join(["", *tidy, ""]) if tidy else ""
-
-
-# --- which store writes a run: one cut off by a crash is told from one that another process still writes -----------
 
 
 def new_owner() -> str:

@@ -8,27 +8,19 @@ that does not fit is refused with one sentence. Nothing in it is ever executed, 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
 from kvviz.base.checks import LONGEST_LIST, Unfit, parse
 from kvviz.base.errors import KvvizError
 from kvviz.base.typed_checks import check_of
-from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.records import Document, Record
 from kvviz.store.files import schema
 
 VERSION = 1
 LARGEST = 100_000_000  # bytes; a larger file is refused
 
-_RECORDS = {
-    "started": check_of(form.Started),
-    "predicted": check_of(form.Predicted),
-    "proof": check_of(form.Proof),
-    "memory": check_of(form.Memory),
-    "pass": check_of(form.Pass),
-    "times": check_of(form.Times),
-    "figures": check_of(form.Figures),
-    "done": check_of(form.Done),
-}
+# the check of each type of record, by the name in its field t
+_RECORDS = {get_args(get_type_hints(kind)["t"])[0]: check_of(kind) for kind in get_args(Record)}
 _WORK = ("model", "weights", "prompt", "new_tokens", "batch", "repeats", "warmup", "sampling")
 
 

@@ -24,9 +24,6 @@ def _hold(holds: bool, sentence: str) -> None:
         raise Unfit(sentence)
 
 
-# --- the document ---------------------------------------------------------------------------------------------------
-
-
 def document(value: object) -> Document:
     """Check every field of a document and their consistency; drop unknown fields. Raises Unfit."""
     checked: Document = _DOCUMENT(value, "the document")
@@ -105,9 +102,6 @@ def _first_difference(rows: Sequence[Sequence[int]], others: Sequence[Sequence[i
     """Find the first step at which two runs differ, or that only `rows` has; None if there is none."""
     steps, theirs = list(zip(*rows, strict=True)), list(zip(*others, strict=True))
     return next((i for i, ids in enumerate(steps) if i >= len(theirs) or ids != theirs[i]), None)
-
-
-# --- its records ----------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -4,28 +4,18 @@ import re
 import socket
 import urllib.parse
 
-import pytest
-
-from kvviz.server.rooms import joining
-from kvviz.server.rooms.joining import network_address, only_here, qr, reachable
+from kvviz.server.front_door import is_loopback
+from kvviz.server.rooms import feed
+from kvviz.server.rooms.feed import network_address, qr, reachable
 
 
 def test_an_address_that_others_can_use_stays():
-    assert reachable("http://192.168.1.5:8501", 8501) == ("http://192.168.1.5:8501", "")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:8501", "[::1]:8501", "127.9.9.9", "kv.localhost"])
-def test_addresses_that_mean_this_machine(host):
-    assert only_here(f"http://{host}")
-
-
-@pytest.mark.parametrize("host", ["192.168.1.5:8501", "kv.example", "[fe80::1]", "localhost.example", "10.0.0.1"])
-def test_addresses_that_others_can_use(host):
-    assert not only_here(f"http://{host}")
+    for origin in ("http://192.168.1.5:8501", "https://kv.example", "http://[fe80::1]", "http://localhost.example"):
+        assert reachable(origin, 8501) == (origin, "")
 
 
 def test_a_server_open_to_the_network_is_linked_by_its_address_there(monkeypatch):
-    monkeypatch.setattr(joining, "network_address", lambda: "127.0.0.1")  # stands for one in the network
+    monkeypatch.setattr(feed, "network_address", lambda: "127.0.0.1")  # stands for one in the network
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         origin, words = reachable("http://localhost:9999", port)
@@ -34,8 +24,8 @@ def test_a_server_open_to_the_network_is_linked_by_its_address_there(monkeypatch
 
 
 def test_a_server_for_this_machine_alone_says_how_to_open_it(monkeypatch):
-    monkeypatch.setattr(joining, "network_address", lambda: "192.168.1.5")
-    monkeypatch.setattr(joining, "answers", lambda address, port: False)
+    monkeypatch.setattr(feed, "network_address", lambda: "192.168.1.5")
+    monkeypatch.setattr(feed, "answers", lambda address, port: False)
     origin, words = reachable("http://localhost:8501", 8501)
     assert origin == "http://localhost:8501"
     assert "HOST=0.0.0.0" in words
@@ -43,7 +33,7 @@ def test_a_server_for_this_machine_alone_says_how_to_open_it(monkeypatch):
 
 
 def test_a_machine_without_a_network_says_so(monkeypatch):
-    monkeypatch.setattr(joining, "network_address", lambda: None)
+    monkeypatch.setattr(feed, "network_address", lambda: None)
     origin, words = reachable("http://localhost:8501", 8501)
     assert origin == "http://localhost:8501"
     assert "no address in a network" in words
@@ -51,7 +41,7 @@ def test_a_machine_without_a_network_says_so(monkeypatch):
 
 def test_the_network_address_is_none_that_means_this_machine():
     found = network_address()
-    assert found is None or not only_here(f"http://{found}")
+    assert found is None or not is_loopback(found)
 
 
 def test_the_qr_code_is_dark_on_white_with_a_quiet_zone():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.store.db.content import pack, take_columns, unpack
+from tests.draws import draws
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 FLOAT = st.floats(allow_nan=False)
@@ -19,6 +20,7 @@ def lists(numbers):
     return flat | wide
 
 
+@draws(40)
 @given(st.dictionaries(st.text(max_size=5), lists(WHOLE) | lists(FLOAT)))
 def test_round_trip(columns):
     back = unpack(pack(columns))
@@ -32,6 +34,7 @@ ANYTHING = st.recursive(
 )
 
 
+@draws(40)
 @given(st.dictionaries(st.text(max_size=3), ANYTHING))
 def test_what_is_no_column_stays_json(fields):
     rest, columns = take_columns(fields)

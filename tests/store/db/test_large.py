@@ -57,6 +57,7 @@ def test_many_comparisons_are_listed_quickly(stores, name):
     raise AssertionError(f"twenty times as many rows take {large / small:.0f} times as long")
 
 
+@pytest.mark.slow
 def test_a_list_reads_no_step(stores):
     _, large = stores
     assert large.count() == 500 and large.count("prompt 499") == 1
