@@ -34,7 +34,8 @@ def check_whole(name: str, value: object, least: int, most: int) -> None:
 def check_fields(form: type, data: Mapping[str, object], what: str) -> None:
     """Raise KvvizError if `data` names a field that the dataclass lacks; `what` it is, in words."""
     if unknown := set(data) - {f.name for f in fields(form)}:
-        raise KvvizError(f"{what} has no field {', '.join(sorted(unknown))}")
+        known = ", ".join(sorted(f.name for f in fields(form)))
+        raise KvvizError(f"{what} has no field {', '.join(sorted(unknown))}; its fields are {known}")
 
 
 def _finite(value: object) -> bool:

@@ -8,14 +8,14 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
-from kvviz.base.records import is_whole
+from kvviz.base.records import check_fields, is_whole
 
 T = TypeVar("T")
 
@@ -77,12 +77,12 @@ def read_settings(text: str, *, public: bool) -> Settings:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise KvvizError(f"kvviz.toml can't be read: {error}") from error
-    _check_names(data, Settings, "kvviz.toml")
+    check_fields(Settings, data, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
     ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
     sites = [_texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES]
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
-    _check_names(given, Limits, "[limits] of kvviz.toml")
+    check_fields(Limits, given, "[limits] of kvviz.toml")
     folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
     models = Path(folder).expanduser() if folder else None
     return Settings(public, _overridden(PUBLIC if public else Limits(), given), ids, models, *sites)
@@ -109,14 +109,6 @@ def _overridden(limits: Limits, given: Mapping[str, Any]) -> Limits:
         elif not is_whole(value, 1):
             raise KvvizError(f"{name} is {value!r} in kvviz.toml; it is a whole number of at least 1")
     return replace(limits, **given)
-
-
-def _check_names(data: Mapping[str, object], form: type, where: str) -> None:
-    names = {field.name for field in fields(form)}
-    if unknown := set(data) - names:
-        raise KvvizError(
-            f"{where} has no field {', '.join(sorted(unknown))}; its fields are {', '.join(sorted(names))}"
-        )
 
 
 def _checked(value: object, kind: type[T], name: str, right: str) -> T:

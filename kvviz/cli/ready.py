@@ -197,7 +197,7 @@ class Readiness:
     def _inspect_device(self) -> Iterator[Check]:
         settle()
 
-        from kvviz.device.measure_rates import measure_rates
+        from kvviz.device.measure_ceilings import measure_rates
         from kvviz.device.memory import device_memory
         from kvviz.device.pick import device_name, pick_device
 

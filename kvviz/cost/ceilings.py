@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
-from kvviz.base.checks import Unfit, by_name, number, parse, short_name, text, whole
+from kvviz.base.checks import Unfit, by_name, check_of, number, parse, short_name, text, whole
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
-from kvviz.base.typed_checks import check_of
 from kvviz.cost.flops import Rates
 
 MAX_ENVIRONMENTS = 40  # number of sets that the file stores; the oldest are dropped first

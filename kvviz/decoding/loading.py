@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.base.errors import ConfigError, KvvizError, in_a_line
-from kvviz.device.errors import is_out_of_memory
+from kvviz.device.memory import is_out_of_memory
 from kvviz.models.config_fields import shown
 from kvviz.models.layers import MOST_LAYERS
 from kvviz.models.pulled_folder import MANIFEST, read_manifest

@@ -1,11 +1,13 @@
 """Read the environment of a measurement from the running process, and set the number of threads."""
 
 import platform
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
 
 from kvviz.base.records import Environment
+from kvviz.cost.ceilings import Machine
 from kvviz.device.cores import usable_cores
 from kvviz.device.pick import device_name
 
@@ -29,15 +31,18 @@ def environment_for(attn: str, device: str, dtype: str) -> Environment:
     """Describe the environment that a measurement with this attention implementation depends on."""
     import transformers
 
-    return Environment(
+    here = asdict(machine(device))
+    return Environment(**here, dtype=dtype, attn_implementation=attn, transformers=transformers.__version__)
+
+
+def machine(device: str) -> Machine:
+    """Describe what the device's ceilings depend on, read from the running process."""
+    return Machine(
         device=device,
         device_name=device_name(device),
-        dtype=dtype,
-        attn_implementation=attn,
         threads=torch.get_num_threads(),
         cores=usable_cores(),
         torch=torch.__version__,
-        transformers=transformers.__version__,
         python=platform.python_version(),
         platform=platform.platform(),
     )

@@ -1,27 +1,30 @@
-"""Measure the ceilings of this device in a few seconds.
+"""Measure the ceilings of this device in a few seconds, and the three rates that estimates use in half a second.
 
 The caller must hold the device lock (`kvviz.device.lock`). Each figure comes from the fastest of many calls, because
 another process can make single calls slower but never faster.
 """
 
-import platform
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
 
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, keep, kept_for
+from kvviz.cost.ceilings import ESTIMATE, Ceilings, MatrixRate, keep, kept_for
+from kvviz.cost.flops import Rates
 from kvviz.device.clock import Sync, fastest_call, fastest_calls, synchroniser
-from kvviz.device.cores import usable_cores
+from kvviz.device.environment import machine
 from kvviz.device.memory import device_memory, last_level_cache
-from kvviz.device.pick import device_name
+
+log = logging.getLogger("kvviz.device.measure_ceilings")
 
 WIDE = 8192  # columns of the buffer when it is used as a matrix
 LEAST = 2**26  # bytes of the buffer; a smaller one would fit into a processor's cache
 LONGEST = 0.4  # seconds that one product may take; larger products are skipped
+SECONDS = 0.12  # for each of the three rates of estimates, measured apart
 DTYPES = ("float32", "bfloat16", "float16")
 READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
@@ -29,19 +32,6 @@ READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "largest": torch.max,
     "norm": torch.linalg.vector_norm,
 }
-
-
-def machine(device: str) -> Machine:
-    """Describe what the ceilings depend on, read from the running process."""
-    return Machine(
-        device=device,
-        device_name=device_name(device),
-        threads=torch.get_num_threads(),
-        cores=usable_cores(),
-        torch=torch.__version__,
-        python=platform.python_version(),
-        platform=platform.platform(),
-    )
 
 
 def known_ceilings(device: str, turn: AbstractContextManager[None], *, refresh: bool = False) -> Ceilings:
@@ -135,3 +125,33 @@ def _product(device: str, dtype: str, shape: tuple[int, int, int], sync: Sync, s
     left = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
     weight = torch.randn(columns, inner, device=device).to(getattr(torch, dtype))
     return fastest_call(lambda: torch.nn.functional.linear(left, weight), sync, seconds)
+
+
+# --- the three rates that estimates use -----------------------------------------------------------------------------
+
+
+def known_rates(device: str) -> Rates:
+    """Return the rates of this environment's stored ceilings; without those, measure them once per process."""
+    try:
+        found = kept_for(machine(device))
+    except KvvizError as error:
+        log.warning("measuring the device's rates anew: %s", error)
+        found = None
+    return (found and found.rates()) or _measured_once(device, torch.get_num_threads())
+
+
+@cache
+def _measured_once(device: str, threads: int) -> Rates:
+    return measure_rates(device)
+
+
+@torch.inference_mode()
+def measure_rates(device: str) -> Rates:
+    """Measure the three rates in float32, in about half a second."""
+    sync, linear = synchroniser(device), torch.nn.functional.linear
+    weight, row, rows = (torch.randn(n, 8192, device=device) for n in (2048, 1, 64))
+    small = torch.zeros(8, device=device)
+    one_row = fastest_call(lambda: linear(row, weight), sync, SECONDS)
+    many_rows = fastest_call(lambda: linear(rows, weight), sync, SECONDS)
+    launch = fastest_call(lambda: small.add_(1), sync, SECONDS)
+    return Rates(weight.nbytes / one_row, 2 * weight.numel() * 64 / many_rows, launch)

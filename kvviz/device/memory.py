@@ -1,9 +1,12 @@
-"""Sizes of a device's memory: free, total, and the processor's largest cache."""
+"""A device's memory: its free and total bytes, the processor's largest cache, and errors that say it is full."""
 
 import os
 from pathlib import Path
 
 import torch
+
+from kvviz.base.errors import in_a_line
+from kvviz.base.words import human
 
 
 def device_memory(device: str) -> tuple[int, int]:
@@ -44,3 +47,20 @@ def last_level_cache() -> int:
         return max((int(size[:-1]) * {"K": 2**10, "M": 2**20}[size[-1]] for size in sizes), default=0)
     except (OSError, ValueError, KeyError, IndexError):
         return 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: in Python, on CUDA, on the CPU (a plain RuntimeError) or in the system (ENOMEM)."""
+    words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
+def out_of_memory(error: Exception, device: str, doing: str) -> str:
+    """Describe a failed allocation: what was running (the error's note, else `doing`) and the free bytes."""
+    where = next(iter(getattr(error, "__notes__", ())), doing)
+    return f"the device ran out of memory during {where} ({human(device_memory(device)[0])} are free now)"
+
+
+def unexpected(error: Exception) -> str:
+    """Describe an error that kvviz does not know, by its type and its first line."""
+    return f"the model could not be run ({in_a_line(error)})"

@@ -35,7 +35,7 @@ def test_a_machine_without_the_dashboards_packages(bare):
 @pytest.fixture
 def quick(monkeypatch, engine):
     """No rates are measured: `quick(...)` is a Readiness whose device is a test's."""
-    monkeypatch.setattr("kvviz.device.measure_rates.measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
+    monkeypatch.setattr("kvviz.device.measure_ceilings.measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
     monkeypatch.setattr(module, "settle", lambda: None)
     monkeypatch.setattr("kvviz.decoding.loaded_models.LoadedModels", lambda: engine)
 

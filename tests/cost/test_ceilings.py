@@ -22,7 +22,6 @@ from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, ceiling
 from kvviz.cost.flops import Rates
 from kvviz.cost.shape import read_shape
 from kvviz.device import measure_ceilings as module
-from kvviz.device import measure_rates
 from kvviz.device.clock import fastest_calls, synchroniser
 from kvviz.device.environment import set_threads
 from kvviz.device.lock import measuring
@@ -209,8 +208,8 @@ def test_another_file_is_refused_and_replaced(text):
 
 
 def test_what_a_start_takes(monkeypatch):
-    monkeypatch.setattr(measure_rates, "machine", lambda device: HERE)
-    monkeypatch.setattr(measure_rates, "_measured_once", lambda device, threads: Rates(1.0, 2.0, 3.0))
+    monkeypatch.setattr(module, "machine", lambda device: HERE)
+    monkeypatch.setattr(module, "_measured_once", lambda device, threads: Rates(1.0, 2.0, 3.0))
     assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0}
     keep(SET)
     assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6}

@@ -139,7 +139,7 @@ def test_a_new_kind_runs_from_the_queue_to_its_document(adding, scheduler):
 
 
 def test_what_a_new_kind_can_not_be_asked_for_is_a_sentence(adding, scheduler):
-    with pytest.raises(KvvizError, match=r"^an addition has no field colour$"):
+    with pytest.raises(KvvizError, match=r"^an addition has no field colour;"):
         read_spec("adding", {"colour": 1})
     with pytest.raises(KvvizError, match=r"^last is 0; it is a whole number from 1 to 10,000$"):
         read_spec("adding", {"last": 0})

@@ -1,13 +1,12 @@
 """Types of a comparison's records and document, with the values that an imported file may hold in each field.
 
-Both mypy and the strict reader of files (`kvviz.base.typed_checks.check_of`) take the fields from these types.
+Both mypy and the strict reader of files (`kvviz.base.checks.check_of`) take the fields from these types.
 docs/json.md explains the fields. Standard library only.
 """
 
 from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
 
-from kvviz.base.checks import Unfit, list_of, number, short_name, text, whole
-from kvviz.base.typed_checks import Absent, check_of
+from kvviz.base.checks import Absent, Unfit, check_of, list_of, number, short_name, text, whole
 
 MOST_LAYERS = 10_000
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from kvviz.base.checks import Unfit
+from kvviz.base.checks import Absent, Unfit, check_of
 from kvviz.base.errors import KvvizError
-from kvviz.base.typed_checks import Absent, check_of
 from kvviz.experiments.comparison.records import Count, Hash, Name, Observed, Seconds, Size
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record

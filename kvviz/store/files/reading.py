@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args, get_type_hints
 
-from kvviz.base.checks import LONGEST_LIST, Unfit, parse
+from kvviz.base.checks import LONGEST_LIST, Unfit, check_of, parse
 from kvviz.base.errors import KvvizError
-from kvviz.base.typed_checks import check_of
 from kvviz.experiments.comparison.records import Document, Record
 from kvviz.store.files import schema
 

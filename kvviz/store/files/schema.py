@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from kvviz.base.checks import Unfit
-from kvviz.base.typed_checks import check_of
+from kvviz.base.checks import Unfit, check_of
 from kvviz.cost.predict import bias, off_by
 from kvviz.device.clock import quartiles
 from kvviz.experiments.comparison import records as form

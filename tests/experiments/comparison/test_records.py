@@ -5,9 +5,8 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 import pytest
 
-from kvviz.base.checks import Unfit, whole
+from kvviz.base.checks import Absent, Unfit, check_of, whole
 from kvviz.base.records import Environment, Sampling
-from kvviz.base.typed_checks import Absent, check_of
 from kvviz.cost.flops import Rates
 from kvviz.cost.predict import Paces
 from kvviz.cost.step_estimate import StepEstimate
