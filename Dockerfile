@@ -34,5 +34,5 @@ ENV HOST=0.0.0.0 \
 USER 1000
 VOLUME /data
 EXPOSE 8501
-HEALTHCHECK --interval=30s --timeout=10s --start-period=90s --retries=3 CMD ["python", "-c", "import os, sys; from kvviz.cli.ready import health_at; sys.exit((health_at('127.0.0.1', int(os.environ['PORT'])) or {}).get('status') != 'ok')"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=90s --retries=3 CMD ["python", "-c", "import os, sys; from kvviz.cli.port import health_at; sys.exit((health_at('127.0.0.1', int(os.environ['PORT'])) or {}).get('status') != 'ok')"]
 CMD ["python", "app.py"]

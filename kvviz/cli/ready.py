@@ -4,17 +4,13 @@ Each check is one line. Its figures are measured now or estimated from measured 
 dashboard; torch is imported to try a model.
 """
 
-import json
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
-from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -26,6 +22,7 @@ from kvviz.base.words import human, lasting
 from kvviz.cli.measure_here import settle
 from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
+from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import needs, seconds
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Device, device_rates
@@ -308,29 +305,3 @@ def _compare(work: ComparisonSpec, loaded: "Loaded") -> tuple[float, bool]:
     begun = time.monotonic()
     document, _ = finished(list(perform(work, loaded, comparison_id=new_id())))
     return time.monotonic() - begun, document["identical"]
-
-
-def health_at(host: str, port: int) -> dict[str, Any] | None:
-    """The JSON object that /healthz answers with; {} if something else answers, None if nothing does."""
-    connection = HTTPConnection(host, port, timeout=5)
-    try:
-        connection.connect()
-    except OSError as error:
-        return {} if isinstance(error, TimeoutError) else None
-    with closing(connection), suppress(OSError, HTTPException, ValueError):
-        connection.request("GET", "/healthz")
-        found = json.loads(connection.getresponse().read(10_000))
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def bind_problem(host: str, port: int) -> str:
-    """Why a server can't listen at this address; "" if it can."""
-    try:
-        family = socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except (OSError, OverflowError) as error:
-        return f"nothing can listen at {host} port {port} ({error.strerror if isinstance(error, OSError) else error})"
-    return ""

@@ -12,7 +12,8 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
 from kvviz.base.settings import Limits, Settings
 from kvviz.cli import ready as module
-from kvviz.cli.ready import Readiness, health_at, lesson, ready, with_weights
+from kvviz.cli.port import health_at
+from kvviz.cli.ready import Readiness, lesson, ready, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.sweep.spec import PRESETS
 
