@@ -6,7 +6,7 @@ Standard library only. `kvviz.experiments.registry` has a row for each kind.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
@@ -78,7 +78,6 @@ class Spec:
 
 
 S = TypeVar("S", bound=Spec)
-S_contra = TypeVar("S_contra", bound=Spec, contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -103,13 +102,9 @@ class Bench:
         return self.models.get(work, self.tell)
 
 
-class Run(Protocol[S_contra]):
-    """Carries an experiment out: yields its records, the last one `{"t": "done", "document": ...}`.
-
-    A record `{"t": "progress", "left_s": seconds or None}` tells the scheduler how long the rest takes.
-    """
-
-    def __call__(self, spec: S_contra, bench: Bench, /) -> Iterator[Record]: ...
+# Carries an experiment out: yields its records, the last one `{"t": "done", "document": ...}`. A record
+# `{"t": "progress", "left_s": seconds or None}` tells the scheduler how long the rest takes.
+Run = Callable[[S, Bench], Iterator[Record]]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from kvviz.decoding.loop import Step
 from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
-from kvviz.experiments.comparison.records import CheckedStep, LayerGroup, Proof
+from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, Proof
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.text import TextStream
 
@@ -153,9 +153,6 @@ def _margin(logits: torch.Tensor) -> float:
     return (best[:, 0] - best[:, 1]).min().item()
 
 
-_STATE = [name for name in LayerGroup.__annotations__ if name != "indices"]
-
-
 def plain(value: object) -> object:
     """Return a tuple as a list, as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
@@ -167,6 +164,9 @@ def grouped(rows: Sequence[LayerState]) -> list[LayerGroup]:
     for row in rows:
         groups.setdefault(replace(row, index=0, state_bytes=0), []).append(row.index)
     return [
-        cast(LayerGroup, {"indices": indices, **{name: plain(getattr(state, name)) for name in _STATE}})
+        cast(
+            LayerGroup,
+            {"indices": indices, **{name: plain(getattr(state, name)) for name in LayerFields.__annotations__}},
+        )
         for state, indices in groups.items()
     ]

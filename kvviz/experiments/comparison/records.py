@@ -88,10 +88,9 @@ class MemoryAccount(TypedDict):
     reasons: NotRequired[Annotated[list[str], list_of(text(1000), 20)]]
 
 
-class LayerGroup(TypedDict):
-    """Layers in the same state, merged into one entry, so that a model of a hundred equal layers needs only one."""
+class LayerFields(TypedDict):
+    """A layer's cache as it is now (`kvviz.base.records.LayerState`)."""
 
-    indices: Annotated[list[int], list_of(whole(0, MOST_LAYERS), MOST_LAYERS)]
     kind: Short
     key_shape: Shape
     value_shape: Shape
@@ -102,15 +101,22 @@ class LayerGroup(TypedDict):
     allocated: Count
 
 
+class LayerGroup(LayerFields):
+    """Layers in the same state, merged into one entry, so that a model of a hundred equal layers needs only one."""
+
+    indices: Annotated[list[int], list_of(whole(0, MOST_LAYERS), MOST_LAYERS)]
+
+
 _GROUP = check_of(LayerGroup)
 
 
 def _group(value: object, name: str) -> LayerGroup:
     """Check a group. Old recordings hold a list of values without field names, in the same order."""
     if isinstance(value, list):
-        if len(value) != len(LayerGroup.__annotations__):
-            raise Unfit(f"{name} has to hold groups of {len(LayerGroup.__annotations__)} fields")
-        value = dict(zip(LayerGroup.__annotations__, value, strict=True))
+        names = ("indices", *LayerFields.__annotations__)
+        if len(value) != len(names):
+            raise Unfit(f"{name} has to hold groups of {len(names)} fields")
+        value = dict(zip(names, value, strict=True))
     return _GROUP(value, name)
 
 
@@ -270,23 +276,15 @@ Record: TypeAlias = Started | Predicted | Proof | Memory | Pass | Times | Figure
 # --- the document -----------------------------------------------------------------------------------------------
 
 
-class Layer(TypedDict):
+class Layer(LayerFields):
     """A layer's format and its state after the last step; a field is None if it can't be rebuilt from the records."""
 
     index: Annotated[int, whole(0, MOST_LAYERS)]
-    kind: Short
     kv_heads: Count | None
     key_dim: Count | None
     value_dim: Count | None
     window: Count | None
-    seen: Count
-    held: Count
-    key_shape: Shape
-    value_shape: Shape
-    dtype: Short
     state_bytes: Count | None
-    nbytes: Count
-    allocated: Count
 
 
 class EstimateFields(TypedDict):

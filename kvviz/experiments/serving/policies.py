@@ -6,7 +6,6 @@ Slots are tokens of one layer. PagedAttention, figure 2: https://arxiv.org/abs/2
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK, BlockPool, BlockTables, OutOfBlocks
 from kvviz.experiments.serving.spec import Request
 
@@ -58,61 +57,6 @@ class Policy(ABC):
         """The memory as it is, as JSON values."""
 
 
-class Arena:
-    """One piece of `slots` slots, given out in contiguous regions (start, length) by best fit.
-
-    `holes` are the free regions, in order of their starts; adjacent ones are merged.
-    """
-
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.holes: list[tuple[int, int]] = [(0, slots)] if slots else []
-
-    @property
-    def free(self) -> int:
-        """Slots in holes, whatever the size of each."""
-        return sum(length for _, length in self.holes)
-
-    @property
-    def largest(self) -> int:
-        """Slots of the largest hole."""
-        return max((length for _, length in self.holes), default=0)
-
-    def take(self, length: int) -> int | None:
-        """The start of a region in the smallest hole that is large enough; None if no hole is."""
-        fitting = [hole for hole in self.holes if hole[1] >= length]
-        if not fitting:
-            return None
-        start, size = min(fitting, key=lambda hole: (hole[1], hole[0]))
-        self._replace((start, size), (start + length, size - length))
-        return start
-
-    def extend(self, start: int, length: int, more: int) -> bool:
-        """Make a region longer in place, if the slots after it are free."""
-        behind = next((hole for hole in self.holes if hole[0] == start + length), None)
-        if behind is None or behind[1] < more:
-            return False
-        self._replace(behind, (behind[0] + more, behind[1] - more))
-        return True
-
-    def _replace(self, hole: tuple[int, int], rest: tuple[int, int]) -> None:
-        place = self.holes.index(hole)
-        self.holes[place : place + 1] = [rest] if rest[1] else []
-
-    def give_back(self, start: int, length: int) -> None:
-        """Free a region and merge it with adjacent holes. Raises KvvizError if a part of it is free already."""
-        stop = start + length
-        if any(s < stop and start < s + n for s, n in self.holes) or not 0 <= start < stop <= self.slots:
-            raise KvvizError(f"slots {start:,} to {stop:,} are not all in use")
-        merged: list[tuple[int, int]] = []
-        for hole in sorted([*self.holes, (start, length)]):
-            if merged and merged[-1][0] + merged[-1][1] == hole[0]:
-                merged[-1] = (merged[-1][0], merged[-1][1] + hole[1])
-            else:
-                merged.append(hole)
-        self.holes = merged
-
-
 class Reserved(Policy):
     """A region for the longest possible sequence, from the first token on."""
 
@@ -120,9 +64,23 @@ class Reserved(Policy):
 
     def __init__(self, slots: int, longest: int) -> None:
         super().__init__(slots, longest)
-        self.arena = Arena(slots)
-        self.regions: dict[int, tuple[int, int]] = {}
+        self.regions: dict[int, tuple[int, int]] = {}  # first slot and slots, by request
         self.lengths: dict[int, int] = {}
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """The free regions, in order of their first slots."""
+        found, end = [], 0
+        for start, length in [*sorted(self.regions.values()), (self.slots, 0)]:
+            if start > end:
+                found.append((end, start - end))
+            end = start + length
+        return found
+
+    def find(self, length: int) -> int | None:
+        """The first slot of the smallest hole that is large enough (best fit); None if no hole is."""
+        fitting = [(size, start) for start, size in self.holes if size >= length]
+        return min(fitting)[1] if fitting else None
 
     def region_for(self, tokens: int) -> int:
         """Contiguous slots that a request with so many tokens needs."""
@@ -130,7 +88,7 @@ class Reserved(Policy):
 
     def admit(self, request: Request, tokens: int) -> bool:
         length = self.region_for(tokens)
-        start = self.arena.take(length)
+        start = self.find(length)
         if start is None:
             return False
         self.regions[request.number], self.lengths[request.number] = (start, length), tokens
@@ -141,8 +99,7 @@ class Reserved(Policy):
         return True
 
     def release(self, request: Request) -> None:
-        self.arena.give_back(*self.regions.pop(request.number))
-        del self.lengths[request.number]
+        del self.regions[request.number], self.lengths[request.number]
 
     @property
     def reserved(self) -> int:
@@ -153,13 +110,14 @@ class Reserved(Policy):
         return sum(self.lengths.values())
 
     def external(self, request: Request, tokens: int) -> int:
-        return self.arena.free if self.arena.largest < self.region_for(tokens) <= self.arena.free else 0
+        sizes = [length for _, length in self.holes]
+        return sum(sizes) if max(sizes, default=0) < self.region_for(tokens) <= sum(sizes) else 0
 
     def picture(self) -> dict[str, object]:
         """Every region with its request, first slot, slots and tokens; every hole with its first slot and its slots."""
         regions = [(number, *place, self.lengths[number]) for number, place in self.regions.items()]
         regions.sort(key=lambda region: region[1])
-        return {"kind": "regions", "regions": regions, "holes": self.arena.holes[:]}
+        return {"kind": "regions", "regions": regions, "holes": self.holes}
 
 
 class Growing(Reserved):
@@ -179,11 +137,10 @@ class Growing(Reserved):
     def _lengthen(self, number: int) -> bool:
         """Make a region longer, where it is or in another place."""
         start, length = self.regions[number]
-        if not self.arena.extend(start, length, self.STEP):
-            moved = self.arena.take(length + self.STEP)
+        if dict(self.holes).get(start + length, 0) < self.STEP:
+            moved = self.find(length + self.STEP)
             if moved is None:
                 return False
-            self.arena.give_back(start, length)
             self.moved += length
             start = moved
         self.regions[number] = (start, length + self.STEP)

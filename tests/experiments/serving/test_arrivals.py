@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import BLOCK
 from kvviz.experiments.serving.arrivals import compare_policies
-from kvviz.experiments.serving.policies import Arena, Growing, Paged
-from kvviz.experiments.serving.spec import ArrivalsSpec
+from kvviz.experiments.serving.policies import Growing, Paged, Reserved
+from kvviz.experiments.serving.spec import ArrivalsSpec, Request
 from tests.draws import draws
 
 SPEC = ArrivalsSpec(requests=80, slots=1600)
@@ -27,35 +26,30 @@ def rows_of(way):
 
 
 @draws(60)
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=40))
-def test_an_arena_never_gives_a_slot_twice(steps):
-    arena, regions = Arena(40), []
-    for gives_back, number in steps:
-        if gives_back and regions:
-            arena.give_back(*regions.pop(number % len(regions)))
-        elif regions and number > 9:
-            start, length = regions[number % len(regions)]
-            if arena.extend(start, length, 2):
-                regions[number % len(regions)] = (start, length + 2)
+@given(st.lists(st.tuples(st.sampled_from(("admit", "grow", "release")), st.integers(0, 99)), max_size=40))
+def test_no_slot_is_ever_in_two_regions(steps):
+    memory, requests = Growing(160, 64), []
+    for action, number in steps:
+        if action == "admit" or not requests:
+            request = Request(len(steps) + number + 100 * len(requests), 0, 1, ())
+            if request.number not in memory.regions and memory.admit(request, 1 + number % 40):
+                requests.append(request)
+        elif action == "grow":
+            memory.grow(requests[number % len(requests)])
         else:
-            start = arena.take(number)
-            assert (start is None) == (arena.largest < number) or start is not None
-            if start is not None:
-                regions.append((start, number))
-        slots = sorted(slot for start, length in [*regions, *arena.holes] for slot in range(start, start + length))
-        assert slots == list(range(40)), "each slot is in one region or in one hole"
-        ends = {start + length for start, length in arena.holes}
-        assert not ends & {start for start, _ in arena.holes}, "holes that touch are one"
+            memory.release(requests.pop(number % len(requests)))
+        places = [*memory.regions.values(), *memory.holes]
+        assert sorted(slot for start, length in places for slot in range(start, start + length)) == list(range(160))
+        ends = {start + length for start, length in memory.holes}
+        assert not ends & {start for start, _ in memory.holes}, "holes that touch are one"
+        assert all(memory.lengths[request.number] <= memory.regions[request.number][1] for request in requests)
 
 
 def test_the_smallest_hole_that_fits_is_taken():
-    arena = Arena(20)
-    starts = [arena.take(n) for n in (6, 2, 3, 2, 7)]
-    arena.give_back(starts[0], 6)
-    arena.give_back(starts[2], 3)
-    assert arena.take(3) == starts[2] and arena.take(7) is None and arena.free == 6
-    with pytest.raises(KvvizError, match="not all in use"):
-        arena.give_back(0, 2)
+    memory = Reserved(20, 4)
+    memory.regions = {1: (6, 2), 2: (11, 2)}
+    assert memory.holes == [(0, 6), (8, 3), (13, 7)]
+    assert [memory.find(length) for length in (3, 4, 7, 8)] == [8, 0, 13, None]
 
 
 def test_every_request_is_served_and_every_slot_accounted_for(ways):
