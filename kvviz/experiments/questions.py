@@ -1,7 +1,4 @@
-"""Questions for the reader to answer first, each with an answer and the measured evidence. Standard library only.
-
-`questions.toml` holds their text.
-"""
+"""Questions for the reader to answer first (`questions.toml`), each with an answer and the measured evidence."""
 
 import tomllib
 from dataclasses import dataclass

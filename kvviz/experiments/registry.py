@@ -1,7 +1,4 @@
-"""Every kind of experiment, a row each. A new kind is a folder beside this file and a row here.
-
-Standard library only: a row names its `run`, and nothing here imports torch.
-"""
+"""Every kind of experiment, a row each: a new kind is a folder beside this file and a row here. Imports no torch."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Races cache designs on one prompt: equivalence check, memory accounting, timing, and the quality of lossy designs.
-
-`run` is a generator of records; the last one holds the whole race as a document.
-"""
+"""Measures cache designs on one prompt: their tokens, memory and time, and what the lossy ones lose."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -90,9 +87,6 @@ def with_distinct_next_tokens(loaded: Loaded, prompt: torch.Tensor) -> torch.Ten
     return torch.cat([prompt, logits[0].float().topk(batch).indices[:, None]], dim=1)
 
 
-# --- what a design writes and holds ----------------------------------------------------------------------
-
-
 def _memory_account(run: ComparisonRun, mode: str) -> Record:
     """Decode untimed; return the bytes written at each step over all layers, and pictures of one layer's memory.
 
@@ -120,9 +114,6 @@ def pictured(steps: int) -> list[int]:
     if steps <= MOST_PICTURES:
         return list(range(steps))
     return sorted({round(i * (steps - 1) / (MOST_PICTURES - 1)) for i in range(MOST_PICTURES)})
-
-
-# --- what lossy designs lose -----------------------------------------------------------------------------
 
 
 def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Record, torch.Tensor]:

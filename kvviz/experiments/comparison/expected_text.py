@@ -102,9 +102,6 @@ def _steps(token_ids: list[int] | list[list[int]]) -> list[tuple[int, ...]]:
     return list(zip(*cast(list[list[int]], token_ids if nested else [token_ids]), strict=True))
 
 
-# --- where pins are kept -----------------------------------------------------------------------------------------
-
-
 class PinFiles:
     """Keeps expected texts as files, one per key."""
 

@@ -55,11 +55,7 @@ def prediction_fields(predicted: Sequence[float] | None, measured: Sequence[floa
     if predicted is None:
         return {"predicted_s": None, "prediction_error": None, "prediction_bias": None}
     steps = list(predicted[: len(measured)])
-    return {
-        "predicted_s": steps,
-        "prediction_error": off_by(steps, measured),
-        "prediction_bias": bias(steps, measured),
-    }
+    return {"predicted_s": steps, "prediction_error": off_by(steps, measured), "prediction_bias": bias(steps, measured)}
 
 
 HEADLINE = tuple(get_type_hints(Headline))

@@ -51,9 +51,6 @@ def _formula_bytes(run: ComparisonRun, mode: str) -> int:
     return kept_bytes(mode_named(mode).account, run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
 
 
-# --- what the allocator counts ------------------------------------------------------------------------------------
-
-
 def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
     """Ask the device's allocator for the bytes that a mode keeps at the end, and for its peak.
 
@@ -88,9 +85,6 @@ def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> objec
         cache = step.cache
         run.check_stop()
     return cache
-
-
-# --- in words -----------------------------------------------------------------------------------------------------
 
 
 def _formula_words(rows: Sequence[LayerState], dtype: str, total: int) -> list[str]:

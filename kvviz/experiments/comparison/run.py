@@ -43,11 +43,7 @@ def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
 
 
 def perform(
-    work: ComparisonSpec,
-    loaded: Loaded,
-    *,
-    comparison_id: str,
-    should_stop: Callable[[], bool] = lambda: False,
+    work: ComparisonSpec, loaded: Loaded, *, comparison_id: str, should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Record | Result]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
     begun = time.monotonic()

@@ -35,7 +35,12 @@ class ComparisonSpec(Spec, Work):
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise KvvizError("a comparison needs a model: a catalog id such as gpt2, a folder or a Hugging Face id")
-        self._check_prompt()
+        if (self.prompt is None) == (self.prompt_tokens is None):
+            raise KvvizError("give either a prompt text or a number of prompt tokens")
+        if self.prompt_tokens is not None:
+            check_whole("prompt_tokens", self.prompt_tokens, 1, LIMITS["prompt_tokens"])
+        elif not isinstance(self.prompt, str) or not self.prompt:
+            raise KvvizError("the prompt is empty; it has to hold at least one character")
         for name in ("new_tokens", "batch", "repeats", "warmup"):
             check_whole(name, getattr(self, name), 1, LIMITS[name])
         for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION)):
@@ -43,14 +48,6 @@ class ComparisonSpec(Spec, Work):
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
         if not self.modes or len(set(self.modes)) != len(self.modes):
             raise KvvizError("a comparison needs at least one mode, each named once, such as uncached,cached")
-
-    def _check_prompt(self) -> None:
-        if (self.prompt is None) == (self.prompt_tokens is None):
-            raise KvvizError("give either a prompt text or a number of prompt tokens")
-        if self.prompt_tokens is not None:
-            check_whole("prompt_tokens", self.prompt_tokens, 1, LIMITS["prompt_tokens"])
-        elif not isinstance(self.prompt, str) or not self.prompt:
-            raise KvvizError("the prompt is empty; it has to hold at least one character")
 
     @classmethod
     def from_dict(cls, data: object) -> Self:

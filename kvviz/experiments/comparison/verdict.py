@@ -40,7 +40,11 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
     """Return the verdict on some or all runs of one comparison."""
     known = {run["mode"]: run for run in runs if run["mode"] in MODES}
     fits = {mode: _fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
-    lines = {mode: _fitted(1, prompt_tokens, known[mode]) for mode, found in fits.items() if _squareless(found)}
+    lines = {  # where the square can't be told from 0
+        mode: _fitted(1, prompt_tokens, known[mode])
+        for mode, found in fits.items()
+        if isinstance(found, Fit) and any(not row.told for row in found.coefficients[2:])
+    }
     again, once = _first(known, caches=False), _first(known, caches=True)
     return {
         "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
@@ -72,11 +76,6 @@ def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
         return fit(tokens, seconds, degree)
     except KvvizError as error:
         return str(error)
-
-
-def _squareless(found: Fit | str) -> bool:
-    """Whether a parabola was fitted whose quadratic coefficient can't be told from 0; then a line is fitted as well."""
-    return isinstance(found, Fit) and len(found.coefficients) == len(COEFFICIENTS) and not found.coefficients[-1].told
 
 
 def _thinned(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -1,7 +1,4 @@
-"""The specs of the serving experiments: many requests in one memory, a shared prompt, a conversation.
-
-Standard library only.
-"""
+"""The specs of the serving experiments: requests in one memory, a shared prompt, a conversation."""
 
 import random
 import tomllib

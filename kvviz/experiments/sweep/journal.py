@@ -1,7 +1,4 @@
-"""Writes a sweep's records to a JSON Lines journal as they come, and reads them back strictly. Standard library only.
-
-A killed sweep resumes from its journal; reading drops a last line that the kill cut short.
-"""
+"""Keeps a sweep's records in a JSON Lines journal, from which a killed sweep resumes; reads them back strictly."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

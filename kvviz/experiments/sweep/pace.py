@@ -1,7 +1,4 @@
-"""Estimates how long a sweep's passes and equivalence checks take, and corrects that by measurements.
-
-Standard library only.
-"""
+"""Estimates what a sweep's passes take, and corrects that by measurements. Standard library only."""
 
 import statistics
 from collections.abc import Collection, Iterable, Mapping

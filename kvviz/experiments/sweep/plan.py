@@ -44,9 +44,6 @@ def _runs_on(spec: SweepSpec, device: Device) -> bool:
     return fits and (estimate(spec, device) or 0.0) <= PATIENCE
 
 
-# --- what it will take --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cut:
     """The part of a sweep that fits a budget, in words too: `repeats` of every cell except `left_out`, in `seconds`."""
@@ -101,9 +98,6 @@ def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -
     done = {(record["cell"], record["mode"], record["round"]) for record in earlier if record["t"] == "cell_pass"}
     seconds = within(spec, spec.budget_s, device, done).seconds
     return None if seconds is None else Estimate(seconds)
-
-
-# --- its order ----------------------------------------------------------------------------------------------------
 
 
 def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> list[list[Cell]]:

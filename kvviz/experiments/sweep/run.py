@@ -1,7 +1,4 @@
-"""Runs a sweep as a generator of plain records; it interleaves the cells so that drift affects all of them alike.
-
-`kvviz.experiments.sweep` says in which order, and why.
-"""
+"""Runs a sweep as a generator of plain records; `kvviz.experiments.sweep` says in which order, and why."""
 
 import hashlib
 import json

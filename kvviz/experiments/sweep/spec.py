@@ -1,7 +1,4 @@
-"""Defines a sweep: one comparison over a grid of models, lengths, batches and precisions. Standard library only.
-
-`kvviz.experiments.sweep.run` measures it.
-"""
+"""Defines a sweep: one comparison over a grid of models, lengths, batches and precisions. Standard library only."""
 
 import math
 from collections.abc import Mapping

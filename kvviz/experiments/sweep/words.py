@@ -1,7 +1,4 @@
-"""Says what a sweep's rows show: which figure stays flat, which climbs, here and in a published table; and its report.
-
-Standard library only.
-"""
+"""Says what a sweep's rows show, beside a published table too, and writes its report. Standard library only."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
