@@ -1,4 +1,4 @@
-"""Hashes of values: SHA-256 over JSON that is always written the same way. Standard library only."""
+"""Hashes of values: SHA-256 over JSON that is always written the same way."""
 
 import hashlib
 import json

@@ -2,7 +2,7 @@
 
 No line holds what a user wrote, what a model wrote, a path or a browser's name. Our events have named fields. Of a
 library's message the unfilled sentence is kept; of an exception its kind and its place, never its message, which may
-quote anything. `KVVIZ_LOG` takes json or text, and a level: "json,debug". Standard library only.
+quote anything. `KVVIZ_LOG` takes json or text, and a level: "json,debug".
 """
 
 import json
@@ -38,8 +38,8 @@ def set_up(process: str) -> None:
     """
     form, level = read_choice(os.environ.get("KVVIZ_LOG", ""))
     handler = logging.StreamHandler(sys.stderr)
-    in_text = (form or ("text" if sys.stderr.isatty() else "json")) == "text"
-    handler.setFormatter(_Text(process) if in_text else _Json(process))
+    in_text = form == "text" or (not form and sys.stderr.isatty())
+    handler.setFormatter(_Line(process, in_text))
     logging.setLogRecordFactory(SafeRecord)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("kvviz").setLevel(level.upper())
@@ -127,18 +127,15 @@ def _library_warned(
     event(logging.getLogger("kvviz"), "library_warned", logging.WARNING, kind=category.__name__, at=at)
 
 
-class _Json(logging.Formatter):
-    def __init__(self, process: str) -> None:
+class _Line(logging.Formatter):
+    def __init__(self, process: str, in_text: bool) -> None:
         super().__init__()
-        self._process = process
+        self._process, self._in_text = process, in_text
 
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(_fields(record, self._process), ensure_ascii=False)
-
-
-class _Text(_Json):
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields(record, self._process)
+        if not self._in_text:
+            return json.dumps(fields, ensure_ascii=False)
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         head = [when, *(str(fields.pop(name)) for name in ("level", "process", "event"))]
         return " ".join([*head, *(f"{name}={value}" for name, value in fields.items() if name != "time")])

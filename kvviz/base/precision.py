@@ -1,7 +1,4 @@
-"""How many bytes a cache's elements take: whole numbers per element, or blocks that share a scale.
-
-Standard library only.
-"""
+"""How many bytes a cache's elements take: whole numbers per element, or blocks that share a scale."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,14 +54,10 @@ _ROWS = (
 PRECISIONS: Mapping[str, Precision] = {row.name: row for row in _ROWS}
 
 _OTHER_NAMES = {
-    "fp32": "float32",
-    "f32": "float32",
+    **dict.fromkeys(("fp32", "f32"), "float32"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), "fp8"),
     "bf16": "bfloat16",
-    "fp16": "float16",
-    "f16": "float16",
-    "half": "float16",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
 }
 
 

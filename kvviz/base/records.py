@@ -1,6 +1,6 @@
 """The small frozen values that runs are made of, and the checks that such values share.
 
-Standard library only. No tensor is in them: a decode's `Step` (`kvviz.decoding.loop`) never leaves its process.
+No tensor is in them: a decode's `Step` (`kvviz.decoding.loop`) never leaves its process.
 """
 
 import math

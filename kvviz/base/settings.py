@@ -1,14 +1,14 @@
 """The settings of a server: a file, `kvviz.toml`, and the variables KVVIZ_PUBLIC, KVVIZ_SETTINGS and KVVIZ_MODELS.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
-a server open to all) lowers the limits that the file does not name. Standard library only.
+a server open to all) lowers the limits that the file does not name.
 """
 
 import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,38 +20,30 @@ from kvviz.base.records import check_fields, is_whole
 T = TypeVar("T")
 
 
+def _limit(usual: float, public: float) -> Any:
+    """A field with its value on a server of one's own, and on one that is open to all."""
+    return field(default=usual, metadata={"public": public})
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much one job, one session and all sessions together may ask of the device."""
 
-    prompt_tokens: int = 131_072  # of each sequence
-    new_tokens: int = 32_768  # of each sequence
-    batch: int = 64  # sequences decoded together
-    repeats: int = 50  # timed passes of each mode
-    run_seconds: int = 3_600  # a comparison from its loading to its end; then it is stopped
-    sweep_seconds: int = 28_800  # a sweep, likewise
-    memory_share: float = 1.0  # of the device's free memory that one model and its work may take
-    waiting: int = 50  # jobs in the queue, of all sessions, the one under way included
-    waiting_per_session: int = 8  # jobs of one session among them
-    viewers: int = 500  # open sockets
-    rooms: int = 100  # in which a class follows its teacher, open at once
-    upload_bytes: int = 5_000_000  # a config.json or a recording
+    prompt_tokens: int = _limit(131_072, 2_048)  # of each sequence
+    new_tokens: int = _limit(32_768, 512)  # of each sequence
+    batch: int = _limit(64, 8)  # sequences decoded together
+    repeats: int = _limit(50, 5)  # timed passes of each mode
+    run_seconds: int = _limit(3_600, 120)  # a comparison from its loading to its end; then it is stopped
+    sweep_seconds: int = _limit(28_800, 600)  # a sweep, likewise
+    memory_share: float = _limit(1.0, 0.5)  # of the device's free memory that one model and its work may take
+    waiting: int = _limit(50, 30)  # jobs in the queue, of all sessions, the one under way included
+    waiting_per_session: int = _limit(8, 2)  # jobs of one session among them
+    viewers: int = _limit(500, 300)  # open sockets
+    rooms: int = _limit(100, 50)  # in which a class follows its teacher, open at once
+    upload_bytes: int = _limit(5_000_000, 2_000_000)  # a config.json or a recording
 
 
-PUBLIC = Limits(
-    prompt_tokens=2_048,
-    new_tokens=512,
-    batch=8,
-    repeats=5,
-    run_seconds=120,
-    sweep_seconds=600,
-    memory_share=0.5,
-    waiting=30,
-    waiting_per_session=2,
-    viewers=300,
-    rooms=50,
-    upload_bytes=2_000_000,
-)
+PUBLIC = Limits(**{limit.name: limit.metadata["public"] for limit in fields(Limits)})
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Shutting down on SIGTERM and SIGINT: finish the step under way and save what was measured before the process ends.
-
-Standard library only.
-"""
+"""Shutting down on SIGTERM and SIGINT: finish the step under way, save what was measured, end the process."""
 
 import logging
 import os

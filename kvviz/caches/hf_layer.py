@@ -87,10 +87,6 @@ class DesignCache(DynamicCache):
         for own in self.own:
             own.note(rows)
 
-    def free(self) -> None:
-        """Release everything."""
-        self.reset()
-
 
 def _layer_for(design: Design, layer: CacheLayerMixin, capacity: int | None) -> CacheLayerMixin:
     """A layer of the design in place of transformers' own, which stays if the design does not take it."""

@@ -113,7 +113,7 @@ def test_the_contract(family, expected, name, design, batch, pieces):
         assert 0 < own.nbytes <= own.allocated
         assert own.picture()["kind"]
     assert made.live_bytes(logits, tokens) == sum(state.allocated for state in rows)
-    cache.free()
+    cache.reset()
     assert made.live_bytes(logits, tokens) == 0
 
 
