@@ -11,8 +11,6 @@ from threading import Thread
 from kvviz.base.errors import KvvizError
 from kvviz.models.sources import LARGEST_CONFIG, check_hub, read_config
 
-INSTEAD = "paste the config.json instead"
-
 
 def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
     """Return a repository's config.json within `timeout` seconds; the cached one if the Hub can't be reached.
@@ -28,11 +26,13 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
         raise
     except Exception as error:
         if why := refusal(repo_id, error, "config.json"):
-            raise KvvizError(f"{why}; {INSTEAD}") from error
+            raise KvvizError(f"{why}; paste the config.json instead") from error
         cached = try_to_load_from_cache(repo_id, "config.json")
         if not isinstance(cached, str):
-            away = "is not in the local cache and the Hugging Face Hub can't be reached from here"
-            raise KvvizError(f"{repo_id} {away}; {INSTEAD}") from error
+            raise KvvizError(
+                f"{repo_id} is not in the local cache and the Hugging Face Hub can't be reached from here; paste the "
+                "config.json instead"
+            ) from error
         path = Path(cached)
     try:
         return read_config(path)

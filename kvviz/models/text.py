@@ -1,12 +1,9 @@
 """Convert between text and tokens with a model's own tokenizer, or by bytes without one. Handles no tensors."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from kvviz.base.errors import KvvizError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 STORY = "Once upon a time there was a little"  # the default prompt, which the bundled models can continue
 
@@ -43,12 +40,20 @@ class ByteCodec:
         return "".join(chr(i) if 32 <= i < 127 or i == 10 else f"⟨{i}⟩" for i in ids)
 
 
+class Tokenizer(Protocol):
+    """The methods of a Hugging Face tokenizer that kvviz uses."""
+
+    def __call__(self, text: str, /) -> Mapping[str, Sequence[int]]: ...
+
+    def decode(self, ids: list[int], /, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
+
+
 class TokenizerCodec:
     """Wraps a Hugging Face tokenizer."""
 
     note = ""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:

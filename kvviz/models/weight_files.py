@@ -20,18 +20,15 @@ def damage(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return f"{folder} holds no .safetensors file any more; kvviz loads no other format"
-    return next((words for words in map(_damage_of, files) if words), "")
-
-
-def _damage_of(file: Path) -> str:
-    try:
-        size, wanted = file.stat().st_size, whole_size(file)
-    except OSError as error:
-        return f"{file} can't be read ({type(error).__name__})"
-    except NO_HEADER:
-        return f"{file} does not begin like a safetensors file; copy it again"
-    if size < wanted:
-        return f"{file} is cut off: it has {size:,} bytes of {wanted:,}; copy it again"
+    for file in files:
+        try:
+            size, wanted = file.stat().st_size, whole_size(file)
+        except OSError as error:
+            return f"{file} can't be read ({type(error).__name__})"
+        except NO_HEADER:
+            return f"{file} does not begin like a safetensors file; copy it again"
+        if size < wanted:
+            return f"{file} is cut off: it has {size:,} bytes of {wanted:,}; copy it again"
     return ""
 
 

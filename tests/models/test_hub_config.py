@@ -109,6 +109,7 @@ def test_without_a_network_the_cache_answers(here, monkeypatch):
     assert hubconfig.fetch_config("some/model", timeout=0.1) == CONFIG
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_an_id(here, monkeypatch):
     """From the Hub, then, offline, from the cache; and the sentence for what is in neither."""
     from huggingface_hub import constants
