@@ -45,10 +45,9 @@ def may_change(made_by: str, owner: str, *, trusted: bool) -> bool:
 
 @dataclass
 class Job:
-    """An experiment with its state and the records so far, each one JSON text.
+    """An experiment with its state and the records so far, each one JSON text; `made_by` is its owner's mark.
 
-    `made_by` is its owner's mark. `cut_off`: a server died in the middle of it, so viewers may
-    hold records that were never stored.
+    `cut_off`: a server died in the middle of it, so viewers may hold records that were never stored.
     """
 
     id: str

@@ -59,7 +59,7 @@ class Persister:
     def _mark_interrupted(self) -> None:
         """Mark what an earlier server left unfinished."""
         for stored in self._open().unfinished():
-            self._open().mark_interrupted(stored.id)
+            self._open().finish(stored.id, "interrupted")
         self._scheduler.archive_changed()  # a viewer may have asked for one of them before it was marked
 
     def _try(self, write: Callable[[], None]) -> bool:

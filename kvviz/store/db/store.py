@@ -110,12 +110,6 @@ class Store:
             if taken is not None:
                 _keep_document(connection, work_id, *taken)
 
-    def mark_interrupted(self, work_id: str) -> None:
-        """Set the state of a running work to `interrupted`; its records stay."""
-        found = self.get(work_id)
-        if found is not None and found.state == RUNNING:
-            self.finish(work_id, "interrupted")
-
     def unfinished(self) -> list[Stored]:
         """Return the works whose state is running although their store crashed, was killed, or was closed."""
         with self._database.reading() as connection:

@@ -279,8 +279,7 @@ def test_work_is_unfinished_once_its_store_has_gone(tmp_path, real):
     assert second.unfinished() == [], "someone is still at it"
     first.close()
     assert [stored.id for stored in second.unfinished()] == ["c"]
-    for work_id in ("c", "ended", "nobody"):
-        second.mark_interrupted(work_id)
+    second.finish("c", "interrupted")
     assert second.get("c").state == "interrupted" and second.records("c") == records[:5]
     assert second.get("ended").state == "done" and second.unfinished() == []
     second.close()
