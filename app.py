@@ -34,6 +34,7 @@ log = logging.getLogger("kvviz.server")
 FEED = Feed(scheduler())
 PERSISTER = Persister(scheduler())
 try:
+    logs.read_choice(os.environ.get("KVVIZ_LOG", ""))
     if settings().public:
         restrict(settings().hub_models)
 except KvvizError as error:
@@ -100,12 +101,6 @@ app = st.App(
 )
 
 if __name__ == "__main__":
-    try:
-        settings()
-        logs.read_choice(os.environ.get("KVVIZ_LOG", ""))
-    except KvvizError as error:
-        print(f"kvviz: {error}", file=sys.stderr)
-        sys.exit(2)
     leave_quietly()
     app.run(
         config={

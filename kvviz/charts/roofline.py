@@ -157,15 +157,11 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"context {tokens:,}", **look)
         batch = marks.get(tokens)
         if batch and batch <= members[-1]["batch"]:
-            _mark(figure, batch, f"caches > weights at {tokens:,}", colour)
+            figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
+            # on a logarithmic axis, an annotation's x is a logarithm
+            place = {"x": math.log10(batch), "y": 0.98, "yref": "paper", "xanchor": "right", "yanchor": "top"}
+            figure.add_annotation(text=f"caches > weights at {tokens:,}", textangle=-90, showarrow=False, **place)
     return figure
-
-
-def _mark(figure: go.Figure, batch: int, words: str, colour: str) -> None:
-    """Mark a batch with a labelled dotted line; on a logarithmic axis, an annotation's x is a logarithm."""
-    figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
-    place = {"x": math.log10(batch), "y": 0.98, "yref": "paper", "xanchor": "right", "yanchor": "top"}
-    figure.add_annotation(text=words, textangle=-90, showarrow=False, **place)
 
 
 def profile_figure(profiles: Points) -> go.Figure:

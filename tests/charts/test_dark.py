@@ -4,7 +4,7 @@ import plotly.graph_objects as go
 import pytest
 
 from kvviz.charts import cost, palette, roofline, serving
-from kvviz.charts.dark import on_dark
+from kvviz.charts.layout import on_dark
 
 PAGE = "#11161c"  # of .streamlit/config.toml
 TABLES = {

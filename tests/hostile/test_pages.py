@@ -146,6 +146,8 @@ def test_numbers_of_any_size_make_a_page(visit):
         ("memory", {"models": "gpt2", "view": EVIL, "gpu": EVIL}),
         ("memory", {"models": ","}),
         ("cost", {"prompt": EVIL, "model": EVIL, "dtype": EVIL}),
+        ("cost", {"model": pack({**LLAMA, "_name_or_path": EVIL})}),
+        ("cost", {"model": pack({**LLAMA, "model_type": EVIL})}),
     ],
 )
 def test_a_link_of_anything_makes_a_page(visit, page, params):

@@ -45,7 +45,8 @@ def table(found: Document) -> None:
         "steps."
     )
     with st.expander("What is slow by design, and what by our simple code"):
-        st.markdown("\n".join(f"- **{r['title']}**: {_slow(r)}" for r in rows(found)))
+        sources = {name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items()}
+        st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in rows(found)))
 
 
 def _row(r: Document) -> dict[str, object]:
@@ -64,11 +65,6 @@ def _row(r: Document) -> dict[str, object]:
 
 def _or_dash(value: Any, words: Callable[[Any], str]) -> str:
     return "–" if value is None else words(value)
-
-
-def _slow(r: Document) -> str:
-    source = f" [Where it comes from]({DESIGNS[r['mode']].source})." if r["mode"] in DESIGNS else ""
-    return r["slow"] + source
 
 
 def pictures(found: Document) -> None:

@@ -9,6 +9,7 @@ from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import parse_config
 from kvviz.ui.shared.form import Field, Form
+from kvviz.ui.shared.plain import plain
 
 _PLAIN, _OWN = "", "own"
 _SIZES = ("prompt", "new", "width", "layers", "dtype")
@@ -49,13 +50,11 @@ def _values(case: Case) -> dict[str, object]:
 
 def _case(form: Form) -> Case:
     one, two, three, four, five = st.columns([3, 2, 2, 2, 2])
-    model = one.selectbox(
-        "Full count of",
-        format_func=_title,
-        on_change=lambda: _adopt_shape(form),
-        help="The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model.",
-        **form.choice("model", [_PLAIN, *models(), _OWN]),
-    )
+    titles = {_PLAIN: "plain layers of width d", **{row.id: row.title for row in models().values()}}
+    titles[_OWN] = "Your own config"
+    how = "The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model."
+    choice = {"on_change": lambda: _adopt_shape(form), **form.choice("model", list(titles))}
+    model = one.selectbox("Full count of", format_func=titles.__getitem__, help=how, **choice)
     two.number_input("Prompt P, tokens", **form.within("prompt", 1, LIMITS["prompt"]))
     three.number_input("New tokens N", **form.within("new", 1, LIMITS["new"]))
     four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, LIMITS["width"]))
@@ -65,12 +64,6 @@ def _case(form: Form) -> Case:
     with st.expander(f"Precision of the cache: {form['dtype']}"):
         st.segmented_control("Precision", required=True, **form.choices("dtype", list(DTYPE_BYTES)))
     return Case(model=model, **{name: form[name] for name in _SIZES})
-
-
-def _title(key: str) -> str:
-    if key == _PLAIN:
-        return "plain layers of width d"
-    return "Your own config" if key == _OWN else models()[key].title
 
 
 def _adopt_shape(form: Form) -> None:
@@ -98,7 +91,8 @@ def _own_config(form: Form) -> str:
 
     st.text_area("config.json", key="c_paste", height=120, placeholder='{"model_type": …}', on_change=paste)
     if st.session_state.get("c_problem"):
-        st.warning(st.session_state.c_problem)
+        st.warning(plain(st.session_state.c_problem))
     own = form["own"]
-    st.caption(f"Counting {own_title(unpack(own))}." if own else "Paste a config; until then plain layers are counted.")
+    counted = f"Counting {plain(own_title(unpack(own)))}." if own else ""
+    st.caption(counted or "Paste a config; until then plain layers are counted.")
     return own

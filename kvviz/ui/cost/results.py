@@ -9,6 +9,7 @@ from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
+from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
 from kvviz.ui.shared.tables import localized
 
@@ -23,7 +24,7 @@ def draw(case: Case) -> None:
     try:
         full(case)
     except KvvizError as error:
-        st.warning(f"The full count: {error}")
+        st.warning(plain(f"The full count: {error}"))
         return
     whole_count(case)
     parting(case)

@@ -11,13 +11,12 @@ from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
 from kvviz.models.catalog.rows import examples
-from kvviz.models.spec import ModelSpec
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas
 
 
 def headline(main: Answer, asked: Asked) -> None:
-    """Draw the total, its formula, and the field that each number came from."""
+    """Draw the total, its formula, the field that each number came from, whose bytes, and where the context ends."""
     fit_formulas()
     memory, spec = main.memory, main.spec
     if memory is None or spec is None:
@@ -29,7 +28,10 @@ def headline(main: Answer, asked: Asked) -> None:
     left.caption(_growth(memory))
     right.latex(equation(spec, memory))
     right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
-    _notes(main, spec, asked)
+    view = VIEWS[asked.view]
+    st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {view.source}")
+    if spec.context and 0 < spec.context < asked.tokens:
+        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
 
 
 def _growth(memory: Memory) -> str:
@@ -42,14 +44,6 @@ def _growth(memory: Memory) -> str:
     if memory.reserved_bytes != memory.total_bytes:
         parts.append(f"**{human(memory.reserved_bytes)} reserved** ({memory.reserved_bytes:,} B)")
     return "; ".join(parts)
-
-
-def _notes(main: Answer, spec: ModelSpec, asked: Asked) -> None:
-    """Say what a reader has to know beside the figure: whose bytes, and where the model's context ends."""
-    view = VIEWS[asked.view]
-    st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {view.source}")
-    if spec.context and 0 < spec.context < asked.tokens:
-        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
 
 
 def example_table(name: str | None) -> None:

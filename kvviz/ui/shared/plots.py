@@ -6,7 +6,7 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.charts.dark import on_dark
+from kvviz.charts.layout import on_dark
 
 Thing = TypeVar("Thing")
 CHART: Mapping[str, object] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}

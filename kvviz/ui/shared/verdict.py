@@ -35,18 +35,9 @@ def of_runs(runs: Sequence[Run]) -> None:
 
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
-    kept = [{name: run.get(name) for name in FIGURES} for run in runs]
-    show(_judged(json.dumps([prompt_tokens, kept])))
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _judged(figures: str) -> dict[str, Any]:
-    """Judge each comparison once: a script run of a viewer should not fit its curves again."""
-    return judge(*json.loads(figures))
-
-
-def show(found: Document) -> None:
     """Draw a verdict as a section of the page."""
+    kept = [{name: run.get(name) for name in FIGURES} for run in runs]
+    found = _judged(json.dumps([prompt_tokens, kept]))
     st.subheader("What the curves say", anchor=False)
     st.markdown(found["sentence"])
     if found["prediction"]:
@@ -64,7 +55,8 @@ def show(found: Document) -> None:
             st.caption("These points can't tell the square. What a straight line through them tells:")
             st.latex(line)
     if found["crossover"] is not None:
-        st.markdown(_sentence(found["crossover"]["sentence"]))
+        words = found["crossover"]["sentence"]
+        st.markdown(f"{words[:1].upper()}{words[1:]}.")
     if any(entry["fit"] for entry in found["modes"]):
         st.caption(
             "t is the time of a decode step, T the tokens of context it ends with; fitted to the measured medians, the "
@@ -73,5 +65,7 @@ def show(found: Document) -> None:
         )
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+@st.cache_data(max_entries=64, show_spinner=False)
+def _judged(figures: str) -> dict[str, Any]:
+    """Judge each comparison once: a script run of a viewer should not fit its curves again."""
+    return judge(*json.loads(figures))

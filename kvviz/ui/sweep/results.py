@@ -10,9 +10,8 @@ from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
-from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
+from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import caveats, contrasts, findings
-from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
@@ -32,12 +31,12 @@ def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
     if work is None or work.kind != SweepSpec.kind:
         st.warning("There is no such sweep here; it may have been deleted.")
         return
-    st.fragment(lambda: _in_turn(scheduler, watched, address), run_every=1.0 if work.active else None)()
 
+    def look() -> None:
+        with turn():
+            _results(scheduler, watched, address)
 
-def _in_turn(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
-    with turn():
-        _results(scheduler, sweep_id, address)
+    st.fragment(look, run_every=1.0 if work.active else None)()
 
 
 def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
@@ -47,12 +46,12 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     spec = SweepSpec.from_dict(work.description())
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
     _progress(scheduler, work, records)
-    if not work.active and work.state != "done":
-        _go_on(scheduler, spec, records, address)
+    if not work.active and work.state != "done" and st.button("Go on where it ended", key="s_resume"):
+        earlier = [record for record in records if record["t"] in ("cell_proof", "cell_pass")]
+        watch_new(scheduler, spec, address, "sweep", earlier)
     found = rows(records, spec)
     if found:
-        _table(spec, found)
-        _words(spec, found)
+        _tables(PRESETS.get(spec.preset), found)
         _charts(found)
     for record in records:
         if record["t"] == "cell_failed":
@@ -78,28 +77,18 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
         st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
 
 
-def _go_on(scheduler: Scheduler, spec: SweepSpec, records: Sequence[Record], address: Address) -> None:
-    if st.button("Go on where it ended", key="s_resume"):
-        measured = [record for record in records if record["t"] in ("cell_proof", "cell_pass")]
-        watch_new(scheduler, spec, address, "sweep", measured)
-
-
-def _table(spec: SweepSpec, found: Sequence[Record]) -> None:
-    preset = PRESETS.get(spec.preset)
+def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
+    """Draw what was measured beside what was published, and say what is flat and what climbs: read off the rows."""
     published = preset.published if preset else None
     places = st.columns(2 if published else 1, gap="large")
     with places[0]:
         st.markdown("**Measured here**")
         st.dataframe([_row(row) for row in found], hide_index=True, key="s_rows")
-    if preset and published:
-        with places[1]:
-            _published(published, preset.source)
-
-
-def _words(spec: SweepSpec, found: Sequence[Record]) -> None:
-    """Say what is flat and what climbs, here and as published: read off the rows."""
-    preset = PRESETS.get(spec.preset)
-    sentences = [*findings(found), *(contrasts(found, preset.published) if preset and preset.published else ())]
+    sentences = findings(found)
+    if preset and published:  # on other hardware: it is the shape that should come back
+        places[1].markdown(f"**As published** ([source]({preset.source})): {published.note}")
+        places[1].dataframe([_printed(row) for row in published.rows], hide_index=True, key="s_published")
+        sentences = [*sentences, *contrasts(found, published)]
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
     for sentence in caveats(found):
         st.caption(plain(sentence))
@@ -126,13 +115,6 @@ def _row(row: Record) -> dict[str, object]:
 
 def _ms(seconds: float | None) -> float | None:
     return round(seconds * 1000, 3) if seconds is not None else None
-
-
-def _published(published: Published, source: str | None) -> None:
-    """Draw the table as it was printed elsewhere, on other hardware: it is the shape that should come back."""
-    st.markdown(f"**As published** ([source]({source})): {published.note}")
-    rows = [_printed(row) for row in published.rows]
-    st.dataframe(rows, hide_index=True, key="s_published")
 
 
 _PRINTED = {
