@@ -14,9 +14,9 @@ from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
 from kvviz.cost.blocks import TERMS, Attention, Forward
 from kvviz.cost.shape import Shape, read_shape
+from kvviz.memory.engine_views import token_bytes
 from kvviz.memory.formula import kv_memory
 from kvviz.models.config_fields import LARGEST, checked
-from kvviz.models.layers import LayerSpec
 
 
 def prefill(shape: Shape, tokens: int, batch: int = 1, source_tokens: int | None = None) -> Forward:
@@ -107,21 +107,14 @@ def cache_bytes_read(
 
 def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> int:
     """Bytes of the new tokens' keys and values, and of the states, which every forward rewrites completely."""
-    row, total = precision(dtype), 0
+    element, wide, total = precision(dtype), shape.spec.state_float32, 0
     for layer in shape.spec.layers:
-        if layer.kind != "cross":
-            total += forward.new * _row_bytes(layer, dtype)
-        elif not forward.held:
-            total += forward.source * _row_bytes(layer, dtype)
-        wide = shape.spec.state_float32
-        total += sum(s.elements * (4 if s.float32 or wide else row.state_bytes) for s in layer.states)
+        encoded = 0 if forward.held else forward.source
+        tokens = encoded if layer.kind == "cross" else forward.new
+        index = 4 * layer.index_dim if layer.index_float32 else element.row(1, layer.index_dim)
+        total += tokens * (token_bytes(layer, element) + index)
+        total += sum(s.elements * (4 if s.float32 or wide else element.state_bytes) for s in layer.states)
     return forward.batch * total
-
-
-def _row_bytes(layer: LayerSpec, dtype: str) -> int:
-    row = precision(dtype)
-    index = layer.index_dim * (4 if layer.index_float32 else row.state_bytes)
-    return row.row(layer.kv_heads, layer.key_dim) + row.row(layer.kv_heads, layer.value_dim) + index
 
 
 def square_equals_linear(shape: Shape) -> int | None:

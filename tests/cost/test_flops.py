@@ -23,6 +23,7 @@ from kvviz.cost.step_estimate import Model
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import model_row, models
 from tests.cli.conftest import call
+from tests.tiny_configs import TINY
 
 RATES = Rates(read=2e10, flops=8e10, launch=2e-6)
 
@@ -111,6 +112,11 @@ def test_what_a_step_writes():
     llama = shape("llama-3.1-8b")
     assert cache_bytes_written(llama, cached_step(llama, 100, 3)) == 3 * 131_072
     assert cache_bytes_written(llama, prefill(llama, 100)) == 100 * 131_072
+    indexed = read_shape(
+        TINY["deepseek_v32"]
+    )  # of one token, what is written is what the cache then holds, quantised too
+    for dtype in ("bfloat16", "fp8"):
+        assert cache_bytes_written(indexed, prefill(indexed, 1), dtype) == cache_bytes_read(indexed, 1, 1, dtype)
     mamba = shape("mamba-130m")
     state = kv_memory(mamba.spec, 9).total_bytes
     assert cache_bytes_written(mamba, cached_step(mamba, 9)) == state, "a state is written as a whole"
