@@ -234,9 +234,10 @@ def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> "P
     from transformers import AutoModelForCausalLM
 
     form = {"dtype": getattr(torch, dtype), "attn_implementation": attn}
-    safely = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     try:
-        model = AutoModelForCausalLM.from_pretrained(str(source.folder), **form, **safely)
+        model = AutoModelForCausalLM.from_pretrained(
+            str(source.folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, **form
+        )
     except Exception as error:
         if is_out_of_memory(error):
             raise
