@@ -2,10 +2,12 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +19,6 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.catalog.rows import models
 from kvviz.models.weight_files import damage, whole_size
 from kvviz.server import scheduler as scheduler_module
-from kvviz.server.scheduler import Scheduler
-from kvviz.server.worker_process import WorkerLink
 from tests.faults.conftest import asking, finished, until
 
 pytestmark = pytest.mark.worker
@@ -41,35 +41,22 @@ def test_a_worker_killed_mid_run(fake):
     assert before.state == "done" and before.records == records, "what was finished is untouched"
 
 
-# A worker that may take 800 MB more once it has greeted: its allocators then really say no.
-TIGHT = """
-import os, resource, runpy, sys
-from kvviz.worker import loop
-
-greet = loop.hello
-def hello():
-    record = greet()
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 800_000_000, resource.RLIM_INFINITY))
-    return record
-loop.hello = hello
-loop.main(int(sys.argv[1]))
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS and has /proc")
-def test_a_worker_out_of_memory(tmp_path):
+def test_a_worker_out_of_memory(real, tmp_path):
+    """It may take 300 MB more than it has: its allocators then really say no."""
     config = {**models()["tiny-gpt2"].config, "vocab_size": 4_000_000}  # its first tensor is too large
     (tmp_path / "config.json").write_text(json.dumps(config))
     huge = ComparisonSpec(model=str(tmp_path / "config.json"), prompt_tokens=4, weights="random")
-    scheduler = Scheduler(WorkerLink(lambda descriptor, cores: [sys.executable, "-c", TIGHT, str(descriptor)]))
-    scheduler.start()
+    assert finished(real, real.submit(SHORT)).state == "done"
+    pid, (_, hard) = real._link.process.pid, resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + 300_000_000, hard))
     try:
-        large, small = scheduler.submit(huge), scheduler.submit(SHORT)
-        assert finished(scheduler, large).state == "failed" and "out of memory" in scheduler.get(large).message
-        assert finished(scheduler, small).state == "done", "the next run has the memory"
+        large, small = real.submit(huge), real.submit(SHORT)
+        assert finished(real, large).state == "failed" and "out of memory" in real.get(large).message
+        assert finished(real, small).state == "done", "the next run has the memory"
     finally:
-        scheduler.close()
+        resource.prlimit(pid, resource.RLIMIT_AS, (hard, hard))
 
 
 @pytest.fixture
