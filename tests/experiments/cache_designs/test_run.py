@@ -1,5 +1,6 @@
 """Cache designs raced on a tiny model: each figure of the document worked out a second time, by another way."""
 
+import gc
 import json
 import time
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tools.heldout import heldout as written
 
 HERE = tuple(name for name in RACEABLE if name != "offloaded")
 MODEL, PROMPT, NEW, BATCH, READ = "tiny-llama", "The same beginning of all, some tokens long.", 24, 3, 72
-SPEC = CachesSpec(MODEL, HERE, prompt=PROMPT, new_tokens=NEW, batch=BATCH, repeats=2)
+SPEC = CachesSpec(MODEL, HERE, prompt=PROMPT, new_tokens=NEW, batch=BATCH, repeats=1)
 PICTURED = [name for name in HERE if name in DESIGNS]
 
 
@@ -33,6 +34,7 @@ PICTURED = [name for name in HERE if name in DESIGNS]
 def records(bench):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(racing, "TEXT_TOKENS", READ)
+        patch.setattr(gc, "collect", lambda *_: 0)  # before every pass: it would take half of the time
         return list(racing.run(SPEC, bench()))
 
 
@@ -54,7 +56,7 @@ def test_records_tell_how_far_it_is_and_end_with_the_document(records):
     assert records[0]["t"] == "look" and records[-1]["t"] == "done"
     assert list(dict.fromkeys(parts)) == ["proof", "books", "clock", "text"]
     assert parts.count("proof") == NEW and parts.count("books") == len(HERE)
-    assert parts.count("clock") == 2 * len(SPEC.modes)
+    assert parts.count("clock") == len(SPEC.modes)
     assert all(0 <= record["done"] <= record["of"] for record in records[1:-1])
     json.dumps(records, allow_nan=False)
 
