@@ -20,9 +20,8 @@ from bench.each_type import Config, Row, arguments, document, longest, row_of
 from kvviz.base.errors import ConfigError
 from kvviz.cost.flops import cached_step, prefill, total_flops
 from kvviz.cost.shape import Shape, read_shape
-from kvviz.decoding.meta_decoder import Decoder
 from kvviz.decoding.meta_model import on_meta, weightless
-from kvviz.decoding.meta_probe import in_one_sentence, position_limit
+from kvviz.decoding.meta_probe import Decoder, in_one_sentence, position_limit
 from kvviz.models.config_fields import checked
 
 Case = dict[str, Any]

@@ -1,7 +1,6 @@
-"""Load the model of a Source so that it is ready to decode. No other module loads weights.
+"""Load the model of a Source so that it is ready to decode: only safetensors, never remote code.
 
-This module reads only safetensors and never runs remote code. It raises KvvizError with one sentence for a model that
-can't be loaded.
+No other module loads weights. A model that can't be loaded raises KvvizError with one sentence.
 """
 
 import io

@@ -36,10 +36,9 @@ def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
 
 
 def chooser(sampling: Sampling) -> Choose:
-    """Return the function that chooses tokens from logits.
+    """Return the function that chooses tokens from logits, in every mode the same from the same logits.
 
-    The random number of step n depends only on the seed and n, so every mode chooses the same token from the same
-    logits.
+    The random number of step n depends only on the seed and n.
     """
     if sampling.temperature == 0:
         return greedy

@@ -70,8 +70,7 @@ _starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
 def measure_paces(device: str, dtype: str, attn: str, threads: int) -> Paces:
     """Measure, once for so many threads of torch, all paces but those of a model: `start` and `activation` are 0 here.
 
-    With `attn` "eager", attention's scores and softmax are separate operations; with any other value they are one
-    kernel.
+    With `attn` "eager", attention's scores and softmax are separate operations; with any other value, one kernel.
     """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0

@@ -36,10 +36,7 @@ def on_meta() -> Iterator[None]:
 
 
 class _MetaAnswers(TorchDispatchMode):
-    """Answers a forward that reads values, which a meta tensor does not have.
-
-    A truth value is true, a count is 1, no index is found. That suffices, because only shapes are read afterwards.
-    """
+    """Answers a forward that reads values: a truth is true, a count 1, no index is found. Only shapes are read then."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -63,11 +63,6 @@ def probe_apart(
     finally:
         _ONE_AT_A_TIME.release()
     if done.returncode:
-        raise KvvizError(_sentence(done.stderr))
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise KvvizError(said[-1].removeprefix("kvviz: ") if said else "the probe ended without a word")
     return json.loads(done.stdout)
-
-
-def _sentence(text: str) -> str:
-    """Return the last line of the command's error output without the program name."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix("kvviz: ") if lines else "the probe ended without a word"

@@ -88,22 +88,14 @@ def reading_new_tokens(
     return forward
 
 
-def _cached(model: "PreTrainedModel", capacity: int) -> Forward:
-    from transformers import DynamicCache
+def _with_their_cache(kind: str, model: "PreTrainedModel", capacity: int) -> Forward:
+    from transformers import DynamicCache, QuantizedCache, StaticCache
 
+    if kind == "static":
+        return reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
+    if kind == "quantized":  # fp8 is the only backend that needs no further package
+        return reading_new_tokens(model, QuantizedCache("fp8", model.config))
     return reading_new_tokens(model, DynamicCache(config=model.config))
-
-
-def _static(model: "PreTrainedModel", capacity: int) -> Forward:
-    from transformers import StaticCache
-
-    return reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
-
-
-def _quantized(model: "PreTrainedModel", capacity: int) -> Forward:
-    from transformers import QuantizedCache
-
-    return reading_new_tokens(model, QuantizedCache("fp8", model.config))  # no other backend comes without a package
 
 
 def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> Forward:
@@ -157,7 +149,7 @@ _ROWS = (
         "cached",
         "KV cache",
         "reads only the new token; keys and values of the others are kept",
-        _cached,
+        partial(_with_their_cache, "cached"),
         account=Account(
             slow="Joins new keys and values to the old ones in a new tensor, as our own “Joined anew” does."
         ),
@@ -191,7 +183,7 @@ _ROWS = (
         "static",
         "Static (transformers)",
         "transformers' StaticCache: one buffer for the longest text; attention goes over all of it, masked",
-        _static,
+        partial(_with_their_cache, "static"),
         account=Account(
             nbytes=RING,
             slack=_WHOLE_RUN,
@@ -202,7 +194,7 @@ _ROWS = (
         "quantized",
         "8-bit floats (transformers)",
         "transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
-        _quantized,
+        partial(_with_their_cache, "quantized"),
         exact=False,
         check=formula.check_all_full,
         account=Account(

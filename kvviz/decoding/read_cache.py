@@ -1,7 +1,4 @@
-"""Read caches of kvviz and of transformers: returns one LayerState per layer of a cache object.
-
-This runs after the clock has stopped. Nothing here copies a tensor or keeps one alive.
-"""
+"""Read caches of kvviz and of transformers after the clock has stopped; no tensor is copied or kept alive."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest

@@ -1,19 +1,42 @@
-"""Compute the bytes and seconds that a work needs before anything is loaded. Imports only the standard library."""
+"""What is asked of a decode, and the bytes and seconds that it needs, before anything is loaded. No torch here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import Sampling
 from kvviz.base.words import human
 from kvviz.cost.flops import Rates, estimated
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
-from kvviz.decoding.work import Work
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
 from kvviz.models.sources import Source
 from kvviz.models.spec import ModelSpec
 from kvviz.models.text import ByteCodec
+
+
+@dataclass(frozen=True)
+class Work:
+    """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` seeded random tokens.
+
+    `warmup` counts the full passes before the measured `repeats`. A `kvviz.experiments.comparison.spec.ComparisonSpec`
+    is such work, checked; every other experiment has a method that returns one.
+    """
+
+    model: str
+    modes: tuple[str, ...] = ("uncached", "cached")
+    weights: str = "auto"
+    prompt: str | None = None
+    prompt_tokens: int | None = None
+    new_tokens: int = 32
+    batch: int = 1
+    repeats: int = 3
+    warmup: int = 1
+    dtype: str = "float32"
+    device: str = "auto"
+    attn: str = "sdpa"
+    sampling: Sampling = Sampling()  # noqa: RUF009, frozen
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kvviz.cost.flops import Rates
 if TYPE_CHECKING:
     from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import Loaded
-    from kvviz.decoding.work import Work
+    from kvviz.decoding.requirements import Work
 
 Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has its own types
 

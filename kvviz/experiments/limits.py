@@ -5,7 +5,7 @@ from typing import Protocol
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import check_modes
-from kvviz.decoding.work import Work
+from kvviz.decoding.requirements import Work
 from kvviz.models.sources import Source, find_source
 
 CHARACTERS = 16  # of prompt text per allowed token; the worker counts the actual tokens

@@ -131,10 +131,7 @@ class Worker:
         event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
 
     def _measure(self, task: Task) -> tuple[Record | None, bool]:
-        """Send a job's records while the device is ours alone.
-
-        Returns the record that says why it ended early, and whether the memory ran out.
-        """
+        """Send a job's records; return the one that says why it ended early, and whether the memory ran out."""
         try:
             with measuring(HOLDER, tell=self._tell_holder, between=task.check):
                 task.begin()

@@ -6,9 +6,8 @@ from transformers.utils import logging
 
 from kvviz.base.errors import ConfigError
 from kvviz.decoding.loading import hf_config
-from kvviz.decoding.meta_decoder import by_layer
 from kvviz.decoding.meta_model import built_eager
-from kvviz.decoding.meta_probe import position_limit, probe
+from kvviz.decoding.meta_probe import by_layer, position_limit, probe
 from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models

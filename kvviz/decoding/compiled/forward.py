@@ -1,8 +1,4 @@
-"""The mode `compiled`: a forward over a preallocated cache, whose single steps take the fastest path of this device.
-
-The paths are, in this order: a CUDA graph on a GPU; the compiled step on a CPU; torch's operations one by one.
-`path` says which one it is, and `reason` why it is none before it.
-"""
+"""The mode `compiled`: a forward over a preallocated cache, whose single steps take the fastest path of this device."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -10,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvviz.decoding.compiled.cache import SlotCache
 from kvviz.decoding.compiled.graph import GraphStep, replays
 from kvviz.decoding.compiled.reader import Reader
+from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.model import Transformer
 
@@ -25,7 +21,11 @@ Step = Callable[[torch.Tensor, Sequence[SlotCache]], torch.Tensor]
 
 
 class CompiledForward:
-    """The mode's forward (`kvviz.decoding.modes`): from ids and new tokens to logits and the run's caches."""
+    """The mode's forward (`kvviz.decoding.modes`): from ids and new tokens to logits and the run's caches.
+
+    `path` is the first that works: a CUDA `graph`, the `native` compiled step, torch's `operations`; `reason`, why not
+    the one before.
+    """
 
     def __init__(self, model: "PreTrainedModel", capacity: int) -> None:
         self._capacity = capacity

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kvviz.decoding.compiled.cache import SlotCache
 from kvviz.decoding.compiled.reader import Reader
+from kvviz.decoding.scratch.cache import SlotCache
 
 WARM_UP = 3  # passes before the capture, in which libraries choose their kernels and allocate their memory
 

@@ -1,8 +1,7 @@
 """A whole decode step as one compiled function: every sum of a decoder, for one new token of each sequence.
 
 Nothing here knows torch: weights and caches are addresses, which `native.py` reads off the tensors; the caller has to
-keep those alive. numba compiles the step when it is first imported on a machine, and keeps the result as Python keeps
-bytecode. All numbers are float32. B sequences; `past` tokens have been seen.
+keep those alive. All numbers are float32. B sequences; `past` tokens have been seen.
 """
 
 import math
@@ -90,13 +89,6 @@ def _rows(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> No
 @_compiled(**_FAST)
 def _across(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     """The same for a weight whose rows in memory are those of the inputs: eight of them at a time."""
-    tile = high - low if x.shape[0] == 1 else _TILE
-    for start in range(low, high, tile):
-        _tile(x, row, y, add, start, min(start + tile, high))
-
-
-@_compiled(**_FAST)
-def _tile(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     batch, inputs = x.shape
     stride, n = row[STRIDE], high - low
     weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
@@ -130,10 +122,12 @@ def _tile(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> No
 
 @_compiled(_PART, **_FAST)
 def _part(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
-    if row[ACROSS]:
-        _across(x, row, y, add, low, high)
-    else:
+    if not row[ACROSS]:
         _rows(x, row, y, add, low, high)
+        return
+    tile = high - low if x.shape[0] == 1 else _TILE
+    for start in range(low, high, tile):
+        _across(x, row, y, add, start, min(start + tile, high))
 
 
 @_compiled(_PRODUCT, parallel=True, **_FAST)

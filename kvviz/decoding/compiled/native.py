@@ -1,7 +1,4 @@
-"""The compiled step of `kernels.py` for a transformer from scratch: it reads the weights' addresses off the tensors.
-
-No weight is copied: the addresses are those of the loaded model, which the step keeps alive.
-"""
+"""The compiled step of `kernels.py` on the weights of a loaded model: it reads their addresses and keeps them alive."""
 
 from collections.abc import Sequence
 
@@ -10,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from kvviz.decoding.compiled import kernels as k
-from kvviz.decoding.compiled.cache import SlotCache
+from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
 from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
@@ -27,7 +24,8 @@ class NativeStep:
         design, self._alive = twin.design, twin
         self._sizes, self._eps = _sizes(design), np.float32(design.eps)
         self._table = np.array([_layer_rows(block) for block in twin.blocks if isinstance(block, Block)], np.int64)
-        self._own = np.array(_own_rows(twin), np.int64)
+        places = twin.positions.table if isinstance(twin.positions, Learned) else None
+        self._own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
         self._turns = radians_per_token(design).numpy().copy()  # the tensor itself would count as kept by the run
         leaning = slopes(design.heads) if design.positions == "alibi" else [0.0] * design.heads
         self._slopes = np.array(leaning, np.float32)
@@ -63,11 +61,6 @@ def _layer_rows(block: Block) -> list[list[int]]:
     gate = mlp.gate if isinstance(mlp, GatedMLP) else None
     parts = block.attention_norm, *products, *norms, attention.output, block.mlp_norm, mlp.up, gate, mlp.down
     return [_address(part) for part in parts]
-
-
-def _own_rows(twin: Transformer) -> list[list[int]]:
-    table = twin.positions.table if isinstance(twin.positions, Learned) else None
-    return [_address(twin.tokens), _address(table), _address(twin.norm), _address(twin.head)]
 
 
 def _address(module: torch.nn.Module | None) -> list[int]:

@@ -81,10 +81,7 @@ class GPTWithCache(nn.Module):
         self.lm_head.weight = self.token_emb.weight
 
     def forward(self, idx: Tensor, kv_cache: KVCache | None = None, start_pos: int = 0) -> tuple[Tensor, KVCache]:
-        """(B, T) ids, the first of them at `start_pos`, -> (B, T, vocab_size) logits and the cache.
-
-        Called without a cache it fills a new one, which the caller may drop.
-        """
+        """(B, T) ids, the first at `start_pos`, -> (B, T, vocab_size) logits and the cache, by default a new one."""
         kv_cache = {} if kv_cache is None else kv_cache
         at = torch.arange(start_pos, start_pos + idx.shape[1], device=idx.device)  # (T,)
         x = self.token_emb(idx) + self.pos_emb(at)  # (B, T, d_model)
@@ -94,11 +91,7 @@ class GPTWithCache(nn.Module):
 
     @torch.no_grad()
     def generate_with_cache(
-        self,
-        prompt_ids: Tensor,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        itos: Mapping[int, str] | None = None,
+        self, prompt_ids: Tensor, max_new_tokens: int, temperature: float = 1.0, itos: Mapping[int, str] | None = None
     ) -> list[int]:
         """Continue a prompt (1, T), drawing from the softmax at `temperature`; return all ids, the prompt's included.
 

@@ -17,10 +17,7 @@ _MADE = re.compile(r"((?:\w+ )+)\(([^()]*)\)")
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of the computation: the statements in the file's lines `first` to `last`, both included.
-
-    `makes` has the shape, in letters, of each tensor that they make.
-    """
+    """A stage: the statements in the file's lines `first` to `last`, and the shapes, in letters, that each `makes`."""
 
     name: str
     words: str

@@ -5,7 +5,6 @@ Tables name each family's tensors: a row maps a module of `model.Transformer` to
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,81 +19,60 @@ if TYPE_CHECKING:
 Tensors = Mapping[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class From:
-    """A checkpoint's module. If its rows are query, key and value, one below the other, `part` selects one of them.
-
-    `transposed`: its weight is stored (in, out), as GPT-2's are, instead of (out, in).
-    """
-
-    name: str
-    part: int | None = None
-    transposed: bool = False
+def _fused(name: str) -> dict[str, str]:
+    """Name one tensor for all three: its rows are query, key and value, one below the other."""
+    return {f"blocks.{{i}}.attention.{part}": name for part in ("query", "key", "value")}
 
 
-def _fused(name: str, transposed: bool = False) -> dict[str, From]:
-    parts = ("query", "key", "value")
-    return {f"blocks.{{i}}.attention.{part}": From(name, n, transposed) for n, part in enumerate(parts)}
-
-
-def _gpt2(transposed: bool) -> dict[str, From]:
-    return {
-        "tokens": From("transformer.wte"),
-        "positions.table": From("transformer.wpe"),
-        "blocks.{i}.attention_norm": From("transformer.h.{i}.ln_1"),
-        **_fused("transformer.h.{i}.attn.c_attn", transposed),
-        "blocks.{i}.attention.output": From("transformer.h.{i}.attn.c_proj", transposed=transposed),
-        "blocks.{i}.mlp_norm": From("transformer.h.{i}.ln_2"),
-        "blocks.{i}.mlp.up": From("transformer.h.{i}.mlp.c_fc", transposed=transposed),
-        "blocks.{i}.mlp.down": From("transformer.h.{i}.mlp.c_proj", transposed=transposed),
-        "norm": From("transformer.ln_f"),
-        "head": From("lm_head"),
-    }
-
-
+_GPT2 = {
+    "tokens": "transformer.wte",
+    "positions.table": "transformer.wpe",
+    "blocks.{i}.attention_norm": "transformer.h.{i}.ln_1",
+    **_fused("transformer.h.{i}.attn.c_attn"),
+    "blocks.{i}.attention.output": "transformer.h.{i}.attn.c_proj",
+    "blocks.{i}.mlp_norm": "transformer.h.{i}.ln_2",
+    "blocks.{i}.mlp.up": "transformer.h.{i}.mlp.c_fc",
+    "blocks.{i}.mlp.down": "transformer.h.{i}.mlp.c_proj",
+    "norm": "transformer.ln_f",
+    "head": "lm_head",
+}
 _LLAMA = {
-    "tokens": From("model.embed_tokens"),
-    "blocks.{i}.attention_norm": From("model.layers.{i}.input_layernorm"),
-    "blocks.{i}.attention.query": From("model.layers.{i}.self_attn.q_proj"),
-    "blocks.{i}.attention.key": From("model.layers.{i}.self_attn.k_proj"),
-    "blocks.{i}.attention.value": From("model.layers.{i}.self_attn.v_proj"),
-    "blocks.{i}.attention.query_norm": From("model.layers.{i}.self_attn.q_norm"),
-    "blocks.{i}.attention.key_norm": From("model.layers.{i}.self_attn.k_norm"),
-    "blocks.{i}.attention.output": From("model.layers.{i}.self_attn.o_proj"),
-    "blocks.{i}.mlp_norm": From("model.layers.{i}.post_attention_layernorm"),
-    "blocks.{i}.mlp.gate": From("model.layers.{i}.mlp.gate_proj"),
-    "blocks.{i}.mlp.up": From("model.layers.{i}.mlp.up_proj"),
-    "blocks.{i}.mlp.down": From("model.layers.{i}.mlp.down_proj"),
-    "norm": From("model.norm"),
-    "head": From("lm_head"),
+    "tokens": "model.embed_tokens",
+    "blocks.{i}.attention_norm": "model.layers.{i}.input_layernorm",
+    "blocks.{i}.attention.query": "model.layers.{i}.self_attn.q_proj",
+    "blocks.{i}.attention.key": "model.layers.{i}.self_attn.k_proj",
+    "blocks.{i}.attention.value": "model.layers.{i}.self_attn.v_proj",
+    "blocks.{i}.attention.query_norm": "model.layers.{i}.self_attn.q_norm",
+    "blocks.{i}.attention.key_norm": "model.layers.{i}.self_attn.k_norm",
+    "blocks.{i}.attention.output": "model.layers.{i}.self_attn.o_proj",
+    "blocks.{i}.mlp_norm": "model.layers.{i}.post_attention_layernorm",
+    "blocks.{i}.mlp.gate": "model.layers.{i}.mlp.gate_proj",
+    "blocks.{i}.mlp.up": "model.layers.{i}.mlp.up_proj",
+    "blocks.{i}.mlp.down": "model.layers.{i}.mlp.down_proj",
+    "norm": "model.norm",
+    "head": "lm_head",
 }
 _MPT = {
-    "tokens": From("transformer.wte"),
-    "blocks.{i}.attention_norm": From("transformer.blocks.{i}.norm_1"),
+    "tokens": "transformer.wte",
+    "blocks.{i}.attention_norm": "transformer.blocks.{i}.norm_1",
     **_fused("transformer.blocks.{i}.attn.Wqkv"),
-    "blocks.{i}.attention.output": From("transformer.blocks.{i}.attn.out_proj"),
-    "blocks.{i}.mlp_norm": From("transformer.blocks.{i}.norm_2"),
-    "blocks.{i}.mlp.up": From("transformer.blocks.{i}.ffn.up_proj"),
-    "blocks.{i}.mlp.down": From("transformer.blocks.{i}.ffn.down_proj"),
-    "norm": From("transformer.norm_f"),
-    "head": From("lm_head"),
+    "blocks.{i}.attention.output": "transformer.blocks.{i}.attn.out_proj",
+    "blocks.{i}.mlp_norm": "transformer.blocks.{i}.norm_2",
+    "blocks.{i}.mlp.up": "transformer.blocks.{i}.ffn.up_proj",
+    "blocks.{i}.mlp.down": "transformer.blocks.{i}.ffn.down_proj",
+    "norm": "transformer.norm_f",
+    "head": "lm_head",
 }
-NAMES: dict[str, dict[str, From]] = {
-    "gpt2": _gpt2(transposed=True),
-    "gpt_bigcode": _gpt2(transposed=False),
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
+NAMES = {
+    "gpt2": _GPT2,
+    "gpt_bigcode": _GPT2,
     "mpt": _MPT,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA),
 }
 
 
 def from_transformers(model: "PreTrainedModel") -> Transformer:
-    """Build the same model from scratch, on the same weights: each tensor is the model's own, or a view of it.
-
-    Raises KvvizError for a model that can't be built here.
-    """
+    """Build the same model on the same tensors, or views of them. Raises KvvizError if it can't be built here."""
     return from_tensors(model.config.to_dict(), model.state_dict())
 
 
@@ -112,25 +90,19 @@ def from_tensors(config: Mapping[str, object], tensors: Tensors) -> Transformer:
 
 
 def _tensor(design: Design, name: str, tensors: Tensors) -> torch.Tensor:
-    """The checkpoint's tensor for a parameter of ours, such as blocks.3.attention.key.weight."""
+    """The checkpoint's tensor for a parameter of ours, such as blocks.3.attention.key.weight, or its rows of three."""
     module, _, suffix = name.rpartition(".")
-    layer = re.search(r"\d+", module)
-    place = NAMES[design.family][_row_name(module, design)]
-    theirs = f"{place.name}.{suffix}".replace("{i}", layer.group() if layer else "")
+    layer, names = re.search(r"\d+", module), NAMES[design.family]
+    # a tied head is the table of tokens
+    row = "tokens" if module == "head" and design.tied else re.sub(r"\d+", "{i}", module)
+    theirs = f"{names[row]}.{suffix}".replace("{i}", layer.group() if layer else "")
     tensor = tensors.get(theirs, tensors.get(theirs.partition(".")[2]))  # some files leave the first name out
     if tensor is None:
         raise KvvizError(f"the checkpoint has no {theirs}")
-    return _rows_of(design, place, tensor.t() if place.transposed else tensor)
-
-
-def _row_name(module: str, design: Design) -> str:
-    """A module's name in the tables of `names`; a tied head is the table of tokens."""
-    return "tokens" if module == "head" and design.tied else re.sub(r"\d+", "{i}", module)
-
-
-def _rows_of(design: Design, place: From, tensor: torch.Tensor) -> torch.Tensor:
-    """The rows of query, key or value in a tensor that holds all three; any other tensor as it is."""
-    if place.part is None:
+    if design.family == "gpt2" and layer and tensor.dim() == 2:  # stored (in, out), not (out, in)
+        tensor = tensor.t()
+    together = [ours for ours, named in names.items() if named == names[row]]
+    if len(together) == 1:
         return tensor
     query, key = design.heads * design.head_dim, design.kv_heads * design.head_dim
-    return tensor.split([query, key, key])[place.part]
+    return tensor.split([query, key, key])[together.index(row)]

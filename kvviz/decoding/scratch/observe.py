@@ -1,7 +1,6 @@
 """Observe attention at work: every q, k, v, score, weight and output of any layer, as the lines run.
 
-Python's own line tracing tells which line has run, and `listing` which stage that was. So the code that is read in
-class needs no hook, and costs nothing extra when nobody observes it.
+Python's own line tracing tells which line has run, and `listing` which stage that was.
 """
 
 import sys

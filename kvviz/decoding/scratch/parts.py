@@ -1,7 +1,4 @@
-"""The small parts: a matrix product, a lookup table, LayerNorm and RMSNorm written out.
-
-Their weights come from a checkpoint; nothing is drawn here.
-"""
+"""The small parts: a matrix product, a lookup table, LayerNorm and RMSNorm. Their weights come from a checkpoint."""
 
 import torch
 import torch.nn.functional as F

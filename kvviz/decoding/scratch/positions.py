@@ -50,10 +50,7 @@ class Learned(Scheme):
 
 
 class Rotary(Scheme):
-    """RoPE: rotate queries and keys, pair by pair, by angles that grow with the position.
-
-    https://arxiv.org/abs/2104.09864
-    """
+    """RoPE: rotate queries and keys in pairs by angles that grow with the position. https://arxiv.org/abs/2104.09864"""
 
     def __init__(self, design: Design) -> None:
         super().__init__(design)
@@ -81,10 +78,6 @@ def radians_per_token(design: Design, device: torch.device | None = None) -> Ten
     return SCALINGS[design.rope.kind](1.0 / design.rope.theta**pair, design.rope)
 
 
-def _as_trained(turns: Tensor, rope: Rope) -> Tensor:
-    return turns
-
-
 def _linear(turns: Tensor, rope: Rope) -> Tensor:
     """Move all positions closer together. https://arxiv.org/abs/2306.15595"""
     return turns / rope.factor
@@ -97,14 +90,11 @@ def _llama3(turns: Tensor, rope: Rope) -> Tensor:
     return turns * kept + turns / rope.factor * (1 - kept)
 
 
-SCALINGS = {"default": _as_trained, "linear": _linear, "llama3": _llama3}
+SCALINGS = {"default": lambda turns, rope: turns, "linear": _linear, "llama3": _llama3}
 
 
 class Alibi(Scheme):
-    """ALiBi: lower a key's score the further back it stands, for each head by its own slope.
-
-    https://arxiv.org/abs/2108.12409
-    """
+    """ALiBi: lower a key's score the further back it stands, by each head's slope. https://arxiv.org/abs/2108.12409"""
 
     def __init__(self, design: Design) -> None:
         super().__init__(design)

@@ -8,8 +8,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import mode_named
-from kvviz.decoding.requirements import each_pass
-from kvviz.decoding.work import Work
+from kvviz.decoding.requirements import Work, each_pass
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.sources import find_source
