@@ -90,6 +90,7 @@ def test_a_ring_holds_the_sinks_and_the_newest(pieces):
     assert cache.copied == TOKEN and cache.gathered == 0
 
 
+@pytest.mark.slow
 def test_sinks_give_what_a_mask_over_the_middle_gives(family):
     """Keys keep the positions at which their tokens stood, so the model without a cache, masked, must agree."""
     model, _ = family("llama")

@@ -44,6 +44,7 @@ def test_three_accounts_of_a_mode_agree_or_say_why(done, mode):
         assert any("lie in storages of" in sentence for sentence in memory["reasons"])
 
 
+@pytest.mark.slow
 def test_a_lossy_mode_says_where_it_first_differs_and_by_how_much(done):
     run = run_of(done, "int4")
     assert run["max_abs_logit_diff"] > 1e-3 and not run["exact"]
@@ -64,6 +65,7 @@ def test_shared_beginnings_of_a_batch_are_kept_once_and_said_so():
     assert any("Shared blocks are kept once" in sentence for sentence in memory["reasons"])
 
 
+@pytest.mark.slow
 def test_the_reasons_travel_in_a_file(done):
     again = read(to_json(done.records, done.document))
     assert [run["memory"] for run in again.document["runs"]] == [run["memory"] for run in done.document["runs"]]

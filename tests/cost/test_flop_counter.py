@@ -97,6 +97,7 @@ def test_our_modes_compute_what_is_counted(load, name):
     assert counted["uncached"] == total_flops(shape, prefill(shape, 21, 2))
 
 
+@pytest.mark.slow
 def test_a_type_in_all_cases():
     row = compared("bloom", alone=True)
     assert (row["outcome"], row["why"]) == ("exact", "")

@@ -123,6 +123,7 @@ def test_measured_paces(measured):
     assert written == measured.to_dict() and written["streamed"] == list(measured.streamed)
 
 
+@pytest.mark.slow
 def test_the_rates_of_estimates_follow_from_them(measured):
     measured = dataclasses.replace(measured, start=4e-6)
     assert measured.rates.launch == 2e-6
@@ -231,6 +232,7 @@ def test_the_document_holds_what_was_sent(whole):
     assert reading.read(reading.to_json(found, document)).document == document
 
 
+@pytest.mark.slow
 def test_one_that_may_have_seen_the_run_is_refused(whole):
     found, document = whole
     late = [record for record in found if record["t"] != "predicted"]
@@ -242,6 +244,7 @@ def test_one_that_may_have_seen_the_run_is_refused(whole):
         reading.read(reading.to_json(twice, document))
 
 
+@pytest.mark.slow
 def test_one_that_was_changed_afterwards_is_refused(whole):
     found, document = whole
     run = document["runs"][0]
