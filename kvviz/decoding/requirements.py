@@ -18,10 +18,11 @@ from kvviz.models.text import ByteCodec
 
 @dataclass(frozen=True)
 class Work:
-    """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` seeded random tokens.
+    """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` tokens of the `filler`.
 
-    `warmup` counts the full passes before the measured `repeats`. A `kvviz.experiments.comparison.spec.ComparisonSpec`
-    is such work, checked; every other experiment has a method that returns one.
+    The `filler` is "random" (seeded) or "book". `warmup` counts the full passes before the measured `repeats`. A
+    `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment has a method that
+    returns one.
     """
 
     model: str
@@ -29,6 +30,7 @@ class Work:
     weights: str = "auto"
     prompt: str | None = None
     prompt_tokens: int | None = None
+    filler: str = "random"
     new_tokens: int = 32
     batch: int = 1
     repeats: int = 3

@@ -91,6 +91,7 @@ class Bench:
     should_stop: Callable[[], bool] = lambda: False
     tell: Callable[[Record], None] = lambda record: None  # hears of a download: bytes so far and in all
     earlier: Sequence[Record] = ()  # records of an interrupted run of the same spec
+    watched: bool = False  # somebody sees each record as it comes, so the first ones should show something
 
     def check_stop(self) -> None:
         """Raise Stopped if the run was asked to stop."""
@@ -138,6 +139,7 @@ class Kind(Generic[S]):
     kept: bool = False
     live: bool = False
     title: Callable[[S], str] = lambda spec: ""  # in a list of kept runs; "" if the prompt is title enough
+    rehearsal: Callable[[], S] | None = None  # carried out while nobody waits, so that the first job is a quick one
     closing: Callable[[Any], Record] | None = None  # a last record for viewers, made of this kind's document
 
     @property

@@ -16,7 +16,13 @@ from kvviz.experiments.sweep import spec as sweep
 
 _ROWS = (
     Kind(
-        comparison.ComparisonSpec, comparison.check, comparison.estimate, kept=True, live=True, closing=figures_record
+        comparison.ComparisonSpec,
+        comparison.check,
+        comparison.estimate,
+        kept=True,
+        live=True,
+        rehearsal=comparison.rehearsal,
+        closing=figures_record,
     ),
     Kind(sweep.SweepSpec, sweep.check, sweep_plan.estimated, limit="sweep_seconds", kept=True, title=sweep.title),
     Kind(roofline.RoofSpec, roofline.check, roofline.estimate),

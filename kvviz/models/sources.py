@@ -167,6 +167,11 @@ def stored_weights(model: str) -> str:
     return "random" if find_pulled(model) is None else "local"
 
 
+def first_model() -> str:
+    """Return the model that a page starts with: the first that comes with trained weights, else GPT-2's true shape."""
+    return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
+
+
 def beside_catalog() -> list[str]:
     """Return the pulled models that have no catalog id, as owner/name."""
     return [name for name in pulled_ids() if name not in models()]

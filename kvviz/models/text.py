@@ -4,8 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kvviz.base.errors import KvvizError
+from kvviz.models.catalog.rows import HERE
 
 STORY = "Once upon a time there was a little"  # the default prompt, which the bundled models can continue
+
+
+def book() -> str:
+    """Return a text for prompts of any length: the first two chapters of Alice's Adventures in Wonderland.
+
+    Lewis Carroll, 1865; it is in the public domain.
+    """
+    return (HERE / "alice.txt").read_text(encoding="utf-8")
 
 
 class Codec(Protocol):

@@ -38,6 +38,7 @@ from kvviz.models.weight_files import damage
 
 log = logging.getLogger("kvviz.worker")
 
+IDLE_S = 0.3  # seconds without a job after which a new worker rehearses
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
 
@@ -95,8 +96,37 @@ class Worker:
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGTERM, self._leave)
+        self._rehearse()
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
+
+    def _rehearse(self) -> None:
+        """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.
+
+        Nothing of it is sent. An error here is logged; a job that meets it will say so.
+        """
+        end = time.monotonic() + IDLE_S
+        while time.monotonic() < end and not self._is_wanted():
+            time.sleep(0.02)
+        for kind in KINDS.values():
+            if kind.rehearsal is None or self._is_wanted():
+                continue
+            try:
+                with measuring(HOLDER, between=self._check_wanted):
+                    bench = Bench("-", self._models, settings().limits, should_stop=self._is_wanted, watched=True)
+                    for _ in kind.runner()(kind.rehearsal(), bench):
+                        pass
+            except Stopped:
+                return
+            except Exception:
+                log.warning("rehearsal", exc_info=True)
+
+    def _is_wanted(self) -> bool:
+        return self._leaving or not self._messages.empty()
+
+    def _check_wanted(self) -> None:
+        if self._is_wanted():
+            raise Stopped
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
@@ -151,7 +181,9 @@ class Worker:
     def _records(self, task: Task) -> Iterator[Record]:
         """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""
         spec, tell = read_spec(task.kind, task.spec), partial(self._send, task.id)
-        bench = Bench(task.id, self._models, task.limits, self._device, task.should_stop, tell, task.earlier)
+        bench = Bench(
+            task.id, self._models, task.limits, self._device, task.should_stop, tell, task.earlier, watched=True
+        )
         try:
             yield from kind_of(spec).runner()(spec, bench)
         except KvvizError as error:

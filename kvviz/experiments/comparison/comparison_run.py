@@ -14,6 +14,7 @@ from kvviz.device.environment import environment
 from kvviz.experiments.comparison.records import MemoryAccount, Observed
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
+from kvviz.models.text import book
 
 
 @dataclass
@@ -98,9 +99,14 @@ def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
 
 
 def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:
-    """Return the prompt as ids (B, P): the text's tokens in every row, or different seeded random tokens per row."""
-    if work.prompt is not None:
-        ids = torch.tensor([loaded.codec.encode(work.prompt)] * work.batch)
+    """Return the prompt as ids (B, P): the text's tokens in every row, or different seeded random tokens per row.
+
+    The book's tokens start again where it ends.
+    """
+    if work.prompt is not None or work.filler == "book":
+        row = loaded.codec.encode(book() if work.prompt is None else work.prompt)
+        length = work.prompt_tokens or len(row)
+        ids = torch.tensor([(row * -(-length // len(row)))[:length]] * work.batch)
     else:
         if loaded.spec.vocab_size is None:
             raise KvvizError("this model's config does not say how large its vocabulary is; give a prompt text instead")

@@ -50,7 +50,7 @@ class _Lane:
             self._steps = run.decode(mode)
         self._stream = TextStream(self._codec)
         self._kinds = tuple(layer.kind for layer in run.loaded.spec.layers)
-        self._end = _EndOfText(run.work, run.loaded)
+        self._end = EndOfText(run.work, run.loaded)
         self._added = ""
 
     def advance(self) -> None:
@@ -88,7 +88,7 @@ class _Lane:
         return record
 
 
-class _EndOfText:
+class EndOfText:
     """Tracks whether every sequence of the batch has chosen an end token or written the stop text."""
 
     def __init__(self, work: ComparisonSpec, loaded: Loaded) -> None:

@@ -140,6 +140,7 @@ class SpecFields(TypedDict):
     weights: NotRequired[Short]
     prompt: NotRequired[Prompt | None]
     prompt_tokens: NotRequired[Positive | None]
+    filler: NotRequired[Short]
     dtype: NotRequired[Short]
     device: NotRequired[Annotated[str, text(40)]]
     attn: NotRequired[Short]
@@ -159,6 +160,7 @@ class ModelFields(TypedDict):
     params: Count
     layers: Annotated[int, whole(0, MOST_LAYERS)]
     context: Count | None
+    end_ids: NotRequired[Annotated[list[int], list_of(whole(), 100)]]
     note: NotRequired[Annotated[str, text(500)]]
 
 
@@ -192,6 +194,23 @@ class Predicted(TypedDict):
     t: Literal["predicted"]
     paces: PacesFields
     step_s: dict[str, list[Seconds]]
+
+
+class LookedStep(TypedDict):
+    """One mode's step of the first look: its seconds, clocked once, and what it left in the cache."""
+
+    s: Seconds
+    ids: Annotated[list[int], list_of(whole(), 64)]
+    text: Piece
+    piece: Piece
+    layers: Annotated[list[LayerGroup], layer_groups]
+
+
+class FirstLook(TypedDict):
+    t: Literal["first_look"]
+    i: Count
+    at: NotRequired[Size]
+    modes: dict[str, LookedStep]
 
 
 class CheckedStep(TypedDict):
@@ -270,7 +289,7 @@ class Done(TypedDict):
     message: NotRequired[Piece]
 
 
-Record: TypeAlias = Started | Predicted | Proof | Memory | Pass | Times | Figures | Done
+Record: TypeAlias = Started | Predicted | FirstLook | Proof | Memory | Pass | Times | Figures | Done
 
 
 # --- the document -----------------------------------------------------------------------------------------------

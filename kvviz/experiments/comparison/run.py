@@ -1,7 +1,7 @@
 """Runs one comparison as a generator of plain records; the live feed and the command line both use it.
 
-The equivalence check runs first, then the memory accounting of each mode, then the interleaved timed passes. Every
-record is a dict of JSON values; the last one holds the whole comparison.
+Where somebody watches, a first look comes first. The equivalence check follows, then the memory accounting of each
+mode, then the interleaved timed passes. Every record is a dict of JSON values; the last one holds the whole comparison.
 """
 
 import time
@@ -24,6 +24,7 @@ from kvviz.device.environment import environment
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
+from kvviz.experiments.comparison.first_look import first_look
 from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.comparison.records import Pass, Predicted, Record, Result, Started, Times
 from kvviz.experiments.comparison.report import comparison_document
@@ -39,11 +40,16 @@ def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
     loaded = bench.load(spec)
     if spec.prompt is not None:
         check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
-    yield from perform(spec, loaded, comparison_id=bench.id, should_stop=bench.should_stop)
+    yield from perform(spec, loaded, comparison_id=bench.id, should_stop=bench.should_stop, watched=bench.watched)
 
 
 def perform(
-    work: ComparisonSpec, loaded: Loaded, *, comparison_id: str, should_stop: Callable[[], bool] = lambda: False
+    work: ComparisonSpec,
+    loaded: Loaded,
+    *,
+    comparison_id: str,
+    should_stop: Callable[[], bool] = lambda: False,
+    watched: bool = False,
 ) -> Iterator[Record | Result]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
     begun = time.monotonic()
@@ -57,7 +63,7 @@ def perform(
     run.check_stop()
     if predicted is not None:
         yield predicted
-    for part in (check_equivalence, account_memory, timed_passes):
+    for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
         for record in part(run):
             yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
     yield {"t": "done", "document": comparison_document(comparison_id, run, env, paces.rates, predicted)}
@@ -94,6 +100,7 @@ def _started(run: ComparisonRun, comparison_id: str, env: form.EnvironmentFields
             "params": loaded.params,
             "layers": len(loaded.spec.layers),
             "context": loaded.spec.context,
+            "end_ids": sorted(loaded.stop_ids),
             "note": loaded.codec.note,
         },
         "prompt": {

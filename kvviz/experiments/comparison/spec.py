@@ -11,10 +11,12 @@ from kvviz.decoding.modes import mode_named
 from kvviz.decoding.requirements import Work, each_pass
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
-from kvviz.models.sources import find_source
+from kvviz.models.sources import find_source, first_model
+from kvviz.models.text import STORY
 
 WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 ATTENTION = ("sdpa", "eager")
+FILLERS = ("random", "book")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
 
@@ -42,7 +44,7 @@ class ComparisonSpec(Spec, Work):
             raise KvvizError("the prompt is empty; it has to hold at least one character")
         for name in ("new_tokens", "batch", "repeats", "warmup"):
             check_whole(name, getattr(self, name), 1, LIMITS[name])
-        for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION)):
+        for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION), ("filler", FILLERS)):
             if getattr(self, name) not in allowed:
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
         if not self.modes or len(set(self.modes)) != len(self.modes):
@@ -68,6 +70,11 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
         mode_named(name)
     check_sizes(spec, limits)
     find_source(spec.model, spec.weights)
+
+
+def rehearsal() -> ComparisonSpec:
+    """Make a short comparison of the model that the live page starts with."""
+    return ComparisonSpec(first_model(), prompt=STORY, new_tokens=8, repeats=1)
 
 
 def pass_seconds(work: ComparisonSpec, device: Device) -> dict[str, float] | None:

@@ -130,7 +130,7 @@ def _checked(record: object) -> Record:
 
 
 def _modes_of(record: Record) -> set[str]:
-    if record["t"] == "proof":
+    if record["t"] == "first_look" or record["t"] == "proof":
         return set(record["modes"])
     if record["t"] == "predicted":
         return set(record["step_s"])

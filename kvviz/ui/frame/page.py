@@ -16,7 +16,7 @@ def page(name: str) -> Iterator[None]:
     """Draw a page's head, then what stands in the `with`, then its foot."""
     row = ROWS[name]
     st.title(row["title"], anchor=False)
-    st.markdown(row["opening"])
+    st.container(key=f"{name}_opening").markdown(row["opening"])
     yield
     st.divider()
     st.subheader("How to say it out loud", anchor=False)

@@ -25,17 +25,21 @@ def known_over(scheduler: Scheduler, comparison: str | None) -> str | None:
     return job.id if job is not None and not job.active else None
 
 
-def live_view(comparison: str | None, *, over: str | None = None, new_tokens: int | None = None) -> None:
+def live_view(
+    comparison: str | None, *, over: str | None = None, takes: str = "", new_tokens: int | None = None
+) -> None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
-    The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `new_tokens` is
-    how many the form asks for: the width of the chart on which a viewer draws what to expect.
+    The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes`
+    says how long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer draws what to expect.
     """
     _component(
         key="live",
         data={
             "comparison": comparison,
+            "recording": f"{ASSETS_URL}/live/recording.json.gz",
             "over": over,
+            "takes": takes,
             "assets": ASSETS_URL,
             "colours": {"light": palette.LIGHT, "dark": palette.DARK},
             "dash": palette.DASH,
@@ -48,9 +52,8 @@ def live_view(comparison: str | None, *, over: str | None = None, new_tokens: in
 
 def open_recording(scheduler: Scheduler, address: Address) -> None:
     """Offer to open a recording: a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
-    with st.expander("Open a recording"):
-        st.markdown("`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device.")
-        file = st.file_uploader("Recording", type="json", key="recording", label_visibility="collapsed")
+    explained = "`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device."
+    file = st.file_uploader("Open a recording", type="json", key="recording", help=explained)
     if file is None:
         return
     if st.session_state.get("opened") != file.file_id:

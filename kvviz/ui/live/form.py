@@ -1,6 +1,7 @@
 """The live page's form: what a comparison is asked for with. Another page's link can fill it."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -14,16 +15,18 @@ from kvviz.experiments.comparison.spec import ATTENTION, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
-from kvviz.models.sources import beside_catalog, looks_like_hub_id, stored_weights
+from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field
-from kvviz.ui.shared.plain import plain
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
+MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
+LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
+NEW_TOKENS = (32, 64, 128, 192, 256, 384, 512)
 PROMPTS = {
     "A story": STORY,
     "Inference": "The transformer architecture revolutionized NLP because",
@@ -43,13 +46,14 @@ class Choice:
 
 
 def live_form() -> Form:
-    """The page's fields. A link may fill six of them; the address keeps none, it names the comparison."""
+    """The page's fields. A link may fill seven of them; the address keeps none, it names the comparison."""
     return Form(
         "live",
         "",
         model=model_field(decodable()),
         prompt=Field(STORY, _prompt_text),
-        new_tokens=Field(32, lambda text: whole(text) // 8 * 8),  # a step of the slider
+        prompt_tokens=Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
+        new_tokens=Field(256, whole),
         modes=Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
         more_modes=Field([], _modes_among(MORE_MODES), called="modes"),
         attn=Field("sdpa", one_of(*ATTENTION)),
@@ -86,30 +90,35 @@ def _modes_among(offered: Sequence[str]) -> Read:
     return read
 
 
-def choose(form: Form, scheduler: Scheduler) -> Choice:
-    """Draw the form and read it."""
-    left, middle, right = st.columns([3, 5, 3], gap="medium")
-    with left:
+def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[Choice, DeltaGenerator]:
+    """Draw the form as one bar and read it; returns the place beside it for Run and Stop. `more` ends its last part."""
+    bar = st.container(horizontal=True, vertical_alignment="center", gap="small", key="live_bar")
+    with bar:
         model, weights = _model(form)
-    with middle:
-        _prompt(form)
-    with right:
-        st.slider("New tokens", step=8, **form.within("new_tokens", 8, 512))
-        modes = _modes(form)
-    with st.expander("Settings"):
-        _settings(form)
+        with st.popover(_prompt_label(form), help="The prompt: a text, or so many tokens of a book."):
+            _prompt(form, model)
+        _new_tokens(form)
+        run = st.container(horizontal=True, width="content", gap="small", key="live_run")
+        with st.popover("More", icon=":material/tune:"):
+            modes = _modes(form)
+            _settings(form)
+            more()
+    length = form["prompt_tokens"]
     try:
         work = ComparisonSpec(
             model=model,
             weights=weights,
             modes=modes,
-            sampling=_sampling(form),
-            **{name: form[name] for name in ("prompt", "new_tokens", "repeats", "warmup", "dtype", "attn", "batch")},
+            sampling=_sampling_of(form),
+            prompt=None if length else form["prompt"],
+            prompt_tokens=length or None,
+            filler="book" if length else "random",
+            **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "dtype", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
-        return Choice(work, seconds=seconds_if_accepted(work, scheduler))
+        return Choice(work, seconds=seconds_if_accepted(work, scheduler)), run
     except KvvizError as error:
-        return Choice(None, problem=str(error))
+        return Choice(None, problem=str(error)), run
 
 
 def seconds_if_accepted(work: ComparisonSpec, scheduler: Scheduler) -> float | None:
@@ -125,7 +134,9 @@ def _model(form: Form) -> tuple[str, str]:
     """The model, and which weights of it."""
     given = settings()
     offered = [*decodable(), *(given.hub_models if given.public else (OWN,))]
-    choice = st.selectbox("Model", format_func=lambda name: _label(name), **form.choice("model", offered))
+    choice = st.selectbox(
+        "Model", format_func=_label, label_visibility="collapsed", width=300, **form.choice("model", offered)
+    )
     if choice in given.hub_models:
         return choice, "hub"
     weights = form["weights"]
@@ -141,7 +152,7 @@ def _label(name: str) -> str:
     if name not in models():
         return f"{name} · trained weights" if name in beside_catalog() else name
     row = models()[name]
-    trained = "" if stored_weights(name) == "random" else " · trained weights"
+    trained = " · trained weights" if stored_weights(name) == "local" else ""
     return f"{row.title} · {_millions(row.params)}{trained}"
 
 
@@ -152,13 +163,52 @@ def _millions(params: int) -> str:
     return str(params)
 
 
-def _prompt(form: Form) -> None:
+def _prompt_label(form: Form) -> str:
+    if form["prompt_tokens"]:
+        return f"Prompt: {form['prompt_tokens']:,} tokens"
+    named = next((name for name, text in PROMPTS.items() if text == form["prompt"]), None)
+    return f"Prompt: {named.lower()}" if named else "Prompt: your own"
+
+
+def _prompt(form: Form, model: str) -> None:
     def take_preset() -> None:
         if st.session_state.preset:
             form["prompt"] = PROMPTS[st.session_state.preset]
+            form["prompt_tokens"] = 0
 
-    st.text_area("Prompt", height=92, **form.value("prompt"))
+    def take_text() -> None:
+        form["prompt_tokens"] = 0
+
+    st.text_area("Prompt", height=92, on_change=take_text, **form.value("prompt"))
     st.pills("Prompts", list(PROMPTS), key="preset", on_change=take_preset, label_visibility="collapsed", wrap=True)
+    st.segmented_control(
+        "or so many tokens of a book",
+        format_func=lambda length: f"{length:,}" if length else "the text",
+        help="The first chapters of Alice's Adventures in Wonderland (Lewis Carroll, 1865).",
+        required=True,
+        **form.choices("prompt_tokens", [0, *(length for length in LENGTHS if length < _context(model))]),
+    )
+
+
+@st.cache_data(max_entries=512, show_spinner=False)
+def _context(model: str) -> float:
+    """How many positions a model has; infinity if that is not known here."""
+    try:
+        spec = find_source(model).spec
+    except KvvizError:
+        return math.inf
+    return math.inf if spec is None or spec.context is None else spec.context
+
+
+def _new_tokens(form: Form) -> None:
+    form["new_tokens"] = max(1, min(MOST_NEW_TOKENS, form["new_tokens"]))
+    st.selectbox(
+        "New tokens",
+        format_func=lambda count: f"{count} new tokens",
+        label_visibility="collapsed",
+        width=170,
+        **form.choice("new_tokens", sorted({*NEW_TOKENS, form["new_tokens"]})),
+    )
 
 
 def _modes(form: Form) -> tuple[str, ...]:
@@ -171,17 +221,13 @@ def _modes(form: Form) -> tuple[str, ...]:
         help=_summaries(FIRST_MODES),
         **form.choices("modes", FIRST_MODES),
     )
-    with st.popover("More ways to keep the cache", icon=":material/memory:", width="stretch"):
-        st.multiselect(
-            "Cache designs, and transformers' own caches",
-            format_func=_mode_title,
-            help=_summaries(MORE_MODES),
-            **form.choices("more_modes", MORE_MODES),
-        )
-        st.caption("The page **Caches** holds them side by side: their memory, their copies, what lossy ones lose.")
+    st.multiselect(
+        "Cache designs, and transformers' own caches",
+        format_func=_mode_title,
+        help=_summaries(MORE_MODES) + "  \n\nThe page **Caches** holds them side by side.",
+        **form.choices("more_modes", MORE_MODES),
+    )
     chosen = [*form["modes"], *form["more_modes"]]
-    if form["more_modes"]:
-        st.caption("and " + ", ".join(_mode_title(name) for name in MORE_MODES if name in chosen))
     return tuple(name for name in MODES if name in chosen)
 
 
@@ -196,7 +242,8 @@ def _summaries(names: Sequence[str]) -> str:
 def _settings(form: Form) -> None:
     """What a first look does without."""
     public = settings().public
-    one, two, three, four, five = st.columns(5)
+    one, two, three = st.columns(3)
+    four, five, six = st.columns(3)
     one.number_input("Timed passes of each mode", **form.within("repeats", 1, 20))
     two.number_input(
         "Warm-up passes", help="The first proves that the modes agree; none is timed.", **form.within("warmup", 1, 10)
@@ -214,37 +261,30 @@ def _settings(form: Form) -> None:
         "it never uses the network. " + ("" if public else "hub: fetched from the Hugging Face Hub."),
         **form.choice("weights", ["auto", "random", *([] if public else ["hub"])]),
     )
-    six, seven, eight, _ = st.columns([1, 2, 1, 1], vertical_alignment="bottom")
     six.number_input("Batch", help="Sequences that are decoded together.", **form.within("batch", 1, 64))
+    seven, eight = st.columns([2, 1], vertical_alignment="bottom")
     seven.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
     eight.checkbox("Stop at the end token", **form.value("stop_at_eos"))
+    _sampling(form)
 
 
-def _sampling(form: Form) -> Sampling:
+def _sampling(form: Form) -> None:
     """Greedy unless a temperature is set; the draws are the same in every mode."""
-    with st.expander("Sampling"):
-        one, two, three, four = st.columns(4)
-        greedy = "0 is greedy: always the likeliest token."
-        temperature = one.number_input("Temperature", step=0.1, help=greedy, **form.within("temperature", 0.0, 5.0))
-        off = not temperature
-        top_k = two.number_input("Top-k (0: off)", disabled=off, **form.within("top_k", 0, 1000))
-        top_p = three.number_input("Top-p (1: off)", step=0.05, disabled=off, **form.within("top_p", 0.05, 1.0))
-        seed = four.number_input(
-            "Seed", help="Of the draws, and of random weights.", **form.within("seed", 0, 2**32 - 1)
-        )
-        st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
-    return Sampling(temperature, top_k or None, top_p if top_p < 1 else None, seed)
+    one, two, three, four = st.columns(4)
+    greedy = "0 is greedy: always the likeliest token."
+    off = not one.number_input("Temperature", step=0.1, help=greedy, **form.within("temperature", 0.0, 5.0))
+    two.number_input("Top-k (0: off)", disabled=off, **form.within("top_k", 0, 1000))
+    three.number_input("Top-p (1: off)", step=0.05, disabled=off, **form.within("top_p", 0.05, 1.0))
+    four.number_input("Seed", help="Of the draws, and of random weights.", **form.within("seed", 0, 2**32 - 1))
+    st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
 
 
-def say_what_it_takes(place: DeltaGenerator, choice: Choice) -> None:
-    """Say how long the work will take, or why it can't be done."""
-    if choice.problem:
-        place.warning(plain(choice.problem))
-    elif choice.seconds is not None:
-        place.caption(f"Estimated from this device's measured rates: {_in_words(choice.seconds)}")
+def _sampling_of(form: Form) -> Sampling:
+    top_p = form["top_p"] if form["top_p"] < 1 else None
+    return Sampling(form["temperature"], form["top_k"] or None, top_p, form["seed"])
 
 
-def _in_words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """An estimate as one says it: no more digits than it deserves."""
     if seconds < 1.5:
         return "a second or so"

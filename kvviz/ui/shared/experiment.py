@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.eta import in_line
@@ -66,20 +65,20 @@ def _last(records: Sequence[str]) -> Record:
 
 def run_or_stop(
     scheduler: Scheduler, spec: Spec | None, watched: str | None, address: Address, field: str, *, prefix: str = ""
-) -> DeltaGenerator:
-    """Draw Run and Stop for an experiment that everybody may watch; returns the place beside them.
+) -> None:
+    """Draw Run and Stop for an experiment that everybody may watch.
 
     The address names what is watched, in `field`. Only one's own can be stopped.
     """
     may_stop = scheduler.may_stop(watched or "", owner())
-    run, stop, beside = st.columns([1, 1, 6], vertical_alignment="center")
-    pressed = run.button("Run", type="primary", disabled=spec is None, width="stretch", key=f"{prefix}run")
-    if stop.button("Stop", disabled=not may_stop, width="stretch", key=f"{prefix}stop") and watched and may_stop:
+    with st.container(horizontal=True, width="content"):
+        pressed = st.button("Run", type="primary", disabled=spec is None, width=100, key=f"{prefix}run")
+        stopped = st.button("Stop", disabled=not may_stop, width=100, key=f"{prefix}stop")
+    if stopped and watched and may_stop:
         scheduler.stop(watched, owner())
         st.rerun()
     if pressed and spec is not None:
         watch_new(scheduler, spec, address, field)
-    return beside
 
 
 def watch_new(scheduler: Scheduler, spec: Spec, address: Address, field: str, earlier: Sequence[Record] = ()) -> None:

@@ -12,7 +12,7 @@ from kvviz.decoding.requirements import needs
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.catalog.rows import models
-from kvviz.models.sources import Source, beside_catalog, find_source, stored_weights
+from kvviz.models.sources import Source, beside_catalog, find_source, first_model
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form, one_of
 
@@ -44,14 +44,9 @@ def title(model: str) -> str:
     return models()[model].title if model in models() else model
 
 
-def default_model() -> str:
-    """The first model that comes with trained weights, else GPT-2's true shape."""
-    return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
-
-
 def model_field(ids: Sequence[str]) -> Field:
     """A form's choice among these models."""
-    return Field(default_model(), one_of(*ids))
+    return Field(first_model(), one_of(*ids))
 
 
 def measured_fields() -> dict[str, Field]:

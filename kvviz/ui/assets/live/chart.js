@@ -40,7 +40,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      await Plotly.react(this.node, [...this.under(current), ...traces(current, this.look), ...predicted(current, this.look)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...this.under(current), ...firstLook(current, this.look), ...traces(current, this.look), ...predicted(current, this.look)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -48,14 +48,15 @@ export class CurveChart {
   layout(state) {
     const { text, grid, paper, family } = this.look.theme()
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
-    const measured = state.modes.some((m) => m.times.length)
+    const measured = state.modes.some((m) => curve(m).length)
     return {
       uirevision: `${state.id} ${this.log}`,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
-      margin: { l: 62, r: 14, t: 12, b: 48 },
-      height: 360,
+      margin: { l: 62, r: labelled(state) ? 96 : 14, t: 8, b: 44 },
+      height: this.node.clientHeight || 320,
+      showlegend: !labelled(state),
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
@@ -65,7 +66,7 @@ export class CurveChart {
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [PREFILL] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [prefillLabel(state, this.log), ...labels(state, this.look, this.log)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -79,8 +80,11 @@ export class CurveChart {
   }
 }
 
-const PREFILL = { text: "prefill", x: 1, y: 0, yref: "paper", yanchor: "bottom", xanchor: "left", xshift: 6, showarrow: false,
-                  font: { size: 13 } }
+// Names the first points, which read the whole prompt.
+function prefillLabel(state, log) {
+  const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
+  return { text: "prefill", x: 1, y: log ? Math.log10(y) : y, ax: 22, ay: -34, arrowhead: 0, arrowwidth: 1, font: { size: 13 } }
+}
 
 const CONFIG = {
   displaylogo: false,
@@ -99,9 +103,7 @@ function hint(state) {
     waiting: "Press Run: the curves are drawn here while the model decodes",
     queued: "Waiting for the device",
     loading: "Loading the model",
-    proof: "First an untimed pass checks that the modes agree; then the clock runs",
-    memory: "Then the allocator is asked what each mode takes; then the clock runs",
-    measuring: "The first timed pass is under way",
+    started: "About to begin",
     failed: "No curve: the comparison could not be done",
     stopped: "Stopped before the first timed step",
   }[state.state] ?? ""
@@ -117,6 +119,29 @@ function predicted(state, look) {
   })
 }
 
+// With a few modes each line carries its name at its end.
+const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
+
+function labels(state, look, log) {
+  if (!labelled(state)) return []
+  const ends = state.modes.map((mode) => ({ mode, points: curve(mode) })).filter(({ points }) => points.length)
+  return ends.map(({ mode, points }) => {
+    const y = points.at(-1).mid * 1000
+    return { text: `<b>${escapeHtml(mode.title)}</b>`, x: points.length, y: log ? Math.log10(y) : y, showarrow: false,
+             xanchor: "left", xshift: 8, font: { size: 14, color: look.colour(mode.name) } }
+  })
+}
+
+// The first look, one reading of each step: thin, and under the median as soon as there is one.
+function firstLook(state, look) {
+  return state.modes.filter((mode) => mode.look.length && mode.times.length && !state.figures).map((mode) => ({
+    type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, first look`, hoverinfo: "skip", showlegend: false, opacity: 0.55,
+    x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1 },
+  }))
+}
+
+const MANY = 48 // steps; on a line of more the markers would hide it
+
 function traces(state, look) {
   return state.modes.flatMap((mode) => {
     const colour = look.colour(mode.name)
@@ -124,7 +149,8 @@ function traces(state, look) {
     const x = points.map((_, i) => i + 1)
     const y = points.map((p) => p.mid * 1000)
     const text = points.map((p, i) => hover(state, mode, p, i))
-    const prefill = { size: x.map((_, i) => (i === 0 ? 12 : 5)),
+    const once = !mode.times.length
+    const prefill = { size: x.map((_, i) => (i === 0 ? 12 : once || x.length > MANY ? 0.1 : 5)),
                       symbol: x.map((_, i) => (i === 0 ? look.marker(mode.name) + "-open" : look.marker(mode.name))),
                       line: { width: x.map((_, i) => (i === 0 ? 2.5 : 0)) } }
     return [
@@ -132,7 +158,7 @@ function traces(state, look) {
         y: [...points.map((p) => p.q3 * 1000), ...points.map((p) => p.q1 * 1000).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
       { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
-        line: { color: colour, width: 2.5, dash: look.dash(mode.name) }, marker: { color: colour, ...prefill } },
+        line: { color: colour, width: once ? 1.3 : 2.5, dash: look.dash(mode.name) }, marker: { color: colour, ...prefill } },
     ]
   })
 }
@@ -145,7 +171,8 @@ function hover(state, mode, point, i) {
   return [
     `<b>${escapeHtml(mode.title)}</b> · ${phase}`,
     `token ${i + 1}: ${piece} at position ${state.prompt.tokens + i + 1}`,
-    `${(point.mid * 1000).toFixed(2)} ms (quartiles ${(point.q1 * 1000).toFixed(2)} to ${(point.q3 * 1000).toFixed(2)})`,
+    mode.times.length ? `${(point.mid * 1000).toFixed(2)} ms (quartiles ${(point.q1 * 1000).toFixed(2)} to ${(point.q3 * 1000).toFixed(2)})`
+      : `${(point.mid * 1000).toFixed(2)} ms, first look: read once`,
     `cache: ${row ? bytes(cacheBytes(row)) : "–"}`,
   ].join("<br>")
 }

@@ -24,8 +24,8 @@ export class Figures {
     this.body = element("tbody")
     const head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
-    this.node = element("div", { class: "kv-headline" }, element("div", { class: "kv-call" }, this.big, this.badge),
-                        element("div", { class: "kv-scroll" }, this.table))
+    this.call = element("div", { class: "kv-call" }, this.big, this.badge)
+    this.node = element("div", { class: "kv-headline kv-scroll" }, this.table)
     this.rows = new Map()
   }
 
@@ -37,7 +37,7 @@ export class Figures {
     }
     this.node.dataset.batch = String((state.spec?.batch ?? 1) > 1)
     for (const mode of state.modes) this.fill(this.rows.get(mode.name), state, mode)
-    this.call(state)
+    this.tell(state)
   }
 
   row(mode) {
@@ -59,7 +59,7 @@ export class Figures {
     put(cells.speedup, times(figures?.speedup))
   }
 
-  call(state) {
+  tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     put(this.big, best ? verdict(best.speedup) : "")
     const [words, good] = identity(state)
@@ -83,7 +83,7 @@ function identity(state) {
   const size = `max |Δlogit| = ${delta.toExponential(1)}`
   const split = compared.find((m) => m.divergence !== null)
   if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size} · ${why(split, state)}`, false]
-  const same = Math.min(...compared.map((m) => m.tokens.length))
+  const same = Math.min(state.proofSteps, ...compared.map((m) => m.tokens.length))
   return [`${same} of ${total} tokens identical · ${size}`, true]
 }
 

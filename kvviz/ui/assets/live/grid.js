@@ -6,7 +6,7 @@ import { watched } from "../shared/state.js"
 
 const LEFT = 34
 const BOTTOM = 18
-const TALLEST = 300
+const TALLEST = 120
 
 export class CacheGrid {
   constructor(look) {

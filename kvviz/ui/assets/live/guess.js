@@ -123,7 +123,7 @@ export class Guess {
   follow(state, guess) {
     this.state = state
     this.modes = guess?.modes ?? []
-    const measured = state.modes.some((mode) => mode.times.length)
+    const measured = state.modes.some((mode) => curve(mode).length)
     if (this.open && measured && state.id !== this.over) this.open = false
     const idle = ended(state) || ["waiting", "gone"].includes(state.state)
     this.button.hidden = this.open || !idle
@@ -167,7 +167,7 @@ export class Guess {
     if (this.open || !state.id || state.id === this.over) return null
     const curves = Object.fromEntries(state.modes.map((mode) => [mode.name, curve(mode).map((p) => p.mid * 1000)]))
     const perHeight = scale(this.strokes, curves)
-    const modes = state.modes.filter((mode) => this.strokes[mode.name] && mode.times.length)
+    const modes = state.modes.filter((mode) => this.strokes[mode.name] && curve(mode).length)
     return perHeight === null ? null : { perHeight, curves, modes }
   }
 

@@ -24,7 +24,8 @@ export class LayerTable {
     this.table = element("table", { class: "kv-layers", "data-testid": "kv-layers" }, element("thead", {}, head), this.body)
     this.memory = element("div", { class: "kv-memory", "data-testid": "kv-memory" })
     this.grid = new CacheGrid(look)
-    this.node = element("div", {}, this.tabs, this.note, this.grid.node, element("div", { class: "kv-scroll kv-tall" }, this.table), this.memory)
+    this.picture = element("div", {}, this.grid.node, this.note)
+    this.node = element("div", {}, element("div", { class: "kv-scroll kv-tall" }, this.table), this.memory)
     this.cells = []
   }
 
@@ -103,6 +104,7 @@ function shape(cell, sizes, dtype) {
 }
 
 function held(row, step, watched) {
+  if (!row.layers.length && row.outliving === null && !watched) return `After step ${step}: this mode hands no cache to its next step.`
   if (!row.layers.length && watched) return `After step ${step}: the model returned no cache object.`
   if (!row.layers.length) {
     return `After step ${step}: no cache object, and of all tensors that the run has made, its logits apart, ${bytes(row.outliving)} are still alive (observed, not assumed).`

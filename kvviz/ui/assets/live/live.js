@@ -10,6 +10,7 @@ import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { StepSlider } from "./slider.js"
+import { Replay } from "./replay.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
 import { Viewpoint } from "./viewpoint.js"
@@ -43,6 +44,7 @@ class Live {
     if (!document.querySelector("link[data-kv]")) {
       document.head.append(element("link", { rel: "stylesheet", href: `${data.assets}/live/live.css`, "data-kv": "" }))
     }
+    this.replay = new Replay(data.recording, () => this.redraw())
     this.status = new StatusBar()
     this.figures = new Figures(look)
     this.texts = new Texts(look)
@@ -56,16 +58,20 @@ class Live {
     this.node = element("div", { class: "kv-chart", "data-testid": "kv-chart" })
     this.chart = new CurveChart(this.node, data.assets, look)
     this.guess = new Guess(this.node, look, () => this.redraw())
-    this.chart.under = (state) => this.guess.traces(state)
-    this.noise = element("span")
+    this.chart.under = () => this.guess.traces(this.state)
+    this.noise = element("p", { class: "kv-words" })
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
-      this.status.node, this.figures.node, this.slider.node,
-      section("Time per token", this.controls(), [this.guess.box, this.guess.caption], "Look at the slopes. Without a cache every token takes " +
-        "longer than the one before, since one more token has to be read again. With it, each step reads one token."),
-      section("What was written", this.race.node, this.texts.node, this.noise),
-      section("The cache, layer by layer", null, this.layers.node, "Look at the third number of each shape, the tokens " +
+      this.status.node,
+      this.figures.call,
+      element("div", { class: "kv-first" },
+        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.guess.caption),
+        element("div", { class: "kv-firsttexts" }, head("What is written", this.race.node), this.texts.node)),
+      element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
+      section("The figures", this.figures.node, "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means."),
+      section("The cache, layer by layer", this.layers.node, "Look at the third number of each shape, the tokens " +
         "held: it is the only one that changes, by one for each new token, and stops where a window is full."),
+      this.noise,
       this.environment,
     )
     root.kvState = () => this.state // for the curious, and for tests
@@ -122,9 +128,9 @@ class Live {
   }
 
   draw() {
-    const state = this.state
+    const state = this.shown()
     this.colours()
-    this.status.draw(state, this.linked, this.queue)
+    this.status.draw(this.state, this.linked, this.queue, state === this.state ? "" : keptWords(state), this.data.takes)
     this.figures.draw(state)
     this.slider.draw(state)
     this.race.follow(state)
@@ -132,16 +138,25 @@ class Live {
     this.layers.draw(state, this.slider.upto)
     this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
-    this.root.dataset.state = state.state
-    this.root.dataset.comparison = state.id ?? ""
+    this.root.dataset.state = this.state.state
+    this.root.dataset.comparison = this.state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
-    this.guess.follow(state, this.data.guess)
+    this.guess.follow(this.state, this.data.guess)
     this.chart.draw(state, this.slider.at)
-    this.viewpoint.report(state.id)
+    this.viewpoint.report(this.state.id)
+  }
+
+  // What is on the screen: the run, or while there is none a kept recording of the run that the page starts with.
+  shown() {
+    if (this.state.modes.length || !this.replay.wanted(this.state)) {
+      this.replay.stop()
+      return this.state
+    }
+    return this.replay.state ?? this.state
   }
 
   write() {
-    this.texts.draw(this.state, (mode) => this.race.shown(mode) ?? this.slider.upto)
+    this.texts.draw(this.shown(), (mode) => this.race.shown(mode) ?? this.slider.upto)
   }
 
   controls() {
@@ -186,6 +201,7 @@ class Live {
 
   close() {
     this.repaint.close()
+    this.replay.stop()
     this.race.clear()
     this.feed?.close()
     this.viewpoint.close()
@@ -194,9 +210,15 @@ class Live {
   }
 }
 
-function section(title, control, body, words) {
-  const head = element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...(control ? [control] : []))
-  return element("section", {}, head, element("p", { class: "kv-words" }, words), ...[body].flat())
+const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...parts.filter(Boolean))
+
+function section(title, body, words) {
+  return element("section", {}, head(title), element("p", { class: "kv-words" }, words), body)
+}
+
+function keptWords(state) {
+  const { device_name, device } = state.environment
+  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. Press Run to see it on this machine.`
 }
 
 function environment(state) {

@@ -23,7 +23,7 @@ export class StepSlider {
       this.at = this.wish.step
       this.wish = null
     }
-    this.count = state.proofSteps
+    this.count = state.steps
     this.node.hidden = !this.count
     this.slider.max = String(Math.max(1, this.count))
     this.slider.value = String(this.upto)

@@ -13,10 +13,11 @@ export class StatusBar {
     this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
   }
 
-  draw(state, linked, status) {
-    put(this.words, linked ? SENTENCES[state.state](state, status) : "Connection lost: trying again")
+  // `instead`: the sentence while a recording is shown, and nothing runs.
+  draw(state, linked, status, instead, takes) {
+    put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     const { share, left } = progress(state)
-    put(this.left, state.spec && !ended(state) && left !== null ? `about ${duration(Math.max(left, 0.1))} left` : "")
+    put(this.left, state.spec && !ended(state) && left !== null ? `about ${duration(Math.max(left, 0.1))} left` : state.spec && !ended(state) ? "" : takes)
     this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
     this.node.dataset.state = state.state
@@ -30,6 +31,8 @@ const SENTENCES = {
   gone: () => "This comparison is no longer here",
   loading: ({ download }) => (download && download.bytes < download.of
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
+  started: (state) => `${about(state)}about to begin`,
+  looking: (state) => `${about(state)}first look, token ${state.steps} of ${state.spec.new_tokens}: one pass, the modes in turn`,
   proof: (state) => `${about(state)}checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`,
   memory: (state) => `${about(state)}asking the allocator what each mode takes (untimed)`,
   measuring: (state) => `${about(state)}${passWords(state)}`,
@@ -42,10 +45,10 @@ const SENTENCES = {
     : `done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`),
 }
 
-const about = ({ model }) => (model ? `${model.title}, ${weightsWords(model)} · ` : "")
+const about = ({ model }) => (model ? `${[model.title, weightsWords(model)].filter(Boolean).join(", ")} · ` : "")
 
 function weightsWords(model) {
-  return { random: "random weights (real shapes and times, the text is noise)", bundled: "trained weights that come with kvviz",
+  return { random: "random weights (real shapes and times, the text is noise)", bundled: "",
            given: "a model of the user's own", local: "weights from a local folder", hub: "weights from the Hugging Face Hub" }[model.weights]
 }
 

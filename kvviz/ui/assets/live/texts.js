@@ -34,11 +34,21 @@ export class Texts {
     for (; panel.done < mode.tokens.length; panel.done++) {
       const token = mode.tokens[panel.done]
       const place = `token ${panel.done + 1}, position ${state.prompt.tokens + panel.done + 1}, id ${token.ids[0]}`
-      const span = element("span", { class: "kv-token", title: place }, token.text)
+      const after = panel.over ? " kv-after" : ""
+      const span = element("span", { class: `kv-token${after}`, title: place }, panel.over || !this.ends(state, token) ? token.text : "")
+      if (!panel.over && this.ends(state, token)) {
+        panel.over = true
+        span.append(element("span", { class: "kv-end", "data-testid": "kv-end" }, "the model ended here; decoding goes on for the measurement"))
+      }
       panel.spans.push(span)
       panel.body.append(span)
       span.hidden = true
     }
+  }
+
+  // Whether the model's text is over with this token, and yet the run goes on.
+  ends(state, token) {
+    return state.model.end_ids?.includes(token.ids[0]) && state.spec.stop_at_eos === false
   }
 
   reveal(panel, count) {

@@ -2,30 +2,40 @@
 
 export function emptyState(id) {
   return { id, state: "waiting", message: "", spec: null, model: null, environment: null, prompt: null,
-           modes: [], proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, figures: null }
+           modes: [], steps: 0, proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, figures: null }
 }
 
 // The state that each record leads to; other records leave it as it is.
-const NEXT = { loading: "loading", started: "proof", memory: "memory", pass: "measuring", times: "measuring",
+const NEXT = { loading: "loading", started: "started", first_look: "looking", proof: "proof", memory: "memory", pass: "measuring", times: "measuring",
                done: "done", stopped: "stopped", failed: "failed" }
 
 const steps = {
   download: (s, r) => { s.download = r },
   started: (s, r) => {
     Object.assign(s, { spec: r.spec, model: r.model, environment: r.environment, prompt: r.prompt })
-    s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], times: [], delta: null, divergence: null,
+    s.modes = r.modes.map((m) => ({ ...m, tokens: [], rows: [], look: [], times: [], delta: null, divergence: null,
                                     margin: null, memory: null, predicted: null }))
   },
   predicted: (s, r) => {
     for (const [name, seconds] of Object.entries(r.step_s)) named(s, name).predicted = seconds
   },
+  first_look: (s, r) => {
+    s.lookAt = r.at
+    for (const [name, row] of Object.entries(r.modes)) {
+      const mode = named(s, name)
+      if (mode.look.length !== r.i) continue
+      mode.look.push(row.s)
+      seen(s, mode, r.i, row)
+    }
+  },
   proof: (s, r) => {
+    s.proofBegan ??= s.lookAt ?? 0
     s.proofSteps = r.i + 1
     s.proofAt = r.at
     for (const [name, row] of Object.entries(r.modes)) {
       const mode = named(s, name)
-      mode.tokens.push({ ids: row.ids, text: row.text, piece: row.piece ?? row.text })
-      mode.rows.push({ layers: row.layers.map(layerRow), outliving: row.outliving })
+      if (r.i > mode.tokens.length) continue
+      seen(s, mode, r.i, row)
       mode.delta = row.delta
       mode.divergence = row.divergence
       mode.margin = row.margin ?? null
@@ -47,6 +57,13 @@ const steps = {
   figures: (s, r) => { s.figures = r.runs },
   stopped: (s, r) => { s.message = r.message ?? "" },
   failed: (s, r) => { s.message = r.message },
+}
+
+// What a step has left: its token and its cache. The first look tells it first; the check adds what outlives the step.
+function seen(s, mode, i, row) {
+  s.steps = Math.max(s.steps, i + 1)
+  mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text }
+  mode.rows[i] = { layers: row.layers.map(layerRow), outliving: row.outliving ?? null }
 }
 
 export function apply(state, record) {
@@ -86,8 +103,9 @@ export function quantile(sorted, share) {
 
 export const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5)
 
-// Per-step median and quartiles over the repeats so far, in seconds.
+// Per-step median and quartiles over the repeats so far, in seconds; before the first repeat the first look's seconds.
 export function curve(mode) {
+  if (!mode.times.length) return mode.look.map((s) => ({ q1: s, mid: s, q3: s }))
   return mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
 }
 
@@ -109,12 +127,13 @@ export const watched = (state) => state.spec?.warmup === 0
 export function headline(state, mode) {
   const final = state.figures?.find((run) => run.mode === mode.name)
   if (final) return final
-  if (!mode.times.length) return null
   const mids = curve(mode).map((c) => c.mid)
+  if (!mids.length) return null
   const whole = Object.entries(state.passTimes)
     .filter(([key, s]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0 && s.length === mode.tokens.length)
     .map(([, s]) => s.reduce((a, b) => a + b, 0))
-  const total = whole.length ? median(whole) : null
+  const looked = mode.look.length && mode.look.length === mode.tokens.length ? mode.look.reduce((a, b) => a + b, 0) : null
+  const total = whole.length ? median(whole) : looked
   return {
     ttft_s: mids[0],
     itl_s: mids.length > 1 ? median(mids.slice(1)) : null,
@@ -124,20 +143,26 @@ export function headline(state, mode) {
   }
 }
 
-// Seconds left: the passes still to come at what a pass of that mode took, or at its share of the proof.
+const CHECKING = 2.3 // times as long as its passes is what the check takes, which traces every tensor
+
+// Seconds left: the passes still to come at what a pass of that mode took, in the first look or else in the check.
 export function progress(state) {
   if (ended(state)) return { share: state.state === "done" ? 1 : null, left: 0 }
   if (!state.spec && state.download) return { share: state.download.bytes / state.download.of, left: null }
-  if (!state.spec || !state.proofSteps) return { share: 0, left: null }
+  if (!state.spec || !state.steps) return { share: 0, left: null }
   const count = state.modes.length
-  const proof = (state.proofAt * state.spec.new_tokens) / state.proofSteps
+  const sum = (s) => s.reduce((a, b) => a + b, 0)
+  const look = state.modes.map((mode) => (mode.look.length ? (sum(mode.look) * state.spec.new_tokens) / mode.look.length : 0))
+  const looked = state.lookAt ? (state.lookAt * state.spec.new_tokens) / Math.max(...state.modes.map((m) => m.look.length)) : 0
+  const since = state.proofAt - (state.proofBegan ?? 0)
+  const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : CHECKING * sum(look)
   const passes = state.spec.warmup - 1 + state.spec.repeats
-  let left = state.proofSteps < state.spec.new_tokens && !state.running ? proof - state.proofAt : 0
-  for (const mode of state.modes) {
+  let left = state.state === "looking" ? looked - state.lookAt : 0
+  if (!state.running && !state.modes.some((mode) => mode.memory)) left += Math.max(0, proof - (state.proofSteps ? since : 0))
+  for (const [i, mode] of state.modes.entries()) {
     const runs = Object.entries(state.passTimes).filter(([key]) => key.startsWith(`${mode.name} `)).map(([, s]) => s)
     const full = runs.filter((s) => s.length >= mode.tokens.length && mode.tokens.length)
-    const sum = (s) => s.reduce((a, b) => a + b, 0)
-    const one = full.length ? sum(full[0]) : proof / count
+    const one = full.length ? sum(full[0]) : look[i] || proof / count
     left += Math.max(0, one * passes - runs.reduce((all, s) => all + sum(s), 0))
   }
   return { share: state.at / (state.at + left), left }
