@@ -181,9 +181,8 @@ class Worker:
     def _records(self, task: Task) -> Iterator[Record]:
         """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""
         spec, tell = read_spec(task.kind, task.spec), partial(self._send, task.id)
-        bench = Bench(
-            task.id, self._models, task.limits, self._device, task.should_stop, tell, task.earlier, watched=True
-        )
+        told = (self._device, task.should_stop, tell, task.earlier)
+        bench = Bench(task.id, self._models, task.limits, *told, watched=True)
         try:
             yield from kind_of(spec).runner()(spec, bench)
         except KvvizError as error:

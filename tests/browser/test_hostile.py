@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from kvviz import compare
 from kvviz.memory.calculator import pack
 from kvviz.store.files import reading
+from tests.browser.test_live import open_more
 
 pytestmark = pytest.mark.browser
 
@@ -88,14 +89,14 @@ def taken_in(page, data, name):
 
 def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     live = watched("/live")
-    live.get_by_text("Open a recording").click()
+    open_more(live)
     upload(live, file)
     panel = live.get_by_test_id("kv-text-cached")
     expect(panel).to_contain_text(EVIL)
     expect(live.get_by_test_id("kv-environment")).to_contain_text(SHORT)
     expect(live.get_by_test_id("kv-status")).to_contain_text(SHORT)
     expect(live.get_by_test_id("kv-figures")).to_contain_text(f"{SHORT}0")
-    expect(live.get_by_test_id("kv-chart").locator(".legendtext").first).to_contain_text(SHORT)
+    expect(live.get_by_test_id("kv-chart").locator(".annotation-text").first).to_contain_text(SHORT)
     live.get_by_test_id("kv-chart").locator(".nsewdrag").hover()
     live.get_by_test_id("kv-grid").hover()
     live.get_by_test_id("kv-race").click()

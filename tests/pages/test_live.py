@@ -15,10 +15,15 @@ def page(open_page):
     return open_page("live")
 
 
+def told(app):
+    """What the live component is given."""
+    given = [json.loads(component.proto.json) for component in app.get("bidi_component")]
+    return next(data for data in given if "comparison" in data)
+
+
 def watched(app):
-    """What the component is told to show."""
-    told = [json.loads(component.proto.json) for component in app.get("bidi_component")]
-    return next(data["comparison"] for data in told if "comparison" in data)
+    """Which comparison the component is told to show."""
+    return told(app)["comparison"]
 
 
 @pytest.mark.slow
@@ -26,7 +31,7 @@ def test_the_default_is_ready_to_run(page):
     assert page.selectbox(key="model").value == "mini-gpt2"
     assert not page.button(key="run").disabled
     assert page.button(key="stop").disabled
-    assert any("a second or so" in caption.value for caption in page.caption)
+    assert "A run takes about" in told(page)["takes"]
     assert watched(page) is None
 
 
@@ -34,7 +39,7 @@ def test_the_default_is_ready_to_run(page):
 def test_run_submits_what_the_form_says(page):
     page.selectbox(key="model").select("tiny-mistral")
     page.text_area(key="prompt").set_value("A prompt of mine")
-    page.slider(key="new_tokens").set_value(64)
+    page.selectbox(key="new_tokens").select(64)
     page.number_input(key="repeats").set_value(2)
     page.button(key="run").click().run()
     assert not page.exception
@@ -43,6 +48,21 @@ def test_run_submits_what_the_form_says(page):
     assert (work.spec.modes, work.spec.repeats) == (("uncached", "cached"), 2)
     assert page.query_params["comparison"] in (work.id, [work.id])
     assert watched(page) == work.id
+
+
+@pytest.mark.slow
+def test_a_prompt_is_a_text_or_so_many_tokens_of_a_book(page):
+    lengths = page.get("button_group")
+    (length,) = [group for group in lengths if group.key == "prompt_tokens"]
+    assert list(length.options) == ["the text", "16", "64", "256"], "mini-gpt2 has 1,024 positions"
+    length.set_value(256).run()
+    page.button(key="run").click().run()
+    spec = page.scheduler.shown().spec
+    assert (spec.prompt, spec.prompt_tokens, spec.filler) == (None, 256, "book")
+    page.text_area(key="prompt").set_value("Once").run()
+    page.button(key="run").click().run()
+    work = page.scheduler.jobs()[-1]
+    assert (work.spec.prompt, work.spec.prompt_tokens, work.spec.filler) == ("Once", None, "random")
 
 
 @pytest.mark.slow
@@ -77,7 +97,7 @@ def test_another_browser_may_watch_but_not_stop_and_ones_own_may_after_a_reload(
 @pytest.mark.slow
 def test_what_a_server_does_not_allow_is_said_before_run(page):
     page.scheduler._given_limits = Limits(new_tokens=16)
-    page.slider(key="new_tokens").set_value(64).run()
+    page.selectbox(key="new_tokens").select(64).run()
     assert page.button(key="run").disabled
     assert "64 new tokens; this server allows at most 16" in page.warning[0].value
 
@@ -127,7 +147,7 @@ def test_a_mode_that_the_model_can_not_do_is_said_before_it_is_run(page):
 def test_what_can_not_fit_is_said_before_it_is_run(page):
     page.selectbox(key="model").select("llama-3.1-8b").run()
     assert page.button(key="run").disabled
-    assert "needs 29.9 GiB" in page.warning[0].value
+    assert "needs 30.0 GiB" in page.warning[0].value
     assert "16.0 GiB" in page.warning[0].value
 
 

@@ -94,7 +94,7 @@ def test_the_memory_page_answers_with_the_chosen_model(visit):
 @pytest.mark.slow
 def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
     app = visit("live")
-    app.slider(key="new_tokens").set_value(64).run()
+    app.selectbox(key="new_tokens").select(64).run()
     sent = [json.loads(part.proto.json) for part in app.get("bidi_component") if part.proto.json]
     (guess,) = [data["guess"] for data in sent if "guess" in data]
     assert guess == {"new_tokens": 64, "modes": [["uncached", "No cache"], ["cached", "KV cache"]]}

@@ -30,8 +30,9 @@ def live_view(
 ) -> None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
-    The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes`
-    says how long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer draws what to expect.
+    The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how
+    long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
+    draws what to expect.
     """
     _component(
         key="live",
