@@ -13,7 +13,6 @@ from playwright.sync_api import expect
 
 from kvviz import compare, watch
 from kvviz.store.files import reading
-from kvviz.ui.live.form import PROMPTS
 
 pytestmark = pytest.mark.browser
 

@@ -26,6 +26,7 @@ FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
+DEFAULT_NEW_TOKENS = 256  # enough for the two curves to part
 NEW_TOKENS = (32, 64, 128, 192, 256, 384, 512)
 PROMPTS = {
     "A story": STORY,
@@ -53,7 +54,7 @@ def live_form() -> Form:
         model=model_field(decodable()),
         prompt=Field(STORY, _prompt_text),
         prompt_tokens=Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
-        new_tokens=Field(256, whole),
+        new_tokens=Field(DEFAULT_NEW_TOKENS, whole),
         modes=Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
         more_modes=Field([], _modes_among(MORE_MODES), called="modes"),
         attn=Field("sdpa", one_of(*ATTENTION)),
