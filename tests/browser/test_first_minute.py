@@ -1,0 +1,81 @@
+"""The first minute: a stranger opens the page and sees the curves at once, before, during and after a run."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Server
+from tests.browser.test_live import asked, in_state, live, points, press
+
+pytestmark = pytest.mark.browser
+
+SHIFTS = """window.kvShifts = []
+new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.kvShifts.push(shift.value) })
+  .observe({ type: 'layout-shift', buffered: true })"""
+SIZES = ((1440, 900), (1280, 720), (390, 844))
+
+
+def on_the_first_screen(page):
+    """At each size the chart begins in the upper 60 % of the window."""
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(200)
+        box = page.get_by_test_id("kv-chart").bounding_box()
+        assert box["y"] < 0.6 * height, (width, height)
+        assert box["x"] + box["width"] <= width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_first_step(chromium, tmp_path):
+    server = Server(tmp_path)
+    server.wait()
+    page = chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page.set_default_timeout(60_000)
+    try:
+        page.add_init_script(SHIFTS)
+        page.goto(server.url + asked("mini-gpt2", new_tokens=64))
+        expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
+        page.wait_for_function(
+            "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 256)"
+        )
+        expect(page.get_by_test_id("kv-speedup")).to_contain_text("×")
+        assert live(page).get_attribute("data-comparison") == "", "nothing has run"
+        on_the_first_screen(page)
+
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.wait_for_timeout(600)
+        page.evaluate("() => { window.kvShifts = [] }")
+        press(page, "Run")
+        in_state(page, "looking")
+        page.wait_for_function(
+            "() => document.querySelector('[data-testid=kv-live]').kvState().modes[0].look.length > 3"
+        )
+        looked = page.evaluate(
+            """() => document.querySelector('[data-testid=kv-live]').kvState()
+                 .modes.map((mode) => [mode.look.length, mode.times.length])"""
+        )
+        assert all(look > 0 and times == 0 for look, times in looked), "curves before anything is compared"
+        in_state(page, "done", seconds=120)
+        assert sum(page.evaluate("() => window.kvShifts")) < 0.05
+        assert points(page)["count"] == 128
+        on_the_first_screen(page)
+    finally:
+        page.context.close()
+        server.close()
+
+
+def test_the_text_of_a_model_that_has_ended_is_not_shown_as_its_text(open_page):
+    page = open_page(asked("mini-gpt2", new_tokens=192))
+    press(page, "Run")
+    in_state(page, "done", seconds=120)
+    state = "() => document.querySelector('[data-testid=kv-live]').kvState()"
+    ends, ids = page.evaluate(
+        f"() => {{ const s = ({state})(); return [s.model.end_ids, s.modes[1].tokens.map((t) => t.ids[0])] }}"
+    )
+    place = next((i for i, token in enumerate(ids) if token in ends), None)
+    text = page.get_by_test_id("kv-text-cached")
+    if place is None:
+        assert text.locator(".kv-end").count() == 0
+    else:
+        assert text.locator(".kv-end").count() == 1
+        assert text.locator(".kv-after").count() == len(ids) - place - 1
+    assert "<|endoftext|>" not in text.inner_text()
