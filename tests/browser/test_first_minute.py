@@ -35,7 +35,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         page.goto(server.url + asked("mini-gpt2", new_tokens=64))
         expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
         page.wait_for_function(
-            "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 256)"
+            "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 192)"
         )
         expect(page.get_by_test_id("kv-speedup")).to_contain_text("×")
         assert live(page).get_attribute("data-comparison") == "", "nothing has run"

@@ -194,7 +194,7 @@ def test_each_row_opens_a_form_that_can_be_run(visit):
 @pytest.mark.slow
 def test_nonsense_in_a_link_to_the_form_counts_as_not_said(visit):
     app = visit("live", modes="nothing,at all", new_tokens="x", model="no-such", prompt=" ", attn="loud", batch="x")
-    assert app.session_state["modes"] == ["uncached", "cached"] and app.selectbox(key="new_tokens").value == 256
+    assert app.session_state["modes"] == ["uncached", "cached"] and app.selectbox(key="new_tokens").value == 192
     app = visit("live", modes="paged,nothing", new_tokens="9999")
     assert (app.session_state["modes"], app.session_state["more_modes"]) == ([], ["paged"])
     assert app.selectbox(key="new_tokens").value == 512

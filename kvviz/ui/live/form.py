@@ -26,7 +26,7 @@ FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
-DEFAULT_NEW_TOKENS = 256  # enough for the two curves to part
+DEFAULT_NEW_TOKENS = 192  # enough for the two curves to part
 NEW_TOKENS = (32, 64, 128, 192, 256, 384, 512)
 PROMPTS = {
     "A story": STORY,
