@@ -109,14 +109,20 @@ class Screen:
             await self._socket.close()
         await self.session.close()
 
+    def _option(self, key: str, start: str) -> str:
+        """The choice of a select box that begins with this word. Raises Trouble if it offers none."""
+        for label in self.session.options[key]:
+            if label.startswith(f"{start} "):
+                return label
+        raise Trouble(f"{key}: the page offers {', '.join(self.session.options[key])}, and not {start}")
+
     async def press_run(self, work: ComparisonSpec) -> str:
         """Fill in the form, press Run; returns the new comparison's id. The feed follows it, as the page's does."""
-        title = models()[work.model].title
         await self.session.rerun(
-            model=next(label for label in self.session.options["model"] if label.startswith(f"{title} ")),
+            model=self._option("model", models()[work.model].title),
             modes=[MODES[name].title for name in work.modes],
             prompt=work.prompt,
-            new_tokens=[float(work.new_tokens)],
+            new_tokens=self._option("new_tokens", str(work.new_tokens)),
             repeats=work.repeats,
         )
         before = self.session.component["comparison"]

@@ -13,11 +13,9 @@ from kvviz.device.cores import usable_cores
 from kvviz.device.environment import set_threads
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
-from kvviz.experiments.comparison.spec import ComparisonSpec, rehearsal
+from kvviz.experiments.comparison.spec import opening, rehearsal
 from kvviz.models.sources import first_model
-from kvviz.models.text import STORY
 from kvviz.ui.folders import ASSETS
-from kvviz.ui.live.form import DEFAULT_NEW_TOKENS
 
 FILE = ASSETS / "live" / "recording.json.gz"
 
@@ -27,7 +25,7 @@ def main() -> None:
     set_threads(max(1, usable_cores() - 1))  # one core is the server's, as on the page
     models, first = LoadedModels(), rehearsal()
     list(perform(first, models.get(first), comparison_id="rehearsal", watched=True))
-    work = ComparisonSpec(first_model(), prompt=STORY, new_tokens=DEFAULT_NEW_TOKENS)
+    work = opening(first_model())
     _, records = finished(list(perform(work, models.get(work), comparison_id="recording", watched=True)))
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
     text = json.dumps({"made": made, "records": [{**record} for record in records]}, separators=(",", ":"))

@@ -24,13 +24,12 @@ from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
 from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import needs, seconds
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, opening
 from kvviz.experiments.kind import Device, device_rates
 from kvviz.experiments.sweep.plan import estimate, preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import beside_catalog, find_source, stored_weights
-from kvviz.models.text import STORY
 
 if TYPE_CHECKING:
     from kvviz.decoding.loaded_models import LoadedModels
@@ -92,11 +91,6 @@ class Trial(TypedDict):
     estimated_s: float
     measured_s: float | None
     identical: bool
-
-
-def lesson(model: str) -> ComparisonSpec:
-    """The comparison that the live page offers when it opens."""
-    return ComparisonSpec(model=model, prompt=STORY)
 
 
 def with_weights() -> list[str]:
@@ -222,7 +216,7 @@ class Readiness:
 
     def _try_model(self, loaded_models: "LoadedModels", name: str) -> Trial:
         """Load a model, decode with and without the cache, compare the tokens, note the times."""
-        work, source = lesson(name), find_source(name)
+        work, source = opening(name), find_source(name)
         allowed = int(self._free * self._settings.limits.memory_share)
         if source.params is not None and source.spec is not None:
             needs(source, work).check(allowed, self._device_name)  # before anything is loaded

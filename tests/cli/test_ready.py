@@ -13,8 +13,9 @@ from kvviz.base.paths import CHECKOUT
 from kvviz.base.settings import Limits, Settings
 from kvviz.cli import ready as module
 from kvviz.cli.port import health_at
-from kvviz.cli.ready import Readiness, lesson, ready, with_weights
+from kvviz.cli.ready import Readiness, ready, with_weights
 from kvviz.cost.flops import Rates
+from kvviz.experiments.comparison.spec import opening
 from kvviz.experiments.sweep.spec import PRESETS
 
 
@@ -179,7 +180,7 @@ def test_the_lesson_is_what_the_live_page_opens_with(scheduler_without_worker):
     page = page.switch_page(str(CHECKOUT / "pages/live.py")).run()
     page.button(key="run").click().run()
     (work,) = scheduler_without_worker.jobs()
-    assert work.spec == lesson(page.selectbox(key="model").value)
+    assert work.spec == opening(page.selectbox(key="model").value)
 
 
 @pytest.mark.parametrize(("students", "port", "says"), [("0", "1", "--students is 0"), ("3", "x", "PORT is 'x'")])

@@ -5,11 +5,10 @@ import json
 
 import pytest
 
+from kvviz.experiments.comparison.spec import OPENING_TOKENS, opening
 from kvviz.models.sources import first_model
-from kvviz.models.text import STORY
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS
-from kvviz.ui.live.form import DEFAULT_NEW_TOKENS
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +18,7 @@ def recording():
 
 def test_it_is_what_the_form_asks_for_at_first(recording):
     started = recording["records"][0]
-    spec = started["spec"]
-    assert (spec["model"], spec["prompt"], spec["new_tokens"]) == (first_model(), STORY, DEFAULT_NEW_TOKENS)
-    assert spec["modes"] == ["uncached", "cached"] and spec["dtype"] == "float32"
+    assert started["spec"] == json.loads(json.dumps(opening(first_model()).to_dict()))
     assert started["environment"]["device_name"] and recording["made"]
     assert reading.checked(recording["records"])
 
@@ -32,8 +29,6 @@ def test_it_shows_the_curves_part(recording):
     last = {mode: [] for mode in ("uncached", "cached")}
     for record in recording["records"]:
         if record["t"] == "times" and record["repeat"] >= 0:
-            last[record["mode"]] += [
-                s for i, s in enumerate(record["s"], record["from"]) if i >= DEFAULT_NEW_TOKENS - 16
-            ]
+            last[record["mode"]] += [s for i, s in enumerate(record["s"], record["from"]) if i >= OPENING_TOKENS - 16]
     uncached, cached = (sorted(seconds)[len(seconds) // 2] for seconds in last.values())
     assert uncached > 4 * cached

@@ -16,6 +16,7 @@ from kvviz.models.text import STORY
 
 WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 ATTENTION = ("sdpa", "eager")
+OPENING_TOKENS = 192  # enough new tokens for the two curves to part
 FILLERS = ("random", "book")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
@@ -70,6 +71,11 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
         mode_named(name)
     check_sizes(spec, limits)
     find_source(spec.model, spec.weights)
+
+
+def opening(model: str) -> ComparisonSpec:
+    """Make the comparison of a model that the live page offers when it opens."""
+    return ComparisonSpec(model, prompt=STORY, new_tokens=OPENING_TOKENS)
 
 
 def rehearsal() -> ComparisonSpec:

@@ -11,7 +11,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.comparison.spec import ATTENTION, ComparisonSpec
+from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
@@ -26,8 +26,7 @@ FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
-DEFAULT_NEW_TOKENS = 192  # enough for the two curves to part
-NEW_TOKENS = (32, 64, 128, 192, 256, 384, 512)
+NEW_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512)
 PROMPTS = {
     "A story": STORY,
     "Inference": "The transformer architecture revolutionized NLP because",
@@ -54,7 +53,7 @@ def live_form() -> Form:
         model=model_field(decodable()),
         prompt=Field(STORY, _prompt_text),
         prompt_tokens=Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
-        new_tokens=Field(DEFAULT_NEW_TOKENS, whole),
+        new_tokens=Field(OPENING_TOKENS, whole),
         modes=Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
         more_modes=Field([], _modes_among(MORE_MODES), called="modes"),
         attn=Field("sdpa", one_of(*ATTENTION)),
