@@ -66,7 +66,8 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
 def test_the_text_of_a_model_that_has_ended_is_not_shown_as_its_text(open_page):
     page = open_page(asked("mini-gpt2", new_tokens=192))
     press(page, "Run")
-    in_state(page, "done", seconds=120)
+    in_state(page, "proof")  # the first look is over
+    press(page, "Stop")
     state = "() => document.querySelector('[data-testid=kv-live]').kvState()"
     ends, ids = page.evaluate(
         f"() => {{ const s = ({state})(); return [s.model.end_ids, s.modes[1].tokens.map((t) => t.ids[0])] }}"

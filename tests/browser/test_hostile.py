@@ -96,7 +96,7 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     expect(live.get_by_test_id("kv-environment")).to_contain_text(SHORT)
     expect(live.get_by_test_id("kv-status")).to_contain_text(SHORT)
     expect(live.get_by_test_id("kv-figures")).to_contain_text(f"{SHORT}0")
-    expect(live.get_by_test_id("kv-chart").locator(".annotation-text").first).to_contain_text(SHORT)
+    expect(live.get_by_test_id("kv-chart").locator(".annotation-text").filter(has_text=SHORT).first).to_be_visible()
     live.get_by_test_id("kv-chart").locator(".nsewdrag").hover()
     live.get_by_test_id("kv-grid").hover()
     live.get_by_test_id("kv-race").click()

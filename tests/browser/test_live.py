@@ -163,7 +163,7 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
     settled(page)
     held = []
     page.route("**/ButtonGroup.*.js", lambda route: held.append(route))
-    page.reload()
+    page.goto(page.url.split("?")[0].removesuffix("/live") + asked("tiny-qwen3", new_tokens=8))
     open_more(page)
     page.get_by_label("Batch", exact=True).wait_for()
     page.keyboard.press("Escape")
@@ -185,9 +185,8 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
 
 def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
     page = open_page(asked(new_tokens=512))
-    many_passes(page)
     run(page)
-    in_state(page, "measuring")
+    in_state(page, "looking")
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
     mark(page)
     box = page.get_by_test_id("kv-chart").locator(".nsewdrag").first.bounding_box()
@@ -283,16 +282,15 @@ def test_torch_is_in_the_worker_and_not_in_the_server(open_page, server):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
 def test_a_killed_worker_is_named_and_replaced(open_page, server):
-    page = open_page(asked(new_tokens=64))
-    many_passes(page)
+    page = open_page(asked(new_tokens=384))
     run(page)
-    in_state(page, "measuring")
+    in_state(page, "looking")
     os.kill(worker_of(server), signal.SIGKILL)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
-    choose(page, "tiny GPT-2")
-    run(page)
-    in_state(page, "done")
+    after = open_page(asked(new_tokens=8))
+    run(after)
+    in_state(after, "done")
 
 
 def worker_of(server):
