@@ -53,16 +53,18 @@ def _check_length(listed: Sequence[str], count: int) -> None:
 
 
 def _one_of(
-    fields: Fields, count: int, every: int, field: str = "", place: int = -1, one: str = FULL, other: str = SLIDING
+    fields: Fields,
+    count: int,
+    every: int,
+    field: str = "",
+    place: int = -1,
+    also: Sequence[int] = (),
+    one: str = FULL,
+    other: str = SLIDING,
 ) -> list[str]:
-    """Make one layer of `every` the type `one`: the last, or with `place` 0 the first. `field` can state the number."""
+    """Make one layer of `every` the type `one`, as the table in `family_facts.toml` says; the others are `other`."""
     n = (fields.optional(field) if field else None) or every
-    return [one if i % n == place % n else other for i in range(count)]
-
-
-def _full_at(is_full: Callable[[int, int], bool], other: str = SLIDING) -> Rule:
-    """Make those layers full for whose place and number of layers `is_full` holds."""
-    return lambda fields, count: [FULL if is_full(i, count) else other for i in range(count)]
+    return [one if i % n == place % n or i in also or i - count in also else other for i in range(count)]
 
 
 def uses_window(fields: Fields) -> bool:
@@ -109,9 +111,9 @@ def _smollm3(fields: Fields, count: int) -> list[str]:
     return [SLIDING if windowed and not rope else FULL for rope in _rotated(fields, count)]
 
 
-def _periodic(fields: Fields, count: int) -> list[str]:
+def _periodic(fields: Fields, count: int, one: str = FULL) -> list[str]:
     period, offset = fields.size("attn_layer_period"), fields.size("attn_layer_offset", least=0)
-    return [FULL if i % period == offset else LINEAR for i in range(count)]
+    return [one if i % period == offset else LINEAR for i in range(count)]
 
 
 def _bamba(fields: Fields, count: int) -> list[str]:
@@ -120,9 +122,7 @@ def _bamba(fields: Fields, count: int) -> list[str]:
 
 
 def _zamba(fields: Fields, count: int) -> list[str]:
-    period, offset = fields.size("attn_layer_period"), fields.size("attn_layer_offset", least=0)
-    rest = [HYBRID if i % period == offset else LINEAR for i in range(count - 3)]
-    return [LINEAR, LINEAR, HYBRID, *rest]
+    return [LINEAR, LINEAR, HYBRID, *_periodic(fields, count - 3, HYBRID)]
 
 
 def _zamba2(fields: Fields, count: int) -> list[str]:
@@ -179,27 +179,20 @@ def _inkling(fields: Fields, count: int) -> list[str]:
     return [HYBRID_SLIDING if i in inside else HYBRID for i in range(count)]
 
 
-_gemma4 = _full_at(lambda i, n: i % 6 == 5 or i == n - 1)
-
 _RULES: Mapping[str, Rule] = {
     "bamba": _bamba,
-    "beam": _gemma4,
     "dots1": _from_max_window_layers,
     "dots3_note_text": _dots3,
     "exaone4": _exaone,
     "exaone_moe": _exaone,
-    "flint": _full_at(lambda i, n: i < 2 or i % 4 == 1 or i == n - 1),
-    "gemma4_text": _gemma4,
-    "gemma4_unified_text": _gemma4,
     "inkling_text": _inkling,
     "jamba": _periodic,
     "kimi_linear": _kimi,
     "lfm2": _lfm2,
     "lfm3": _lfm3,
     "llama4_text": _llama4,
-    "mimo_v2_flash": _full_at(lambda i, n: i % 6 == 5 or i == 0),
     "nemotron_h": _nemotron_h,
-    "olmo_hybrid": _full_at(lambda i, n: i % 4 == 3 or (n < 4 and i == n - 1), LINEAR),
+    "olmo_hybrid": lambda fields, count: _one_of(fields, count, min(4, count), other=LINEAR),
     "qwen2": _from_max_window_layers,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _from_max_window_layers,
