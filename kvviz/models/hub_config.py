@@ -4,8 +4,8 @@ huggingface_hub, imported when called, itself honours HF_ENDPOINT, HF_HUB_OFFLIN
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Thread
 
 from kvviz.base.errors import KvvizError
@@ -42,22 +42,16 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
 
 def _within(seconds: float, work: Callable[[], Path]) -> Path:
     """Return or raise what `work` does; TimeoutError if it takes longer, as a look-up of a host name can."""
-    answers: SimpleQueue[Path | Exception] = SimpleQueue()
+    found: Future[Path] = Future()
 
     def answer() -> None:
         try:
-            answers.put(work())
+            found.set_result(work())
         except Exception as error:
-            answers.put(error)
+            found.set_exception(error)
 
     Thread(target=answer, daemon=True, name="hub-config").start()
-    try:
-        result = answers.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"no answer within {seconds:g} seconds") from None
-    if isinstance(result, Exception):
-        raise result
-    return result
+    return found.result(timeout=seconds)
 
 
 def _downloaded(repo_id: str, timeout: float) -> Path:
@@ -75,16 +69,14 @@ def refusal(repo_id: str, error: Exception, file: str = "a file") -> str:
     """Why the Hugging Face Hub refused a repository or a file of it; empty if no answer came."""
     from huggingface_hub import errors
 
-    if isinstance(error, errors.HFValidationError):
-        return f"{repo_id[:80]!r} is no Hugging Face id, which has the form owner/name"
-    if isinstance(error, errors.GatedRepoError):
-        return f"{repo_id} is gated: ask for access on its page, then log in with `hf auth login` or set HF_TOKEN"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f"the Hugging Face Hub shows no model {repo_id}: check the id, or log in if it is private"
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return ""
-    if isinstance(error, errors.EntryNotFoundError):
-        return f"{file} of {repo_id} is not on the Hugging Face Hub"
-    if isinstance(error, errors.HfHubHTTPError):
-        return f"the Hugging Face Hub did not give {repo_id} ({type(error).__name__}); try again"
-    return ""
+    hub, name = "the Hugging Face Hub", type(error).__name__
+    login = "ask for access on its page, then log in with `hf auth login` or set HF_TOKEN"
+    rows = (
+        (errors.HFValidationError, f"{repo_id[:80]!r} is no Hugging Face id, which has the form owner/name"),
+        (errors.GatedRepoError, f"{repo_id} is gated: {login}"),
+        (errors.RepositoryNotFoundError, f"{hub} shows no model {repo_id}: check the id, or log in if it is private"),
+        (errors.LocalEntryNotFoundError, ""),
+        (errors.EntryNotFoundError, f"{file} of {repo_id} is not on {hub}"),
+        (errors.HfHubHTTPError, f"{hub} did not give {repo_id} ({name}); try again"),
+    )
+    return next((sentence for kind, sentence in rows if isinstance(error, kind)), "")
