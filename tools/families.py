@@ -18,7 +18,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto as auto
 
 from kvviz.models.catalog.rows import HERE
-from kvviz.models.field_names import WIDTHS
+from kvviz.models.config_fields import NAMES
 
 # Fields that decide what a cache holds, and the vocabulary and context that a page shows.
 WANTED = re.compile(
@@ -134,7 +134,7 @@ def family(model_type: str) -> dict[str, Any]:
         "defaults": defaults,
         "aliases": aliases,
         "ignores": ignored_by(code, {*defaults, *aliases}),
-        "widths": sorted({*WIDTHS} - {*ignored_by(code, {*defaults, *aliases}, WIDTHS)}),
+        "widths": sorted({*NAMES["widths"]} - {*ignored_by(code, {*defaults, *aliases}, NAMES["widths"])}),
         "encoder": encodes(defaults, code),
         "whole_head": bool(code) and "logits_to_keep" not in code,
     }

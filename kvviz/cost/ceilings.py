@@ -1,8 +1,4 @@
-"""The measured ceilings of a device, and the file under KVVIZ_HOME that stores them.
-
-`kvviz.device.measure_ceilings` measures them. The file stores one set for each environment, because the ceilings depend
-on the number of threads and on the torch version.
-"""
+"""The measured ceilings of a device, and the file under KVVIZ_HOME that stores a set of them for each environment."""
 
 import json
 import os

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
@@ -64,11 +64,6 @@ class Moved:
     cache_written: int
     cache_copied: int
     activations: int
-
-    @property
-    def total(self) -> int:
-        """Sum without the copies, which belong to one cache design and not to the model."""
-        return self.weights + self.cache_read + self.cache_written + self.activations
 
 
 def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
@@ -136,36 +131,13 @@ def square_equals_linear(shape: Shape) -> int | None:
     return bisect_left(range(LARGEST), True, lo=1, key=overtaken)
 
 
-class CostDocument(TypedDict):
-    """JSON document of `kvviz cost --json` for a decode step that makes the context `tokens` long.
+def document(
+    shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
+) -> dict[str, Any]:
+    """The document of `kvviz cost --json`: a decode step that makes the context `tokens` long.
 
     `prefill_flops` belongs to the forward over a prompt of that length; an uncached step is the same forward.
     """
-
-    model: str
-    source: str
-    tokens: int
-    batch: int
-    dtype: str
-    view: str
-    prefill_flops: int
-    cached_step_flops: int
-    uncached_step_flops: int
-    weight_bytes_read: int
-    cache_bytes_read: int
-    cache_bytes_written: int
-    activation_bytes: int
-    uncached_weight_bytes_read: int
-    uncached_activation_bytes: int
-    square_equals_linear_at_tokens: int | None
-    cached_step_flops_by_term: dict[str, int]
-    uncached_step_flops_by_term: dict[str, int]
-
-
-def document(
-    shape: Shape, tokens: int, *, batch: int = 1, dtype: str = "bfloat16", source_tokens: int | None = None
-) -> CostDocument:
-    """Describe a decode step that makes the context `tokens` long, with and without the cache."""
     if precision(dtype).name not in WEIGHT_BITS:
         raise ConfigError(f"dtype is {dtype!r}; of weights and cache together it is one of {', '.join(WEIGHT_BITS)}")
     whole, step = (make(shape, tokens, batch, source_tokens) for make in (prefill, cached_step))
@@ -192,7 +164,7 @@ def document(
     }
 
 
-def text(found: CostDocument) -> str:
+def text(found: Mapping[str, Any]) -> str:
     """Format the document as the lines that `kvviz cost` prints without --json."""
     once, again = found["cached_step_flops"], found["uncached_step_flops"]
     meets = found["square_equals_linear_at_tokens"]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from kvviz.base.errors import ConfigError
 from kvviz.cost.blocks import Block, Matrix, matrices
 from kvviz.cost.family_costs import FAMILY_COSTS
-from kvviz.models.config_fields import Fields, checked
-from kvviz.models.field_names import EXPERTS, EXPERTS_PER_TOKEN, MLP_WIDTH, SHARED_EXPERTS
+from kvviz.models.config_fields import NAMES, Fields, checked
 
 
 def read_mlp(fields: Fields, index: int, hidden: int) -> list[Block]:
     """Return the matrices of one layer's MLP. Raises ConfigError naming what can't be counted."""
+    if fields.model_type in FAMILY_COSTS["no_mlp"]:
+        return []
     if own := _OWN.get(fields.model_type):
         return own(fields, hidden)
     if has_experts(fields, index):
@@ -47,12 +48,12 @@ def dense_width(fields: Fields, index: int, hidden: int) -> int:
         if index >= len(widths):
             raise ConfigError(f"can't count layer {index}'s MLP because intermediate_size has {len(widths)} entries")
         return widths[index]
-    return fields.first(*MLP_WIDTH) or 4 * hidden
+    return fields.first(*NAMES["mlp_width"]) or 4 * hidden
 
 
 def has_experts(fields: Fields, index: int) -> bool:
     """Whether a layer's MLP consists of experts; the first of the fields below that is present decides."""
-    if fields.first(*EXPERTS, least=0) in (None, 0):
+    if fields.first(*NAMES["experts"], least=0) in (None, 0):
         return False
     if fields.raw("is_moe") is False or fields.raw("enable_moe_block") is False:
         return False
@@ -80,21 +81,21 @@ def has_experts(fields: Fields, index: int) -> bool:
 
 def expert_width(fields: Fields, hidden: int) -> int:
     """Inner width of one expert."""
-    return fields.first("moe_intermediate_size", "expert_ffn_hidden_size", *MLP_WIDTH) or 4 * hidden
+    return fields.first("moe_intermediate_size", "expert_ffn_hidden_size", *NAMES["mlp_width"]) or 4 * hidden
 
 
 def chosen(fields: Fields, experts: int) -> int:
     """Number of experts that each token uses."""
     if fields.model_type in FAMILY_COSTS["computes_all_experts"]:
         return experts
-    count = fields.first(*EXPERTS_PER_TOKEN)
+    count = fields.first(*NAMES["experts_per_token"])
     if count is None:
         raise ConfigError("can't count the experts because the config has no num_experts_per_tok")
     return checked("num_experts_per_tok", min(count, experts))
 
 
 def _experts(fields: Fields, hidden: int) -> list[Block]:
-    experts = fields.first(*EXPERTS) or 1
+    experts = fields.first(*NAMES["experts"]) or 1
     width, used = expert_width(fields, hidden), chosen(fields, experts)
     return [
         Matrix("router", hidden, experts),
@@ -107,7 +108,7 @@ def _shared(fields: Fields, hidden: int) -> list[Block]:
     """Return the MLP that every token uses beside the experts."""
     field = FAMILY_COSTS["shared_expert_width"].get(fields.model_type)
     if field is None:
-        count = fields.first(*SHARED_EXPERTS, least=0)
+        count = fields.first(*NAMES["shared_experts"], least=0)
         width = count * expert_width(fields, hidden) if count else 0
     else:
         width = fields.optional(field, least=0) or 0
@@ -130,10 +131,6 @@ def _granite_hybrid(fields: Fields, hidden: int) -> list[Block]:
     return (_experts(fields, hidden) if experts else []) + _shared(fields, hidden)
 
 
-def _none(fields: Fields, hidden: int) -> list[Block]:
-    return []
-
-
 def _receptance(fields: Fields, hidden: int) -> list[Block]:
     """RWKV-4: key, value, and a gate as wide as the hidden size."""
     width = fields.optional("intermediate_size") or 4 * hidden
@@ -146,10 +143,8 @@ def _recurrent_gemma(fields: Fields, hidden: int) -> list[Block]:
 
 # Families that build their MLP by a rule of their own.
 _OWN: Mapping[str, Callable[[Fields, int], list[Block]]] = {
-    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2"), _none),
     "granitemoehybrid": _granite_hybrid,
     "lfm2": _lfm2,
-    "nemotron_h": _none,  # its MLPs are separate layers, `read_nemotron`
     "rwkv": _receptance,
     "recurrent_gemma": _recurrent_gemma,
 }

@@ -7,11 +7,11 @@ of a plain read. `kvviz.experiments.roofline.run` measures.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import precision
-from kvviz.cost.blocks import Attention, Forward
+from kvviz.cost.blocks import Attention
 from kvviz.cost.ceilings import Ceilings
 from kvviz.cost.flops import cached_step, moved, prefill, total_flops
 from kvviz.cost.shape import Shape, read_shape
@@ -96,14 +96,10 @@ class Place:
     tokens: int
     batch: int = 1
 
-    def forward(self, shape: Shape) -> Forward:
-        """Return the forward as the cost model describes it."""
-        return (prefill if self.phase == PREFILL else cached_step)(shape, self.tokens, self.batch)
-
 
 def work_of(shape: Shape, place: Place, dtype: str) -> Work:
     """Count a forward's work by the cost model; every byte comes from memory once."""
-    forward = place.forward(shape)
+    forward = (prefill if place.phase == PREFILL else cached_step)(shape, place.tokens, place.batch)
     flops, found = total_flops(shape, forward), moved(shape, forward, dtype)
     counts = shape.counts.items()
     scores = sum(count * b.score_elements(forward) for b, count in counts if isinstance(b, Attention))
@@ -142,14 +138,6 @@ class Point(Work):
     tokens_per_s: float
 
 
-class BoundPoint(Point):
-    """A point with its shares of the roof and of the row line, and what bounds it."""
-
-    roof_share: float
-    row_share: float
-    bound: str
-
-
 def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, float], count: int) -> Point:
     """Return the point of a forward timed `count` times; `timed` is (lower quartile, median, upper quartile)."""
     work, (low, middle, high) = work_of(shape, place, dtype), timed
@@ -167,22 +155,21 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
     }
 
 
-def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[BoundPoint]:
-    """Add to each point its shares of the roof and of the row line, and the largest part of its time.
+def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[dict[str, Any]]:
+    """Add to each point its shares of the roof and of the row line, and what bounds it: the largest part of its time.
 
     `bound` is "memory" or "compute" (the longer of the two, by the row line), "launch" (`starting_s`) or "between" (the
     rest of the time). Example: a step of 1 ms that could read its bytes in 0.2 ms, with 0.5 ms of launches, has 0.3 ms
     left, so "launch" bounds it.
     """
-    return [
-        {
-            **p,
-            "roof_share": roof.least(p) / p["s"],
-            "row_share": row.least(p) / p["s"],
-            "bound": _bound(p, row, starting_s),
-        }
-        for p in points
-    ]
+    found = []
+    for p in points:
+        least = row.least(p)
+        side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
+        parts = {side: least, "launch": starting_s, "between": p["s"] - least - starting_s}
+        shares = {"roof_share": roof.least(p) / p["s"], "row_share": least / p["s"]}
+        found.append({**p, **shares, "bound": max(parts, key=parts.__getitem__)})
+    return found
 
 
 def starting_seconds(points: Sequence[Point], gaps: Sequence[float]) -> float:
@@ -192,13 +179,6 @@ def starting_seconds(points: Sequence[Point], gaps: Sequence[float]) -> float:
     decode step (`gaps`: seconds, one sum for each profile).
     """
     return min([*gaps, *(p["s"] for p in points)])
-
-
-def _bound(p: Point, row: Roof, starting_s: float) -> str:
-    least = row.least(p)
-    side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
-    parts = {side: least, "launch": starting_s, "between": p["s"] - least - starting_s}
-    return max(parts, key=parts.__getitem__)
 
 
 def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
@@ -214,18 +194,9 @@ def outweighs(shape: Shape, tokens: int, dtype: str) -> int | None:
     return bisect_left(range(MOST_BATCH), True, lo=1, key=heavier) if heavier(MOST_BATCH) else None
 
 
-class Weighed(TypedDict):
-    """Bytes of weights and of one sequence's cache that a step reads, and the batch that `outweighs` returns."""
-
-    tokens: int
-    weight_bytes: int
-    cache_bytes: int
-    batch: int | None
-
-
-def weighed(shape: Shape, lengths: Iterable[int], dtype: str) -> list[Weighed]:
-    """Return a row for each context length."""
-    rows: list[Weighed] = []
+def weighed(shape: Shape, lengths: Iterable[int], dtype: str) -> list[dict[str, int | None]]:
+    """For each context length: the bytes of weights and of one cache that a step reads, and `outweighs`' batch."""
+    rows: list[dict[str, int | None]] = []
     for tokens in lengths:
         found = moved(shape, cached_step(shape, tokens), dtype)
         batch = outweighs(shape, tokens, dtype)

@@ -1,8 +1,4 @@
-"""Read from a config the blocks of work in each layer of a decoder and outside the layers.
-
-`kvviz.models.spec` says what each layer keeps, this module what it computes. A ConfigError says why a model can't be
-counted.
-"""
+"""Read from a config what a decoder computes: the blocks of work in each of its layers and outside the layers."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

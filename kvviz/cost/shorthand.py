@@ -146,13 +146,6 @@ class Count:
     cached: Callable[[int], Terms]
     overtakes: int | None
 
-    def run(self, prompt: int, new: int) -> tuple[int, int]:
-        """FLOPs of a whole run (the prefill and new - 1 steps) without and with the cache."""
-        first = sum(self.uncached(prompt).values())
-        later = range(prompt + 1, prompt + new)
-        without, within = (sum(sum(step(n).values()) for n in later) for step in (self.uncached, self.cached))
-        return first + without, first + within
-
 
 def plain(width: int, layers: int) -> Count:
     """Count plain decoder layers: 24 n d^2 + 4 n^2 d each; a cached step 24 d^2 + 4 n d; no head."""
@@ -179,8 +172,11 @@ def full(case: Case) -> Count:
 
 @lru_cache(maxsize=128)
 def run_flops(case: Case) -> tuple[int, int]:
-    """FLOPs of a case's whole run without and with the cache, by the full count."""
-    return full(case).run(case.prompt, case.new)
+    """FLOPs of a case's whole run (the prefill and new - 1 steps) without and with the cache, by the full count."""
+    count, later = full(case), range(case.prompt + 1, case.prompt + case.new)
+    first = sum(count.uncached(case.prompt).values())
+    without, within = (sum(sum(step(n).values()) for n in later) for step in (count.uncached, count.cached))
+    return first + without, first + within
 
 
 def square_alone(prompt: int, new: int) -> float:

@@ -10,8 +10,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.cost import blocks
 from kvviz.cost.blocks import Attention, Block, Convolution, Matrix, Scan, matrices
 from kvviz.cost.family_costs import FAMILY_COSTS
-from kvviz.models.config_fields import Fields
-from kvviz.models.field_names import STATE_HEADS
+from kvviz.models.config_fields import NAMES, Fields
 from kvviz.models.heads import read_heads
 from kvviz.models.layers import LayerSpec
 from kvviz.models.states import read_states
@@ -97,7 +96,7 @@ def _mamba(fields: Fields, states: States, hidden: int) -> list[Block]:
 
 def _mamba2(fields: Fields, states: States, hidden: int) -> list[Block]:
     """Mamba-2: https://arxiv.org/abs/2405.21060."""
-    conv, (inner, state), heads = _conv(states), states["recurrent"], fields.first(*STATE_HEADS)
+    conv, (inner, state), heads = _conv(states), states["recurrent"], fields.first(*NAMES["state_heads"])
     if not heads or inner % heads:
         raise ConfigError(f"can't count the Mamba-2 layers because their heads ({heads}) do not divide {inner}")
     chunk = fields.first("mamba_chunk_size", "chunk_size") or 256

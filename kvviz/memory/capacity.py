@@ -7,35 +7,23 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypedDict, Unpack
+from typing import Any
 
 from kvviz.base.precision import precision
 from kvviz.memory.engine_views import Case, view_named
 from kvviz.memory.formula import kv_memory, split
 from kvviz.models.catalog.rows import Accelerator, accelerators
-from kvviz.models.config_fields import Fields, checked
-from kvviz.models.field_names import EXPERTS_PER_TOKEN, MLP_WIDTH, SHARED_EXPERTS
+from kvviz.models.config_fields import NAMES, Fields
 from kvviz.models.spec import ModelSpec, decoder_fields
 
 UNLIMITED = 2**30  # tokens or sequences: an answer that means that the cache sets no limit
-
-
-class Options(TypedDict, total=False):
-    """What `kv_memory` takes beside the tokens and the batch."""
-
-    dtype: str
-    view: str
-    beams: int
-    tensor_parallel: int
-    source_tokens: int | None
 
 
 @dataclass(frozen=True)
 class Activations:
     """An estimate of a prefill's widest point: batch x tokens x (2 x hidden + 2 x intermediate) x element bytes.
 
-    Residual stream and normed input, gate and up of one MLP; attention computed without a matrix of scores. Raises
-    ConfigError for a count below 1.
+    Residual stream and normed input, gate and up of one MLP; attention computed without a matrix of scores.
     """
 
     hidden: int
@@ -43,10 +31,6 @@ class Activations:
     tokens: int
     batch: int = 1
     element_bytes: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "intermediate", "tokens", "batch", "element_bytes"):
-            checked(name, getattr(self, name))
 
     @property
     def nbytes(self) -> int:
@@ -71,10 +55,10 @@ def states_intermediate(config: Mapping[str, object]) -> bool:
 
 def _intermediate(fields: Fields) -> int | None:
     """The widest MLP that a token passes: a plain one, or its experts together."""
-    names = (*MLP_WIDTH, "intermediate_size_mlp")
+    names = (*NAMES["mlp_width"], "intermediate_size_mlp")
     plain = max((size for name in names if (size := _size(fields, name))), default=None)
-    passed = next((size for name in EXPERTS_PER_TOKEN if (size := _size(fields, name))), None)
-    shared = next((size for name in SHARED_EXPERTS if (size := _size(fields, name))), 0)
+    passed = next((size for name in NAMES["experts_per_token"] if (size := _size(fields, name))), None)
+    shared = next((size for name in NAMES["shared_experts"] if (size := _size(fields, name))), 0)
     expert = _size(fields, "moe_intermediate_size") or plain
     return max(plain or 0, (passed + shared) * expert) if passed and expert else plain or expert
 
@@ -85,18 +69,15 @@ def _size(fields: Fields, name: str) -> int | None:
     return max(fields.indices(name) or [0]) if isinstance(value, list | tuple) else fields.optional(name, least=0)
 
 
-Meter = Callable[[int], int]
-
-
-def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
+def _meter(spec: ModelSpec, batch: int, case: Mapping[str, Any]) -> Callable[[int], int]:
     """The most bytes that are reserved on the way to a number of tokens: `kv_memory`'s figures without their rows.
 
     An engine that frees blocks behind a window needs a little less after a block's end, and much less after a chunk's,
     than just before: Llama 4, in chunks of 8,192 tokens, needs less for 16,385 tokens than for 16,384 on the way.
     """
     known = kv_memory(spec, 1, batch=batch, **case)  # checks every argument
-    keep = view_named(known.view).keep
-    layers = tuple(split(layer, known.tensor_parallel) for layer in spec.layers)
+    view = view_named(known.view)
+    layers = view.counted([split(layer, known.tensor_parallel) for layer in spec.layers])
     follows = spec.crossing and spec.source_tokens is None and case.get("source_tokens") is None
     stored, sequences = precision(known.dtype), batch * known.beams
     chunks = {layer.window for layer in layers if layer.kind == "chunked" and layer.window}
@@ -105,7 +86,7 @@ def _meter(spec: ModelSpec, batch: int, case: Options) -> Meter:
     @cache
     def reserved(tokens: int) -> int:
         source = tokens if follows else known.source_tokens or 0
-        kept = keep(layers, Case(tokens, source, stored, spec.state_float32))
+        kept = view.keep(layers, Case(tokens, source, stored, spec.state_float32))
         return sequences * sum(row.allocated for row in kept)
 
     def needed(tokens: int) -> int:
@@ -138,23 +119,18 @@ def fits_all(
     weights_bytes: int = 0,
     activation_bytes: int = 0,
     devices: Iterable[Accelerator] | None = None,
-    **case: Unpack[Options],
+    **case: Any,
 ) -> tuple[Fit, ...]:
-    """What each accelerator holds, those of the catalog in its order by default. Bytes are those of one device."""
+    """What each accelerator holds, those of the catalog in its order by default. Bytes are those of one device.
+
+    `case`: what `kv_memory` takes beside the tokens and the batch.
+    """
     each = kv_memory(spec, tokens, **case).reserved_bytes
     needed = _meter(spec, batch, case)  # one for all devices: it remembers what it has computed
     found = []
     for device in accelerators().values() if devices is None else devices:
         room = device.memory_bytes - weights_bytes - activation_bytes
-        sequences = min(UNLIMITED, max(0, room // each)) if each else UNLIMITED
-        fits = room >= 0 and batch * each <= room
-        found.append(
-            Fit(
-                device,
-                room,
-                bisect_right(range(1, UNLIMITED + 1), room, key=needed) or None,
-                sequences if room >= 0 else 0,
-                fits,
-            )
-        )
+        context = bisect_right(range(1, UNLIMITED + 1), room, key=needed) or None
+        sequences = 0 if room < 0 else min(UNLIMITED, room // each) if each else UNLIMITED
+        found.append(Fit(device, room, context, sequences, room >= 0 and batch * each <= room))
     return tuple(found)

@@ -37,23 +37,19 @@ class Kept:
 
 @dataclass(frozen=True)
 class View:
-    """A way of counting: `keep_counted` gives one Kept for each layer, which is as transformers stores it if `hf`."""
+    """A way of counting: `keep` gives one Kept for each layer of `counted`."""
 
     name: str
     title: str
     rule: str
     source: str
     dtypes: Sequence[str]
-    keep_counted: Callable[[Sequence[LayerSpec], Case], list[Kept]]
+    keep: Callable[[Sequence[LayerSpec], Case], list[Kept]]
     hf: bool = False
 
     def counted(self, layers: Sequence[LayerSpec]) -> Sequence[LayerSpec]:
-        """The layers as this view counts them."""
+        """The layers as this view counts them: as transformers stores them if `hf`."""
         return [layer.as_stored for layer in layers] if self.hf else layers
-
-    def keep(self, layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-        """What each layer keeps."""
-        return self.keep_counted(self.counted(layers), case)
 
 
 def token_bytes(layer: LayerSpec, precision: Precision) -> int:
@@ -225,7 +221,7 @@ _RULES = {
     "llama.cpp": _llama_cpp,
 }
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-VIEWS: Mapping[str, View] = {name: View(name, **table, keep_counted=_RULES[name]) for name, table in _TABLES.items()}
+VIEWS: Mapping[str, View] = {name: View(name, **table, keep=_RULES[name]) for name, table in _TABLES.items()}
 
 
 def view_named(name: str) -> View:

@@ -1,7 +1,9 @@
 """A memory figure as a LaTeX formula with its numbers, and the config field that each number came from."""
 
 import math
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvviz.base.precision import Precision, precision
 from kvviz.memory.capacity import Activations
@@ -9,18 +11,8 @@ from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
 
-KIND_WORDS = {
-    "full": "full attention",
-    "sliding": "a sliding window",
-    "chunked": "chunks",
-    "latent": "a latent",
-    "linear": "a recurrent state",
-    "hybrid": "attention and a state",
-    "indexed": "attention with an indexer",
-    "cross": "cross-attention",
-    "shared": "another layer's keys and values",
-    "none": "no cache",
-}
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+KIND_WORDS: dict[str, str] = _WORDS["kinds"]
 
 
 @dataclass(frozen=True)
@@ -133,30 +125,12 @@ def activation_equation(estimate: Activations) -> str:
     return rf"{sequences} \cdot {tokens} \cdot ({widths}) \cdot {_under(estimate.element_bytes, 'bytes')} = {total}"
 
 
-_FIELD_WORDS = {
-    **dict.fromkeys(("num_hidden_layers", "num_decoder_layers", "decoder_layers", "num_layers"), "layers"),
-    **dict.fromkeys(("layer_types", "layers_block_type"), "which layers are of which kind"),
-    "sliding_window_pattern": "which layers have a window",
-    "num_key_value_heads": "KV heads",
-    "multi_query": "one KV head for all",
-    "num_attention_heads": "query heads",
-    "decoder_attention_heads": "heads",
-    "head_dim": "head dim",
-    "v_head_dim": "width of a value",
-    "kv_lora_rank": "width of the latent",
-    "qk_rope_head_dim": "width of the rotary key",
-    "index_head_dim": "width of the indexer's key",
-    "sliding_window": "window, tokens",
-    "attention_chunk_size": "chunk, tokens",
-    "num_kv_shared_layers": "layers that reuse others' keys and values",
-    "max_source_positions": "encoder tokens",
-}
 _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n_groups", "lru_", "cca_")
 
 
 def origins(spec: ModelSpec) -> list[tuple[str, str, str]]:
     """For each number in a model's formula: what it is, its value, and the config field that has it."""
-    words = dict(_FIELD_WORDS)
+    words = dict(_WORDS["fields"])
     if not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
         words["num_attention_heads"] = "KV heads"
     if any(layer.latent for layer in spec.layers):  # one row for all heads

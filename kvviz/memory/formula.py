@@ -1,7 +1,4 @@
-"""Bytes of a cache, worked out from a ModelSpec: the tokens that each layer holds, times the bytes of a token.
-
-Standard library only. Every figure names its view: the engine whose bytes it counts (`kvviz.memory.engine_views`).
-"""
+"""Bytes of a ModelSpec's cache, in an engine's view: the tokens that each layer holds, times the bytes of a token."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -124,14 +121,14 @@ def kv_memory(
     else:
         source_tokens = tokens if spec.crossing else 0  # a decoder that attends to images has none without an image
     engine, stored = view_named(view), precision(dtype)
-    layers = tuple(split(layer, tensor_parallel) for layer in spec.layers)
+    layers = engine.counted([split(layer, tensor_parallel) for layer in spec.layers])
     kept, next_kept = (
         engine.keep(layers, Case(count, source_tokens, stored, spec.state_float32)) for count in (tokens, tokens + 1)
     )
     sequences, own = batch * beams, spec.decoder_layers
     rows = (
         _layer_memory(i if i < own else i - own, layer, row, tokens, source_tokens, sequences)
-        for i, (layer, row) in enumerate(zip(engine.counted(layers), kept, strict=True))
+        for i, (layer, row) in enumerate(zip(layers, kept, strict=True))
     )
     return Memory(
         model=spec.name,
@@ -184,11 +181,7 @@ def _layer_memory(
     shape = (sequences, layer.kv_heads, kept.held) if layer.kv_heads else ()
     return LayerMemory(
         index=index,
-        kind=layer.kind,
-        kv_heads=layer.kv_heads,
-        key_dim=layer.key_dim,
-        value_dim=layer.value_dim,
-        window=layer.window,
+        **{name: getattr(layer, name) for name in ("kind", "kv_heads", "key_dim", "value_dim", "window")},
         seen=source_tokens if layer.kind == "cross" else tokens,
         held=kept.held,
         key_shape=(*shape, layer.key_dim) if shape else (),
@@ -199,18 +192,13 @@ def _layer_memory(
     )
 
 
-def cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "float32", view: str = "hf-dynamic") -> int:
-    """Bytes of the whole cache after `tokens` tokens: the sum over layers."""
-    return kv_memory(spec, tokens, batch=batch, dtype=dtype, view=view).total_bytes
-
-
 def peak_cache_bytes(spec: ModelSpec, tokens: int, batch: int = 1, dtype: str = "float32") -> int:
     """Bytes that a dynamic cache can reach on the way to `tokens`.
 
     Windows save nothing here: right after a long prefill, a sliding layer is a view of the whole prefill.
     """
     layers = tuple(replace(layer.as_stored, window=None) for layer in spec.layers)
-    return cache_bytes(replace(spec, layers=layers), tokens, batch, dtype)
+    return kv_memory(replace(spec, layers=layers), tokens, batch=batch, dtype=dtype, view="hf-dynamic").total_bytes
 
 
 def logits_bytes(spec: ModelSpec, batch: int = 1, dtype: str = "float32") -> int:

@@ -6,6 +6,7 @@ States do not change, nor do layers that reuse another's keys and values.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvviz.base.errors import ConfigError
 from kvviz.memory.engine_views import view_named
@@ -137,11 +138,9 @@ def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
     A change that can't be worked out is left out.
     """
     now = _again(spec, memory, memory.dtype).reserved_bytes
-    if not now:
-        return ()
     return tuple(
         Idea(name, sentence, other, other.reserved_bytes / now, now - other.reserved_bytes)
-        for name, sentence, other in _changes(spec, memory, now)
+        for name, sentence, other in (_changes(spec, memory, now) if now else ())
     )
 
 
@@ -161,7 +160,5 @@ def _changes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, s
 
 def _again(spec: ModelSpec, memory: Memory, dtype: str) -> Memory:
     """The memory of a spec in the same case, on one device."""
-    batch, beams, source_tokens = memory.batch, memory.beams, memory.source_tokens
-    return kv_memory(
-        spec, memory.tokens, batch=batch, dtype=dtype, view=memory.view, beams=beams, source_tokens=source_tokens
-    )
+    same: dict[str, Any] = {name: getattr(memory, name) for name in ("batch", "view", "beams", "source_tokens")}
+    return kv_memory(spec, memory.tokens, dtype=dtype, **same)

@@ -1,19 +1,21 @@
 """Read the fields of a config as its family uses them.
 
-A field is looked up under its common name, then under the family's name for it (GPT-2's `n_head`), then in the defaults
-of the family's config class (`catalog/families.json`). Each answer is recorded with its origin.
+A field is looked up under its common name, then under its other names (GPT-2's `n_head`), then in the defaults of the
+family's config class. `catalog/families.json` and NAMES have these. Each answer is recorded with its origin.
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache
+from pathlib import Path
 from typing import Any, TypedDict
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.catalog.rows import HERE
-from kvviz.models.field_names import ALIASES, WIDTHS
 
+NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("field_names.toml").read_text(encoding="utf-8"))
 LARGEST = 2**40
 LONGEST_LIST = 2_000  # entries, each read once per layer; the deepest published models have a tenth of them
 
@@ -22,7 +24,7 @@ class Family(TypedDict, total=False):
     """Facts about a family that `python -m tools.families` reads from transformers' classes.
 
     `defaults` of its config class; its `aliases` of fields; the fields that its code `ignores`; the types of its
-    `parts`. `widths`: the fields of WIDTHS that its code reads. `whole_head`: it computes the head for every position.
+    `parts`; those of NAMES["widths"] that its code reads. `whole_head`: it computes the head for every position.
     `encoder`: it is an encoder unless its config sets `is_decoder`.
     """
 
@@ -56,7 +58,7 @@ class Fields:
         family = families().get(model_type, Family())
         self.known, self.encoder = model_type in families(), family.get("encoder", False)
         self._defaults, self._aliases = family.get("defaults", {}), family.get("aliases", {})
-        unread = set(WIDTHS).difference(family.get("widths", ())) if family else set()
+        unread = set(NAMES["widths"]).difference(family.get("widths", ())) if family else set()
         self._ignores = unread.union(family.get("ignores", ()))
         self.origins: dict[str, tuple[str, str]] = {}
 
@@ -97,7 +99,7 @@ class Fields:
 
     def _names(self, name: str) -> tuple[str, ...]:
         own = self._aliases.get(name)
-        others = () if self.known and own else ALIASES.get(name, ())
+        others = () if self.known and own else NAMES["aliases"].get(name, ())
         names = (name, own) if own else (name, *others)  # transformers sets a common name last, so it wins
         return tuple(key for key in names if key not in self._ignores)
 

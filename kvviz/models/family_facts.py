@@ -1,8 +1,4 @@
-"""The facts of `family_facts.toml`: what a family's model code does with its cache without a field saying so.
-
-`layer_kinds.py` has the layers that slide or recur by a rule that is no period, `states.py` the sizes of recurrent
-states, `field_names.py` the names of fields.
-"""
+"""The facts of `family_facts.toml`: what a family's model code does with its cache without a field saying so."""
 
 import tomllib
 from collections.abc import Mapping

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 
 from kvviz.base.errors import ConfigError
-from kvviz.models.config_fields import Fields, checked
+from kvviz.models.config_fields import NAMES, Fields, checked
 from kvviz.models.family_facts import facts_of
-from kvviz.models.field_names import HEAD_DIM, QUERY_HEADS
 
 
 def query_heads(fields: Fields) -> int | None:
     """Number of the decoder's query heads; None for a decoder without attention."""
-    return fields.first(*QUERY_HEADS)
+    return fields.first(*NAMES["query_heads"])
 
 
 def read_heads(fields: Fields) -> int:
@@ -46,7 +45,7 @@ def read_head_dims(fields: Fields) -> tuple[int, int]:
 
 def read_key_dim(fields: Fields) -> int:
     """Width of a key in one head: the stated one, else the hidden size divided by the heads."""
-    stated = fields.first(*HEAD_DIM)
+    stated = fields.first(*NAMES["head_dim"])
     if stated is not None:
         return stated
     hidden, heads = fields.size("hidden_size"), read_heads(fields)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from kvviz.base.errors import ConfigError
 from kvviz.models import layer_kinds
-from kvviz.models.config_fields import Fields, checked, shown
+from kvviz.models.config_fields import NAMES, Fields, checked, shown
 from kvviz.models.family_facts import facts_of
-from kvviz.models.field_names import DECODER_LAYERS, STATES_DEPTH
 from kvviz.models.heads import read_head_dims, read_heads, read_kv_heads
 from kvviz.models.states import State, read_states
 
@@ -76,7 +75,7 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
 
 def layer_count(fields: Fields) -> int:
     """Number of decoder layers that have a place in the cache."""
-    stated, facts = fields.first(*DECODER_LAYERS), facts_of(fields.model_type)
+    stated, facts = fields.first(*NAMES["decoder_layers"]), facts_of(fields.model_type)
     if stated is not None:
         return stated
     if isinstance(pattern := fields.raw("hybrid_override_pattern"), str) and not fields.has("layer_types"):
@@ -96,7 +95,7 @@ def _refuse(fields: Fields) -> None:
         raise ConfigError(_why_unknown(fields))
     if fields.encoder and not (fields.flag("is_decoder") or fields.crossing):
         raise ConfigError(f"is_decoder is not true, so this {fields.model_type} is an encoder, which keeps no KV cache")
-    if not fields.inner and not any(fields.stated(name) and fields.has(name) for name in STATES_DEPTH):
+    if not fields.inner and not any(fields.stated(name) and fields.has(name) for name in NAMES["states_depth"]):
         raise ConfigError("the config has no num_hidden_layers; a decoder's config.json gives it")
     if why := facts_of(fields.model_type).refusal:
         raise ConfigError(f"model_type {fields.model_type} can't be read by the formula, because {why}")

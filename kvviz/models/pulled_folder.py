@@ -138,10 +138,7 @@ def pulled_ids() -> list[str]:
     return sorted({found.model for found in _by_id(_manifest_times()).values()})
 
 
-ManifestTimes = tuple[tuple[Path, int], ...]
-
-
-def _manifest_times() -> ManifestTimes:
+def _manifest_times() -> tuple[tuple[Path, int], ...]:
     """Return the models' folders with the times of their manifests; `_by_id` reads again when these change."""
     found, folder = [], settings().models
     with suppress(OSError):
@@ -152,7 +149,7 @@ def _manifest_times() -> ManifestTimes:
 
 
 @lru_cache(maxsize=4)
-def _by_id(manifests: ManifestTimes) -> dict[str, Pulled]:
+def _by_id(manifests: tuple[tuple[Path, int], ...]) -> dict[str, Pulled]:
     """Index the models by Hugging Face id and by the name under which they were pulled."""
     index: dict[str, Pulled] = {}
     for folder, _ in manifests:

@@ -1,7 +1,4 @@
-"""The cache format of a decoder: one LayerSpec per layer, read from its config.
-
-A `ModelSpec` contains no tensor, no device and no number of tokens.
-"""
+"""The cache format of a decoder, read from its config: one LayerSpec per layer, no tensor, no number of tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

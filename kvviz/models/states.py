@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kvviz.base.errors import ConfigError
-from kvviz.models.config_fields import Fields
-from kvviz.models.field_names import CONV_KERNEL, STATE_GROUPS, STATE_SIZE
+from kvviz.models.config_fields import NAMES, Fields
 from kvviz.models.heads import read_heads, read_key_dim, read_kv_heads
 
 
@@ -67,10 +66,10 @@ def _short_conv(fields: Fields) -> States:
 
 def _mamba(fields: Fields) -> States:
     """Mamba (https://arxiv.org/abs/2312.00752); with groups it is Mamba-2 (https://arxiv.org/abs/2405.21060)."""
-    inner, size = _mamba_inner(fields), fields.first(*STATE_SIZE) or 0
-    groups = fields.first(*STATE_GROUPS) or 0
+    inner, size = _mamba_inner(fields), fields.first(*NAMES["state_size"]) or 0
+    groups = fields.first(*NAMES["state_groups"]) or 0
     channels = inner + 2 * groups * size
-    kernel = fields.first(*CONV_KERNEL) or 0
+    kernel = fields.first(*NAMES["conv_kernel"]) or 0
     return State("convolution", (channels, kernel)), State("recurrent", (inner, size), float32=True)
 
 
@@ -142,6 +141,6 @@ BY_FIELDS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("linear_num_heads", "linear_head_dim"), _kimi_delta),
     (("conv_L_cache",), _short_conv),
     (("conv1d_width",), _gated_linear),
-    *(((name,), _mamba) for name in STATE_SIZE),
+    *(((name,), _mamba) for name in NAMES["state_size"]),
 )
 BY_FAMILY: Mapping[str, Reader] = {"minimax": _lightning, "rwkv": _receptance, "xlstm": _matrix_memory}

@@ -10,10 +10,7 @@ STORY = "Once upon a time there was a little"  # the default prompt, which the b
 
 
 def book() -> str:
-    """Return a text for prompts of any length: the first two chapters of Alice's Adventures in Wonderland.
-
-    Lewis Carroll, 1865; it is in the public domain.
-    """
+    """Return a text for long prompts: two chapters of Alice's Adventures in Wonderland (1865, in the public domain)."""
     return (HERE / "alice.txt").read_text(encoding="utf-8")
 
 

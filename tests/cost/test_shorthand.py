@@ -73,8 +73,8 @@ def test_256_times_is_119_by_the_square_alone_and_about_100_all_counted():
 
 def test_a_run_is_the_sum_of_its_steps():
     count = plain(64, 2)
-    assert count.run(5, 1) == (sum(count.uncached(5).values()),) * 2
-    without, within = count.run(5, 3)
+    assert run_flops(Case(prompt=5, new=1)) == (sum(count.uncached(5).values()),) * 2
+    without, within = run_flops(Case(prompt=5, new=3))
     assert without == sum(sum(count.uncached(n).values()) for n in (5, 6, 7))
     assert within == sum(count.uncached(5).values()) + sum(sum(count.cached(n).values()) for n in (6, 7))
 

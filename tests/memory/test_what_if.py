@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvviz.base.errors import ConfigError
-from kvviz.memory.formula import cache_bytes, kv_memory
+from kvviz.memory.formula import kv_memory
 from kvviz.memory.what_if import as_latent, ideas, with_kv_heads, with_window, without_windows
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
@@ -24,7 +24,7 @@ def test_llama_2_70b_as_the_paper_of_grouped_queries_compares_it():
     """64 query heads, 8 groups: https://arxiv.org/abs/2307.09288 has it an eighth of multi-head attention."""
     spec = spec_of("llama-3.1-70b")
     per_token = [
-        cache_bytes(change(spec), 1, dtype="bfloat16")
+        kv_memory(change(spec), 1).total_bytes
         for change in (with_kv_heads, lambda s: with_kv_heads(s, 8), lambda s: with_kv_heads(s, 1))
     ]
     assert per_token == [80 * 2 * 64 * 128 * 2, 80 * 2 * 8 * 128 * 2, 80 * 2 * 128 * 2]
@@ -65,7 +65,7 @@ def test_heads_leave_states_and_layers_without_attention_alone():
 def test_latent_rows_of_llama_take_what_those_of_deepseek_take():
     llama = as_latent(spec_of("llama-3.1-8b"))
     deepseek = spec_of("deepseek-v3")
-    assert cache_bytes(llama, 100) / 32 == cache_bytes(deepseek, 100) / 61
+    assert kv_memory(llama, 100).total_bytes / 32 == kv_memory(deepseek, 100).total_bytes / 61
     assert set(as_latent(deepseek).layers) == set(deepseek.layers)
 
 
@@ -77,7 +77,7 @@ def test_cross_attention_is_not_made_latent():
 def test_without_windows_gemma_3_grows_with_every_token():
     spec = without_windows(spec_of("gemma-3-27b"))
     assert {(layer.kind, layer.window) for layer in spec.layers} == {("full", None)}
-    assert cache_bytes(spec, 131_072, dtype="bfloat16") == 62 * 2 * 16 * 128 * 2 * 131_072
+    assert kv_memory(spec, 131_072).total_bytes == 62 * 2 * 16 * 128 * 2 * 131_072
 
 
 def test_a_window_in_five_of_six_layers_is_gemma_3s_pattern():

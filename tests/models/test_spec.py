@@ -4,7 +4,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.words import human
-from kvviz.memory.formula import cache_bytes, kv_memory
+from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
@@ -41,7 +41,7 @@ PER_TOKEN = {
 
 @pytest.mark.parametrize(("model", "expected"), PER_TOKEN.items())
 def test_bytes_of_one_token(model, expected):
-    assert cache_bytes(spec_of(model), 1, dtype="bfloat16", view="architecture") == expected
+    assert kv_memory(spec_of(model), 1, dtype="bfloat16", view="architecture").total_bytes == expected
 
 
 # https://blog.google/technology/developers/gemma-3 (windows of 1,024, one full layer in six); gpt-oss: every second.
@@ -55,7 +55,7 @@ WINDOWED = {
 @pytest.mark.parametrize(("model", "case"), WINDOWED.items())
 def test_windows_are_counted(model, case):
     tokens, expected = case
-    assert cache_bytes(spec_of(model), tokens, dtype="bfloat16", view="architecture") == expected
+    assert kv_memory(spec_of(model), tokens, dtype="bfloat16", view="architecture").total_bytes == expected
 
 
 def test_layer_kinds_of_gemma_3():

@@ -1,7 +1,4 @@
-"""The rows of the catalog, each with its source: models, accelerators, published byte figures, examples, sweeps.
-
-Each JSON file beside this module holds one list of rows under the file's own name.
-"""
+"""The rows of the catalog, each with its source: models, accelerators, published byte figures, examples, sweeps."""
 
 import json
 from dataclasses import dataclass
