@@ -20,7 +20,7 @@ from kvviz.base.shutdown import finish_first, leave_quietly
 from kvviz.device.cores import pin, share_of_cores
 from kvviz.models.sources import restrict
 from kvviz.server.feed import Feed, routes, running
-from kvviz.server.front_door import FrontDoor, Rules, is_loopback
+from kvviz.server.front_door import FrontDoor, Rules
 from kvviz.server.persister import Persister
 from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
@@ -28,7 +28,7 @@ from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
 from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN
 from kvviz.ui.frame.no_file_watching import watch_no_files
-from kvviz.ui.shared.signin import may_follow
+from kvviz.ui.shared.session import is_for_this_machine, may_follow
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(scheduler())
@@ -42,11 +42,6 @@ except KvvizError as error:
     raise SystemExit(2) from None
 
 
-def is_for_this_machine() -> bool:
-    """Whether the server listens on a loopback address alone."""
-    return is_loopback(st.get_option("server.address") or "0.0.0.0")
-
-
 def warn_if_open() -> None:
     """Warn once if everyone in the network is trusted: the server is not for this machine alone and not public."""
     if not (is_for_this_machine() or settings().public):
@@ -58,15 +53,7 @@ def warn_if_open() -> None:
 
 def rules() -> Rules:
     """Who is let in: the settings say it, and the address at which the server listens."""
-    given = settings()
-    return Rules(
-        origins=given.origins,
-        embedders=given.embedders,
-        loopback=is_for_this_machine(),
-        upload_bytes=given.limits.upload_bytes,
-        sockets=given.limits.viewers,
-        signed_in=lambda scope: may_follow(HTTPConnection(scope).cookies),
-    )
+    return Rules(settings(), is_for_this_machine(), lambda scope: may_follow(HTTPConnection(scope).cookies))
 
 
 @asynccontextmanager

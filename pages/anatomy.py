@@ -4,7 +4,6 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.anatomy.first_steps import first_steps
-from kvviz.ui.anatomy.form import anatomy_form, ask
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import letters, walk
 from kvviz.ui.frame.page import page
@@ -14,10 +13,7 @@ with page("anatomy"):
     with st.expander("Start here: the same with three letters and no numbers", icon=":material/abc:"):
         letters()
 
-    form = anatomy_form()
-    spec = ask(form)
-    if spec is not None:
-        walk(scheduler(), spec, form["head"])
+    walk(scheduler())
 
     st.subheader("The same idea, smaller and wider", anchor=False)
     heads, steps = st.tabs(["Who shares a key?", "The step before"])

@@ -13,9 +13,7 @@ from kvviz.ui.shared.stop_and_think import of_live, think
 
 with page("live"):
     form = live_form()
-    came = form.address.arrived()
-    form.take_over(came)
-    comparison = form.address.named("comparison", came)
+    comparison = form.address.named("comparison", form.came)
     over = known_over(scheduler(), comparison)
 
     choice, place = choose(form, scheduler(), lambda: open_recording(scheduler(), form.address))

@@ -9,8 +9,7 @@ from kvviz.ui.memory.figures import example_table, headline
 from kvviz.ui.memory.form import ask, memory_form
 from kvviz.ui.memory.gpu import on_a_gpu
 from kvviz.ui.memory.known_figures import how_we_know, log_line
-from kvviz.ui.memory.layers import by_layer
-from kvviz.ui.memory.look_inside import look_inside
+from kvviz.ui.memory.layers import by_layer, look_inside
 from kvviz.ui.memory.side_by_side import side_by_side
 from kvviz.ui.memory.what_if import what_if
 from kvviz.ui.shared.stop_and_think import of_memory, think

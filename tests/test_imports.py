@@ -98,10 +98,10 @@ def test_package_files_hold_a_docstring_alone():
 def test_the_server_never_imports_torch():
     code = (
         "import runpy, sys; from kvviz.server.scheduler import scheduler\n"
-        "import kvviz.server.feed, kvviz.ui.live.component\n"
-        "from kvviz.ui.live.form import seconds_if_accepted\n"
+        "import kvviz.server.feed, kvviz.ui.live.component, kvviz.ui.live.form\n"
+        "from kvviz.ui.shared.model_choice import accepted\n"
         "from kvviz.experiments.comparison.spec import ComparisonSpec\n"
-        "seconds_if_accepted(ComparisonSpec(model='gpt2', prompt='x'), scheduler()); runpy.run_path('app.py')\n"
+        "accepted(scheduler(), ComparisonSpec(model='gpt2', prompt='x')); runpy.run_path('app.py')\n"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

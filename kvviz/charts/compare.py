@@ -36,10 +36,11 @@ class Curve:
         return [start + i + 1 for i in range(len(self.step_s))]
 
 
-def curve_of(run: Mapping[str, Any], cache_bytes: Sequence[int], prompt_tokens: int, name: str) -> Curve:
+def curve_of(run: Mapping[str, Any], prompt_tokens: int, name: str) -> Curve:
     """Turn a run of a comparison document into a curve."""
     steps, low, high = (tuple(run[f"step_s{part}"]) for part in ("", "_q1", "_q3"))
-    return Curve(name, steps, low, high, tuple(cache_bytes), prompt_tokens, tuple(run.get("predicted_s") or ()))
+    held, predicted = (tuple(run.get(part) or ()) for part in ("cache_bytes", "predicted_s"))
+    return Curve(name, steps, low, high, held, prompt_tokens, predicted)
 
 
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}

@@ -23,14 +23,9 @@ def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
         figure.add_trace(_dots(list(members), 1, "circle", colour, "query head %{x}", heads))
         word = "the latent row" if layer.kind == "latent" else f"KV head {group}"
         figure.add_trace(_dots([centre], 0, "square", colour, word, heads))
-    heights = {
-        "range": [-0.35, 1.3],
-        "tickvals": [0, 1],
-        "tickfont": {"size": 14},
-        "showgrid": False,
-        "zeroline": False,
-    }
-    heights["ticktext"] = ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"]
+    ends = ["kept: latent" if layer.kind == "latent" else "kept: K, V", "query heads"]
+    heights = {"range": [-0.35, 1.3], "tickvals": [0, 1], "ticktext": ends, "tickfont": {"size": 14}}
+    heights |= {"showgrid": False, "zeroline": False}
     figure.update_layout(height=230, showlegend=False, hovermode="closest", margin={"t": 10, "b": 10, "l": 10, "r": 10})
     return figure.update_layout(xaxis={"visible": False, "range": [-0.8, heads - 0.2]}, yaxis=heights)
 

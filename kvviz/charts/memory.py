@@ -25,22 +25,17 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
     """Draw bytes against tokens: (name, tokens, bytes) for each model, with a mark at the chosen number of tokens."""
     unit, size = unit_for(max((max(ys) for _, _, ys in lines), default=1))
     axis = "log" if log else "linear"
-    chosen = _upright(at, {"dash": "dot", "width": 1.5, "color": "#888888"})
-    figure = _blank("tokens in the cache", f"KV cache, {unit}", hovermode="x unified", shapes=[chosen])
+    figure = _blank("tokens in the cache", f"KV cache, {unit}", hovermode="x unified")
     for number, (name, xs, ys) in enumerate(lines):
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         look = {"name": as_text(name), "mode": "lines", "line": palette.series_line(number)}
         figure.add_scatter(x=list(xs), y=[y / size for y in ys], **look, **words)
+    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"})
     return figure.update_layout(xaxis_type=axis, yaxis_type=axis)
 
 
 def _blank(x: str, y: str, **more: Any) -> go.Figure:
     return blank(x, y, **{"height": 400, "margin": {**MARGIN, "r": 20}, **more})
-
-
-def _upright(x: float, line: Mapping[str, object]) -> dict[str, object]:
-    """A vertical line shape over the whole height of the chart."""
-    return {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
 def layer_figure(memory: Memory) -> go.Figure:
@@ -78,11 +73,10 @@ _PARTS = {"weights": "weights", "KV cache": "full", "prefill activations (estima
 def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure:
     """Draw one bar of the bytes that an accelerator's memory must hold, against its capacity."""
     unit, size = unit_for(max(capacity, sum(parts.values())))
-    there_is = _upright(capacity / size, {"width": 3, "color": "#777777"})
     label = {"text": title, "showarrow": False, "x": capacity / size, "xref": "x", "xanchor": "right"}
     label |= {"y": 1, "yref": "paper", "yanchor": "bottom"}
-    figure = _blank(unit, "", height=210, barmode="stack", shapes=[there_is], annotations=[label])
+    figure = _blank(unit, "", height=210, barmode="stack", annotations=[label])
     for name, value in parts.items():
         words = {"hovertext": f"{name}: {human(value)} ({value:,} B)", "hoverinfo": "text", "name": name}
         figure.add_bar(y=[""], x=[value / size], orientation="h", marker_color=palette.KINDS[_PARTS[name]], **words)
-    return figure
+    return figure.add_vline(x=capacity / size, line={"width": 3, "color": "#777777"})

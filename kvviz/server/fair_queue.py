@@ -14,9 +14,6 @@ class FairQueue:
         self._waiting: dict[str, list[str]] = {}  # by owner, in the order of the round; none of them is empty
         self._served: str | None = None  # the owner who is being served: last in the round, wherever it stands here
 
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
     def add(self, name: str, owner: str) -> None:
         """Put an id behind its owner's others."""
         self._waiting.setdefault(owner, []).append(name)

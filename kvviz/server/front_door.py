@@ -8,14 +8,16 @@ import ipaddress
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kvviz.base.settings import Settings
 
 COOKIE = "kvviz_browser"
 A_YEAR = 365 * 24 * 3600
@@ -62,18 +64,14 @@ def same_origin(headers: Mapping[str, str], origins: Collection[str] = ()) -> bo
 
 @dataclass(frozen=True)
 class Rules:
-    """Who is let in. `origins`: addresses of this server through a proxy; `embedders`: sites that may frame it.
+    """Who is let in: what the settings say of origins, embedders and limits, and where the server listens.
 
-    `loopback`: the server is for this machine alone, so unknown Host headers are rejected (DNS rebinding).
-    `upload_bytes`: limit of a file; `sockets`: limit of open sockets on our routes. `signed_in`: whether a request to
-    our routes may see runs.
+    `loopback`: it is for this machine alone, so unknown Host headers are rejected (DNS rebinding). `signed_in`: whether
+    a request to our routes may see runs.
     """
 
-    origins: tuple[str, ...] = ()
-    embedders: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
     loopback: bool = False
-    upload_bytes: int | None = None
-    sockets: int | None = None
     signed_in: Callable[[Scope], bool] = lambda scope: True
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -82,10 +80,11 @@ class Rules:
         if self.loopback and not self._is_ours(headers.get("host", "")):
             return 421, "This server answers to localhost alone; a proxy's address belongs into origins of kvviz.toml."
         changes = scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        if changes and not same_origin(headers, self.origins):
+        if changes and not same_origin(headers, self.settings.origins):
             return 403, "This request comes from a page of another site."
-        if self.upload_bytes is not None and _body_bytes(headers) > self.upload_bytes + FORM_BYTES:
-            return 413, f"A file has at most {self.upload_bytes:,} bytes here."
+        most = self.settings.limits.upload_bytes
+        if _body_bytes(headers) > most + FORM_BYTES:
+            return 413, f"A file has at most {most:,} bytes here."
         path = scope["path"]
         shows_runs = path.startswith(OUR_ROUTES) and not path.startswith(SHOWING_NO_RUNS)
         if shows_runs and not self.signed_in(scope):
@@ -97,7 +96,7 @@ class Rules:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:  # a bracket without its other half
             return False
-        return is_loopback(name) or name in {urlsplit(origin).hostname for origin in self.origins}
+        return is_loopback(name) or name in {urlsplit(origin).hostname for origin in self.settings.origins}
 
 
 class FrontDoor:
@@ -118,10 +117,10 @@ class FrontDoor:
         if refusal is not None:
             await _refuse(scope, receive, send, *refusal)
         elif scope["type"] == "http":
-            await self._app(scope, receive, _with_headers(scope, send, rules.embedders))
+            await self._app(scope, receive, _with_headers(scope, send, rules.settings.embedders))
         elif not scope["path"].startswith(OUR_ROUTES):
             await self._app(scope, receive, send)
-        elif rules.sockets is not None and self._open_sockets >= rules.sockets:
+        elif self._open_sockets >= rules.settings.limits.viewers:
             await _refuse(scope, receive, send, 503, "As many sockets are open as this server takes.")
         else:
             self._open_sockets += 1
@@ -140,7 +139,8 @@ def _with_headers(scope: Scope, send: Send, embedders: Collection[str]) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [*message["headers"], *restrictions]
-            if nameless and _is_page(message["headers"]):
+            page = Headers(raw=message["headers"]).get("content-type", "").startswith("text/html")
+            if nameless and page:
                 headers.append((b"set-cookie", _new_cookie(scope).encode()))
             message = {**message, "headers": headers}
         await send(message)
@@ -212,10 +212,6 @@ def _body_bytes(headers: Mapping[str, str]) -> int:
     """Bytes of a request's body as announced; the server itself has refused what is no number."""
     announced = headers.get("content-length", "")
     return int(announced[:18]) if announced.isascii() and announced.isdigit() else 0
-
-
-def _is_page(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    return any(key.lower() == b"content-type" and value.startswith(b"text/html") for key, value in headers)
 
 
 def _new_cookie(scope: Scope) -> str:

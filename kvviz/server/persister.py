@@ -114,19 +114,11 @@ class Persister:
         except KvvizError as error:
             event(log, "run_unreadable", logging.WARNING, id=job_id, kind=type(error.__cause__).__name__)
             return None
-        cut_off = stored.state == "interrupted"
-        if cut_off:
-            records.append(json.dumps({"t": "stopped", "message": CUT_OFF}))
-        return Job(
-            job_id,
-            None,
-            state="stopped" if cut_off else stored.state,
-            records=records,
-            document=document,
-            kind=stored.kind,
-            made_by=stored.made_by,
-            cut_off=cut_off,
-        )
+        job = Job(job_id, None, stored.state, "", records, document, stored.kind, made_by=stored.made_by)
+        if stored.state == "interrupted":
+            job.state, job.cut_off = "stopped", True
+            job.records.append(json.dumps({"t": "stopped", "message": CUT_OFF}))
+        return job
 
 
 library = Single(Store)  # of this process; raises KvvizError if it can't be opened

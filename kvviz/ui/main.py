@@ -7,12 +7,12 @@ from kvviz.base.errors import KvvizError
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import turn
 from kvviz.ui.folders import PAGES
-from kvviz.ui.frame.page import ROWS
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.frame.room import follow
-from kvviz.ui.shared.signin import signed_in
+from kvviz.ui.shared.session import signed_in
 
 st.set_page_config(page_title="kvviz", page_icon="⚡", layout="wide", initial_sidebar_state="collapsed")
-pages = [st.Page(PAGES / f"{name}.py", title=row["navigation"], url_path=name) for name, row in ROWS.items()]
+pages = [st.Page(PAGES / f"{name}.py", title=row["navigation"], url_path=name) for name, row in TEXTS.items()]
 front = st.Page(lambda: st.switch_page(pages[0]), title="kvviz", default=True, visibility="hidden")
 page = st.navigation([front, *pages], position="top")
 follow(pages)  # before the sign-in, so that a join link outlives it

@@ -13,7 +13,7 @@ def public(monkeypatch):
     def make(*hub_models, **limits):
         lowered = module.read_settings("", public=True)
         made = module.replace(lowered, hub_models=hub_models, limits=module.replace(lowered.limits, **limits))
-        for place in ("live.form", "memory.form", "shared.files"):
+        for place in ("live.form", "memory.form", "shared.form"):
             monkeypatch.setattr(f"kvviz.ui.{place}.settings", lambda: made)
         sources.restrict(hub_models)
         return made

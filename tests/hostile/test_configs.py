@@ -308,7 +308,7 @@ def test_a_recording_of_more_layers_than_a_page_can_draw_is_refused():
 
 
 def test_uploads_are_held_to_the_limit_of_the_settings(public):
-    from kvviz.ui.shared.files import content
+    from kvviz.ui.shared.form import uploaded
 
     class File:
         size = 3_000
@@ -317,7 +317,7 @@ def test_uploads_are_held_to_the_limit_of_the_settings(public):
             return b"x" * self.size
 
     public(upload_bytes=3_000)
-    assert len(content(File())) == 3_000
+    assert len(uploaded(File())) == 3_000
     public(upload_bytes=2_999)
     with pytest.raises(KvvizError, match="at most 2,999"):
-        content(File())
+        uploaded(File())

@@ -305,9 +305,9 @@ def test_without_a_provider_nobody_is_asked(visit):
 def test_only_a_cookie_that_streamlit_signed_counts(monkeypatch):
     from streamlit.web.server.starlette import starlette_app_utils, starlette_websocket
 
-    from kvviz.ui.shared import signin
+    from kvviz.ui.shared import session
 
-    monkeypatch.setattr(signin, "is_asked_for", lambda: True)
+    monkeypatch.setattr(session, "has_provider", lambda: True)
     monkeypatch.setattr(starlette_websocket, "get_cookie_secret", lambda: AUTH["cookie_secret"])
 
     def signed(secret, **user):
@@ -315,11 +315,11 @@ def test_only_a_cookie_that_streamlit_signed_counts(monkeypatch):
         return {name: starlette_app_utils.create_signed_value(secret, name, json.dumps(user)).decode()}
 
     good = signed(AUTH["cookie_secret"], is_logged_in=True, origin="https://kv.example.org")
-    assert signin.may_follow(good)
-    assert not signin.may_follow(signed("another secret", is_logged_in=True))
-    assert not signin.may_follow(signed(AUTH["cookie_secret"], is_logged_in=False))
-    assert not signin.may_follow(signed(AUTH["cookie_secret"]))
-    assert not signin.may_follow({})
-    assert not signin.may_follow({starlette_websocket.USER_COOKIE_NAME: '{"is_logged_in": true}'})
+    assert session.may_follow(good)
+    assert not session.may_follow(signed("another secret", is_logged_in=True))
+    assert not session.may_follow(signed(AUTH["cookie_secret"], is_logged_in=False))
+    assert not session.may_follow(signed(AUTH["cookie_secret"]))
+    assert not session.may_follow({})
+    assert not session.may_follow({starlette_websocket.USER_COOKIE_NAME: '{"is_logged_in": true}'})
     tampered = {name: value[:-3] + "abc" for name, value in good.items()}
-    assert not signin.may_follow(tampered)
+    assert not session.may_follow(tampered)

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from kvviz.base.settings import read_settings
+from kvviz.base.settings import Limits, Settings, read_settings
 from kvviz.server.feed import Feed, routes
 from kvviz.server.front_door import BURST, LONGEST_MESSAGE, FrontDoor, Rules, is_loopback, same_origin
 
@@ -102,7 +102,7 @@ def test_our_own_pages_do(client, path, headers):
 
 def test_behind_a_proxy_the_address_in_the_settings_counts(client):
     given = read_settings('origins = ["https://kv.example.org"]', public=False)
-    behind = client(Rules(origins=given.origins, loopback=True), "http://localhost:8501")
+    behind = client(Rules(given, loopback=True), "http://localhost:8501")
     headers = {"origin": "https://kv.example.org", "host": "localhost:8501"}
     with behind.websocket_connect("/kv/feed", headers=headers) as socket:
         assert socket.receive_text()
@@ -162,7 +162,7 @@ def test_same_origin_of_odd_headers():
 
 
 def test_an_oversized_upload_is_refused_before_it_is_read(client):
-    strict = client(Rules(upload_bytes=100_000))
+    strict = client(Rules(Settings(limits=Limits(upload_bytes=100_000))))
     assert strict.put("/_stcore/upload_file/a/b", content=b"x" * 100_000).text == "100000"
     answer = strict.put("/_stcore/upload_file/a/b", content=b"x" * 200_000)
     assert (answer.status_code, answer.text) == (413, "A file has at most 100,000 bytes here.")
@@ -206,7 +206,7 @@ def test_nonsense_on_a_socket_harms_nobody(client, message):
 
 
 def test_more_sockets_than_the_server_takes_are_refused(client):
-    few = client(Rules(sockets=2))
+    few = client(Rules(Settings(limits=Limits(viewers=2))))
     with few.websocket_connect("/kv/feed"), few.websocket_connect("/kv/feed"):
         assert refused(few, "/kv/feed")
     with few.websocket_connect("/kv/feed") as again:
@@ -268,7 +268,7 @@ def test_pages_bind_their_browser(client):
 
 
 def test_who_may_frame_the_pages_is_a_setting(client):
-    framed = client(Rules(embedders=("https://huggingface.co",))).get("/")
+    framed = client(Rules(Settings(embedders=("https://huggingface.co",)))).get("/")
     assert "frame-ancestors 'self' https://huggingface.co;" in framed.headers["content-security-policy"]
 
 

@@ -127,7 +127,7 @@ def test_the_probe_looks_inside(visit, monkeypatch):
         """The probe of this process in the place of one of its own."""
         return json.loads(json.dumps(meta_probe.probe(config, **case).to_dict()))
 
-    monkeypatch.setattr("kvviz.ui.memory.look_inside.probe_apart", here)
+    monkeypatch.setattr("kvviz.ui.memory.layers.probe_apart", here)
     app = visit(models="tiny-qwen3", tokens="8", view="hf-dynamic")
     app.button(key="m_probe").click().run()
     assert not app.exception

@@ -67,7 +67,7 @@ def emptied(queue):
 def test_the_order_foretold_is_the_order_that_comes_and_nothing_is_lost_or_doubled(actions):
     queue, waiting = played(actions)
     foretold = queue.order()
-    assert len(queue) == len(waiting)
+    assert len(queue.order()) == len(waiting)
     assert emptied(queue) == foretold and sorted(foretold) == sorted(waiting)
     assert queue.take() is None and queue.order() == []
 

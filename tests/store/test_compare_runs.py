@@ -21,7 +21,7 @@ STORED = {
 def run(mode="cached", repeats=((1.0, 1.0), (1.1, 1.1)), total=2.0, **stored):
     comparison = Stored(**{**STORED, **stored})
     figures = {"ttft_s": 1.0, "itl_s": total / 2, "total_s": total, "tokens_per_s": 4 / total}
-    return Run(f"{comparison.id}-{mode}", comparison, mode, repeats, (1, 2), (8, 16), (8, 16), (), figures)
+    return Run(f"{comparison.id}-{mode}", comparison, mode, repeats, {**figures, "cache_bytes": [8, 16]})
 
 
 def test_names_are_as_short_as_tells_apart():

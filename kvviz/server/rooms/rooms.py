@@ -135,9 +135,6 @@ class Rooms:
     def __init__(self) -> None:
         self._rooms: dict[str, Room] = {}
 
-    def __len__(self) -> int:
-        return len(self._rooms)
-
     def find(self, text: str) -> Room:
         """The room with this code. Raises KvvizError if there is none."""
         self.purge()

@@ -117,19 +117,8 @@ def put_together(rest: bytes, rows: Sequence[RowMapping]) -> dict[str, Any]:
 
 def run_of(row: RowMapping, comparison: Stored) -> Run:
     """Read one mode's run of a comparison with all its steps."""
-    entry = entry_of(row)
     repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
-    return Run(
-        id=row["id"],
-        comparison=comparison,
-        mode=row["mode"],
-        repeats=tuple(map(tuple, repeats)),
-        token_ids=tuple(tuple(ids) if isinstance(ids, list) else ids for ids in entry.get("token_ids") or ()),
-        cache_bytes=tuple(entry.get("cache_bytes") or ()),
-        allocated_bytes=tuple(entry.get("allocated_bytes") or ()),
-        layers=tuple(entry.get("layers") or ()),
-        figures=entry,
-    )
+    return Run(row["id"], comparison, row["mode"], tuple(map(tuple, repeats)), entry_of(row))
 
 
 def entry_of(row: RowMapping) -> dict[str, Any]:

@@ -15,10 +15,6 @@ def _text(name: str, default: str = "") -> Column:
     return Column(name, Text, nullable=False, server_default=default)
 
 
-def _of_work() -> Column:
-    return Column("work_id", Text, ForeignKey("works.id", ondelete="CASCADE"), nullable=False)
-
-
 works = Table(
     "works",
     metadata,
@@ -53,7 +49,7 @@ parts = Table(
     "parts",
     metadata,
     Column("id", Integer, primary_key=True),  # ascending in the order of the chunks
-    _of_work(),
+    Column("work_id", Text, ForeignKey("works.id", ondelete="CASCADE"), nullable=False),
     _text("name"),  # "records" or "document"
     Column("data", LargeBinary, nullable=False),
     Index("parts_of_work", "work_id", "name"),
@@ -63,7 +59,7 @@ runs = Table(
     "runs",
     metadata,
     Column("id", Text, primary_key=True),  # <work>-<mode>
-    _of_work(),
+    Column("work_id", Text, ForeignKey("works.id", ondelete="CASCADE"), nullable=False),
     _text("mode"),
     Column("position", Integer, nullable=False, server_default="0"),  # index in the document's runs
     Column("figures", LargeBinary, nullable=False),  # zlib of JSON: its entry in the document without the columns

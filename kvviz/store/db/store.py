@@ -43,7 +43,7 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = Path(path) if path is not None else home() / "kvviz.sqlite"
         self._database = Database(self.path)
-        self._owner = new_owner()
+        self._owner = f"{process_mark(os.getpid())}/{secrets.token_hex(4)}"
         _open_stores.add(self._owner)
 
     def close(self) -> None:
@@ -258,11 +258,6 @@ def _tags(tags: Sequence[str]) -> str:
     if len(tidy) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tidy):
         raise KvvizError(f"a comparison has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters each")
     return "\n".join(["", *tidy, ""]) if tidy else ""
-
-
-def new_owner() -> str:
-    """Return a name for one open store: its process id, the process's start time, and a random token."""
-    return f"{process_mark(os.getpid())}/{secrets.token_hex(4)}"
 
 
 def is_there(owner: str) -> bool:

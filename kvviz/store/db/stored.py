@@ -77,19 +77,13 @@ _READ: dict[str, Callable[[Any], object]] = {
 class Run:
     """One mode's run of a stored comparison.
 
-    `repeats` holds the seconds of every step of every timed pass. `token_ids` has one id per step, or for a batch one
-    tuple of ids per sequence. `layers` is the cache after the last step. `figures` is the run's whole entry in the
-    document.
+    `repeats` holds the seconds of every step of every timed pass, `figures` is the run's whole entry in the document.
     """
 
     id: str
     comparison: Stored
     mode: str
     repeats: tuple[tuple[float, ...], ...]
-    token_ids: tuple[Any, ...]
-    cache_bytes: tuple[int, ...]
-    allocated_bytes: tuple[int, ...]
-    layers: tuple[dict[str, Any], ...]
     figures: dict[str, Any]
 
 

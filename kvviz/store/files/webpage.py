@@ -101,7 +101,7 @@ def _figure(document: Document) -> dict[str, object]:
         raise KvvizError("the page's charts need plotly, which is not installed here; take json or csv") from error
     runs = document["runs"]
     baseline = next((i for i, run in enumerate(runs) if run["mode"] == document["reference"]), 0)
-    curves = [curve_of(run, run["cache_bytes"], document["prompt_tokens"], _title(run)) for run in runs]
+    curves = [curve_of(run, document["prompt_tokens"], _title(run)) for run in runs]
     figure = overlay(curves, baseline=baseline)
     plain = json.loads(figure.to_json())
     layout = {name: value for name, value in plain["layout"].items() if name != "template"}

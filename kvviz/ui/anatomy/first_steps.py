@@ -8,6 +8,7 @@ import streamlit as st
 from kvviz.decoding import scratch
 from kvviz.experiments.inside.spec import FirstStepsSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, inspected
 
 SOURCE = Path(scratch.__file__).with_name("first_steps.py")
@@ -16,11 +17,7 @@ SHOWN = {"AttentionNoCache": "Without a cache", "AttentionWithCache": "With a ca
 
 def first_steps(scheduler: Scheduler) -> None:
     """The two attentions side by side, and what they do when they are run."""
-    st.markdown(
-        "Before a whole transformer, attention alone: no residuals, no MLP, nothing trained. The cache is a plain dict "
-        "under the layer's number. Compare the two: **one line keeps the old keys and values, and everything after "
-        "it is the same**."
-    )
+    st.markdown(TEXTS["anatomy"]["first_steps"])
     for place, (name, title) in zip(st.columns(2, gap="large"), SHOWN.items(), strict=True):
         with place:
             st.markdown(f"**{title}**")
@@ -42,11 +39,7 @@ def _show(about: Document, found: Document) -> None:
     one.metric("No cache", f"{measured['no_cache_ms']:.1f} ms")
     two.metric("KV cache", f"{measured['cache_ms']:.1f} ms")
     three.metric("Speed-up", f"{measured['speedup']:.2f}×")
-    st.caption(
-        f"{measured['new_tokens']} tokens after a prompt of {measured['prompt_tokens']}: 4 layers, width 128, 4 heads, "
-        f"vocabulary 128; the mean of {measured['runs']} runs after one that isn't counted, on {about['device']}. "
-        "Without a cache, every step fills a new dict and drops it, as a call without one does."
-    )
+    st.caption(TEXTS["anatomy"]["timed"].format(**measured, device=about["device"]))
     ending = "and stopped at a full stop" if found["stopped"] else "and met no full stop"
     st.markdown(
         f"The two attentions differ by at most **{found['difference']:.1e}** on the same weights. At temperature "

@@ -26,7 +26,6 @@ def shared_heads() -> None:
     titles = {row.id: row.title for row in models().values() if not row.has_encoder}
     known = [name for name in EXAMPLES if name in titles]
     form = Form("heads", "h_", model=Field(known[min(1, len(known) - 1)]))
-    form.take_over(None)
     for column, name in zip(st.columns(len(known)), known, strict=True):
         take = partial(form.fill, {"model": name})
         column.button(titles[name], key=f"h_{name}", help=EXAMPLES[name], on_click=take, width="stretch")

@@ -4,25 +4,60 @@ from dataclasses import asdict
 
 import streamlit as st
 
+from kvviz.decoding.scratch.design import design_of
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.inside import letters as three_letters
 from kvviz.experiments.inside.spec import AnatomySpec
+from kvviz.models.catalog.rows import models
+from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import requested
+from kvviz.ui.shared.form import Field, Form, whole
+from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
+from kvviz.ui.shared.plain import errors_said
+
+MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
 
 _walk = component("kvviz_anatomy", "anatomy/anatomy.js", "kv-anatomy kv-live")
 
 
-def walk(scheduler: Scheduler, spec: AnatomySpec, head: int) -> None:
-    """Draw the walk as its query head `head` sees it; whoever asks for the same inspection shares it."""
-    work = requested(scheduler, spec)
+def walk(scheduler: Scheduler) -> None:
+    """Draw the form, and the walk as the chosen query head sees it; whoever asks for the same inspection shares it."""
+    spec, head = _ask()
+    work = requested(scheduler, spec) if spec is not None else None
     if work is None:
         return
     shown = listing()
     source = {"lines": list(shown.lines), "start": shown.start, "stages": [asdict(stage) for stage in shown.stages]}
     _walk(key="anatomy", data={"look": work.id, "head": head, "assets": ASSETS_URL, "listing": source})
+
+
+def _ask() -> tuple[AnatomySpec | None, int]:
+    """Draw the form; returns what to inspect, None and the reason on the page if that can't be, and the query head."""
+    form = Form(
+        "anatomy",
+        "a_",
+        model=model_field(small_models("scratch")),
+        prompt=Field(STORY, str),
+        layer=Field(0, whole),
+        head=Field(0, whole),
+        new=Field(5, whole),
+    )
+    one, two, three, four, five = st.columns([4, 6, 2, 2, 2], gap="small")
+    model = choose_model(one, form, small_models("scratch"))
+    design = design_of(models()[model].config)
+    prompt = two.text_input("Prompt", max_chars=200, **form.value("prompt"))
+    layer = three.number_input("Layer", **form.within("layer", 0, design.layers - 1))
+    head = four.number_input("Query head", **form.within("head", 0, design.heads - 1))
+    new = five.number_input("New tokens", **form.within("new", 2, MOST_NEW))
+    form.write()
+    group = design.heads // design.kv_heads
+    with errors_said():  # the first head of the group that shares a KV head: all of the group are one inspection
+        return AnatomySpec(model, prompt, new_tokens=new, layer=layer, head=head // group * group), head
+    return None, head
 
 
 def letters() -> None:
@@ -41,10 +76,7 @@ def letters() -> None:
         context = f" What it makes of them: `{moment.context}`" if moment.context else ""
         st.markdown(f"The query: :green-badge[{moment.query}]{context}")
     if last:
-        st.caption(
-            "One thing is simpler here than in a model: a layer appends D's own key and value before its query looks, "
-            "so that D sees itself too, and reads 4 rows. The walk above shows it on real tensors."
-        )
+        st.caption(TEXTS["anatomy"]["letters_end"])
 
 
 def _move(by: int) -> None:

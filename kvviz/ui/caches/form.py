@@ -34,13 +34,12 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field(list(RACED), some_of(*offered), ",".join),
     )
-    form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
         model, weights, dtype = choices.choose_measured(one, two, five, form)
         most = min(MOST_RACED, scheduler.limits.new_tokens)
-        tokens = choices.choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, at_most=most)
-        batch = choices.choose_size(four, "Sequences", form, "batch", BATCHES, at_most=scheduler.limits.batch)
+        tokens = choices.choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, most=most)
+        batch = choices.choose_size(four, "Sequences", form, "batch", BATCHES, most=scheduler.limits.batch)
         left, right = st.columns(2, gap="small")
         prompt = left.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
         how = "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered)

@@ -11,6 +11,7 @@ from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figur
 from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
 from kvviz.experiments.cache_designs.words import KL_ROUNDING, rows, sentences
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
@@ -24,10 +25,7 @@ def draw(found: Document) -> None:
     st.fragment(lambda: over_steps(found))()
     st.subheader("Time of each step", anchor=False)
     plot(latency_figure(found), key="k_latency")
-    st.caption(
-        f"Medians of {found['repeats']} interleaved passes and their quartiles; the first token is the prefill. A "
-        "click on a name hides its line: without *No cache* the others part. Read it together with what is gathered."
-    )
+    st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
     quality(found)
     where(found)
 
@@ -37,13 +35,7 @@ def table(found: Document) -> None:
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     st.dataframe([_row(r) for r in rows(found)], hide_index=True)
-    st.caption(
-        "*Margin there*: how far apart the reference's two best tokens were at the first that differs. Mean KL and "
-        "perplexity are of the text further down. Bytes are over all layers at the last step. *Wasted* is "
-        "allocated and not held; *copied* is what that step wrote into what is kept, *gathered* what it put together "
-        "for attention alone; for transformers' own caches the two are not counted. A step: the median over all decode "
-        "steps."
-    )
+    st.caption(TEXTS["caches"]["table"])
     with st.expander("What is slow by design, and what by our simple code"):
         sources = {name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items()}
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in rows(found)))
@@ -76,7 +68,6 @@ def pictures(found: Document) -> None:
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
-    form.take_over(None)
     form["step"] = form["step"] if form["step"] in steps else halfway
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     step = left.select_slider("After new token", steps, **form.value("step"))
@@ -85,10 +76,7 @@ def pictures(found: Document) -> None:
     for place, run in in_pairs(drawn):
         title = f"{run['title']}, layer {run['books']['layer']}"
         place.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
-    st.caption(
-        "Step through it: which design writes everything anew, which only one slot? When does the paged one take a new "
-        "block, and whose block is it?"
-    )
+    st.caption(TEXTS["caches"]["pictures"])
 
 
 def _sequences(found: Document) -> str:
@@ -105,20 +93,10 @@ def over_steps(found: Document) -> None:
     """Draw the bytes of every design over the steps: those that are chosen."""
     st.subheader("Bytes over the steps", anchor=False)
     form = Form("bytes", "k_", measure_bytes=Field("allocated"))
-    form.take_over(None)
     choices = {**form.choices("measure_bytes", list(MEASURES)), "label_visibility": "collapsed", "required": True}
     measure = st.segmented_control("Bytes", format_func=lambda name: MEASURES[name][0], width="content", **choices)
     plot(bytes_figure(found["runs"], measure), key="k_bytes")
-    st.caption(_LOOK_AT[measure])
-
-
-_LOOK_AT = {
-    "allocated": "Look for the flat line that reserves all at once, the stairs of the blocks, and the one that stops.",
-    "held": "All exact designs hold the same, except the one that keeps a shared prefix once. Which lines bend?",
-    "wasted": "Allocated and not held: the tail that shrinks, and the saw of the last block of each sequence.",
-    "copied": "What a step writes into what is kept: one grows with the context, one is flat, one jumps. Why these?",
-    "gathered": "What is put together for attention and thrown away: our simple code. A kernel would read in place.",
-}
+    st.caption(TEXTS["caches"]["look_at"][measure])
 
 
 def quality(found: Document) -> None:
@@ -127,17 +105,9 @@ def quality(found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(quality_figure(found["runs"]), left, key="k_quality")
     plot(kl_figure(found["runs"]), right, key="k_kl")
-    st.markdown(
-        "Every design reads **the same text** token by token and says how likely each next token is. KL is how far "
-        "that is from what the full-precision cache says: 0 is the same. Down and to the left is better. On the "
-        "right, a line begins where a design first loses something; exact designs have none."
-    )
+    st.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
-    source = {
-        "heldout": "A story that the bundled models were not trained on, its names least of all",
-        "own": "The prompt and what the model itself wrote, as it can't read our story",
-    }[told["source"]]
-    words = f"{source}; its first {told['tokens']:,} tokens."
+    words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
     with st.expander("The text"):

@@ -16,9 +16,7 @@ PAGE = 50  # comparisons in a list
 
 def compare_form() -> Form:
     """The page's one field: the ids of the runs that are laid over one another."""
-    form = Form("compare", "c_", runs=Field([], _read_ids))
-    form.take_over(form.address.arrived())
-    return form
+    return Form("compare", "c_", runs=Field([], _read_ids))
 
 
 def _read_ids(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from kvviz.base.words import human
 from kvviz.charts.compare import ALIGNMENTS, MAX_POINTS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, names, rows
 from kvviz.store.db.stored import Run
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot, saved_as
 
@@ -26,8 +27,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     apart = four.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
     picture = choose_picture(five, "c_form")
     curves = [
-        curve_of(run.figures, run.cache_bytes, run.comparison.prompt_tokens or 0, label)
-        for run, label in zip(runs, labels, strict=True)
+        curve_of(run.figures, run.comparison.prompt_tokens or 0, label) for run, label in zip(runs, labels, strict=True)
     ]
     if apart and len(runs) > 1:
         _side_by_side(runs, curves, by or "step", log, picture)
@@ -39,10 +39,7 @@ def overlaid(runs: Sequence[Run]) -> None:
         if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
             st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, key="c_rows")
-    st.caption(
-        "Ratios are the baseline's figure over the run's: 2 means twice as fast. *Beyond the spread*: the slowest pass "
-        "of the faster run is faster than the fastest pass of the slower one."
-    )
+    st.caption(TEXTS["compare"]["ratios"])
 
 
 def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: str) -> None:
@@ -65,7 +62,7 @@ def _ms(seconds: float | None) -> str:
 
 
 def _figures(row: Row) -> dict[str, object]:
-    figures, cache_bytes = row.run.figures, row.run.cache_bytes
+    figures, cache_bytes = row.run.figures, row.run.figures.get("cache_bytes")
     return {
         "run": row.name,
         "TTFT": _ms(figures.get("ttft_s")),

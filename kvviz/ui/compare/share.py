@@ -10,8 +10,8 @@ from kvviz.server.jobs import mark_of
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run
 from kvviz.store.files import exchange
-from kvviz.ui.shared.files import content
-from kvviz.ui.shared.form import Form
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.form import Form, uploaded
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
@@ -41,14 +41,9 @@ def _hand_on(runs: Sequence[Run]) -> None:
     titles = {run.comparison.id: run.comparison.title or run.comparison.model for run in runs}
     chosen = st.selectbox("Comparison", ids, format_func=lambda name: f"{titles[name]} ({name})", key="c_share")
     for label, (suffix, mime) in FORMATS.items():
-        st.download_button(
-            label,
-            partial(written, chosen, suffix),
-            f"kvviz-{chosen}.{suffix}",
-            mime,
-            key=f"c_{suffix}",
-            on_click="ignore",  # a rerun would take the file away before the browser has it
-        )
+        write, name = partial(written, chosen, suffix), f"kvviz-{chosen}.{suffix}"
+        # a rerun would take the file away before the browser has it
+        st.download_button(label, write, name, mime, key=f"c_{suffix}", on_click="ignore")
 
 
 def written(comparison_id: str, form: str) -> str | bytes:
@@ -58,14 +53,12 @@ def written(comparison_id: str, form: str) -> str | bytes:
 
 def _take_in(form: Form) -> None:
     """Take a file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
-    st.markdown(
-        "A JSON that kvviz wrote: exported here, saved in a notebook, or printed by `kvviz run` on another machine."
-    )
+    st.markdown(TEXTS["compare"]["take_in"])
     file = st.file_uploader("A comparison", type="json", key="c_file", label_visibility="collapsed")
     if file is None or st.session_state.get("c_taken") == file.file_id:
         return
     try:
-        form["runs"] = take(content(file), file.name, owner())
+        form["runs"] = take(uploaded(file), file.name, owner())
         st.session_state.c_taken = file.file_id
         st.rerun()
     except KvvizError as error:

@@ -5,21 +5,14 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.cost.ceilings import Ceilings, kept
 from kvviz.models.catalog.rows import Accelerator, accelerators
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.tables import localized
-
-HOW = (
-    "Nothing has been measured here yet: `python -m kvviz ceilings` does it, in about four seconds on an otherwise "
-    "idle machine, and keeps it."
-)
 
 
 def ceilings() -> None:
     """Draw the measured ceilings that are kept, and a table of known accelerators."""
     st.subheader("How fast a device can be", anchor=False)
-    st.markdown(
-        "A step with the cache reads every weight once for a single token, so it waits for **memory**; a prefill uses "
-        "each weight for many tokens, so it waits for **products**. No run gets beyond these two ceilings."
-    )
+    st.markdown(TEXTS["cost"]["ceilings"])
     try:
         found = kept()
     except KvvizError as error:
@@ -27,22 +20,15 @@ def ceilings() -> None:
         return
     if found:
         st.dataframe([_measured(one) for one in reversed(found)], hide_index=True)
-        st.caption(
-            "Measured on this machine in float32, each figure that of the fastest of many calls. The one-row product "
-            "is what a decode step is made of; what it misses of the plain read, the library leaves unused. "
-            "`python -m kvviz ceilings --refresh` measures again."
-        )
+        st.caption(TEXTS["cost"]["measured"])
     else:
-        st.info(HOW)
+        st.info(TEXTS["cost"]["unmeasured"])
     with st.expander("Known accelerators, as advertised"):
         memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
         columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
         known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
         st.dataframe([_advertised(row) for row in known], hide_index=True, column_config=columns)
-        st.caption(
-            "An advertised bandwidth is what the memory chips could deliver, an advertised peak what the matrix units "
-            "could (dense; float32 without TF32); programs reach less. Empty: no data sheet of the maker was found."
-        )
+        st.caption(TEXTS["cost"]["advertised"])
 
 
 def _advertised(row: Accelerator) -> dict[str, object]:

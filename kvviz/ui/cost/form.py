@@ -37,7 +37,7 @@ def _taken_over() -> Form:
     """
     first = _values(Case())
     form = Form("cost", "c_", own=Field(""), **{name: Field(first[name]) for name in first})
-    if case := form.take_over_whole(from_params):
+    if case := form.read_whole(from_params):
         form.fill(_values(case))
     return form
 

@@ -9,6 +9,7 @@ from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
 from kvviz.models.catalog.rows import models
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
 from kvviz.ui.shared.tables import localized
@@ -140,9 +141,7 @@ def whole_count(case: Case) -> None:
 
 def _says(case: Case, overtakes: int | None) -> str:
     if not case.model:
-        return (
-            "Query, key, value and output are 4 d² weights, an MLP four times as wide 8 d²; each costs 2 FLOPs a token."
-        )
+        return TEXTS["cost"]["plain_layer"]
     shape = shape_of(case.model)
     if overtakes is None:
         return "No attention in this model: nothing grows with the square of the context."
@@ -157,12 +156,7 @@ def _says(case: Case, overtakes: int | None) -> str:
 def parting(case: Case) -> None:
     """Say where the shorthand and the full count part."""
     st.subheader("Where the two part", anchor=False)
-    st.markdown(
-        "The shorthand is a good first look: it shows why the cost climbs. Its limits, with the numbers of this case:"
-    )
+    st.markdown(TEXTS["cost"]["parting"])
     rows = "\n".join(f"| {claim} | {counted} |" for claim, counted in disagreements(case))
     st.markdown(f"| A widely used shorthand says | The full count |\n|---|---|\n{rows}")
-    st.caption(
-        "FLOPs of matrix products, attention and convolutions, as transformers computes them (the causal half that is "
-        "masked included); norms, softmax and other elementwise work are left out. `kvviz cost MODEL` prints the same."
-    )
+    st.caption(TEXTS["cost"]["counted"])

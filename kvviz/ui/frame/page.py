@@ -4,17 +4,18 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
-ROWS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
+TEXTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
 ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "trade_off": "The trade-off"}
 
 
 @contextmanager
 def page(name: str) -> Iterator[None]:
     """Draw a page's head, then what stands in the `with`, then its foot."""
-    row = ROWS[name]
+    row = TEXTS[name]
     st.title(row["title"], anchor=False)
     st.container(key=f"{name}_opening").markdown(row["opening"])
     yield

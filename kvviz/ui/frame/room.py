@@ -7,26 +7,15 @@ import streamlit as st
 from kvviz.base.errors import KvvizError
 from kvviz.server.rooms.rooms import FRAME_PARAMETERS, Place, read_place
 from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.shared.component import component
 
-_STUB = f"""
-export default function (component) {{
-  import(new URL("{ASSETS_URL}/room/room.js", location.origin).href).then((room) => room.mount(component))
-}}
-"""
-
-_component = st.components.v2.component(
-    "kvviz_room", html='<div class="kv-roomplace"></div>', js=_STUB, isolate_styles=False
-)
+_component = component("kvviz_room", "room/room.js", "kv-roomplace")
 
 
 def follow(pages: Sequence[st.Page]) -> None:
     """Mount the room, and go to the page that its leader has gone to."""
-    join = asked_to_join()
-    state = _component(
-        key="room",
-        data={"assets": ASSETS_URL, "passed_over": list(FRAME_PARAMETERS), "join": join},
-        on_go_change=lambda: None,
-    )
+    data = {"assets": ASSETS_URL, "passed_over": list(FRAME_PARAMETERS), "join": asked_to_join()}
+    state = _component(key="room", data=data, on_go_change=lambda: None)
     place = place_of(state.go)
     page = next((page for page in pages if place and page.url_path == place.page), None)
     if place is not None and page is not None:

@@ -9,8 +9,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.shared.component import component
-from kvviz.ui.shared.files import content
-from kvviz.ui.shared.form import Address
+from kvviz.ui.shared.form import Address, uploaded
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
@@ -60,7 +59,7 @@ def open_recording(scheduler: Scheduler, address: Address) -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            address.write({"comparison": scheduler.adopt(reading.read(content(file)).records, owner())})
+            address.write({"comparison": scheduler.adopt(reading.read(uploaded(file)).records, owner())})
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

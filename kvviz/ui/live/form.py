@@ -1,8 +1,8 @@
 """The live page's form: what a comparison is asked for with. Another page's link can fill it."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -15,11 +15,12 @@ from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, Compari
 from kvviz.experiments.eta import seconds_of
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
-from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
+from kvviz.models.sources import beside_catalog, looks_like_hub_id, stored_weights
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
-from kvviz.ui.shared.model_choice import accepted, decodable, model_field
+from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
 
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
@@ -103,40 +104,31 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             modes = _modes(form)
             _settings(form)
             more()
-    length = form["prompt_tokens"]
+    length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
     try:
         work = ComparisonSpec(
             model=model,
             weights=weights,
             modes=modes,
-            sampling=_sampling_of(form),
+            sampling=Sampling(form["temperature"], form["top_k"] or None, top_p, form["seed"]),
             prompt=None if length else form["prompt"],
             prompt_tokens=length or None,
             filler="book" if length else "random",
             **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "dtype", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
-        return Choice(work, seconds=seconds_if_accepted(work, scheduler)), run
+        accepted(scheduler, work)
+        return Choice(work, seconds=seconds_of(work, scheduler.device)), run
     except KvvizError as error:
         return Choice(None, problem=str(error)), run
-
-
-def seconds_if_accepted(work: ComparisonSpec, scheduler: Scheduler) -> float | None:
-    """How long the work will take on the scheduler's device; None if model or device tell too little yet.
-
-    Raises KvvizError for what the worker would refuse.
-    """
-    accepted(scheduler, work)
-    return seconds_of(work, scheduler.device)
 
 
 def _model(form: Form) -> tuple[str, str]:
     """The model, and which weights of it."""
     given = settings()
     offered = [*decodable(), *(given.hub_models if given.public else (OWN,))]
-    choice = st.selectbox(
-        "Model", format_func=_label, label_visibility="collapsed", width=300, **form.choice("model", offered)
-    )
+    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 300}
+    choice = st.selectbox("Model", format_func=_label, **look, **form.choice("model", offered))
     if choice in given.hub_models:
         return choice, "hub"
     weights = form["weights"]
@@ -186,47 +178,24 @@ def _prompt(form: Form, model: str) -> None:
         format_func=lambda length: f"{length:,}" if length else "the text",
         help="The first chapters of Alice's Adventures in Wonderland (Lewis Carroll, 1865).",
         required=True,
-        **form.choices("prompt_tokens", [0, *(length for length in LENGTHS if length < _context(model))]),
+        **form.choices("prompt_tokens", [0, *(length for length in LENGTHS if length < positions(model))]),
     )
-
-
-@st.cache_data(max_entries=512, show_spinner=False)
-def _context(model: str) -> float:
-    """How many positions a model has; infinity if that is not known here."""
-    try:
-        spec = find_source(model).spec
-    except KvvizError:
-        return math.inf
-    return math.inf if spec is None or spec.context is None else spec.context
 
 
 def _new_tokens(form: Form) -> None:
     form["new_tokens"] = max(1, min(MOST_NEW_TOKENS, form["new_tokens"]))
-    st.selectbox(
-        "New tokens",
-        format_func=lambda count: f"{count} new tokens",
-        label_visibility="collapsed",
-        width=170,
-        **form.choice("new_tokens", sorted({*NEW_TOKENS, form["new_tokens"]})),
-    )
+    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 170}
+    counts = form.choice("new_tokens", sorted({*NEW_TOKENS, form["new_tokens"]}))
+    st.selectbox("New tokens", format_func=lambda count: f"{count} new tokens", **look, **counts)
 
 
 def _modes(form: Form) -> tuple[str, ...]:
     """The modes that a lesson is about at once, and the cache designs in a quieter place."""
-    st.pills(
-        "Modes",
-        selection_mode="multi",
-        format_func=_mode_title,
-        wrap=True,
-        help=_summaries(FIRST_MODES),
-        **form.choices("modes", FIRST_MODES),
-    )
-    st.multiselect(
-        "Cache designs, and transformers' own caches",
-        format_func=_mode_title,
-        help=_summaries(MORE_MODES) + "  \n\nThe page **Caches** holds them side by side.",
-        **form.choices("more_modes", MORE_MODES),
-    )
+    first: dict[str, Any] = {"help": _summaries(FIRST_MODES), "wrap": True, **form.choices("modes", FIRST_MODES)}
+    st.pills("Modes", selection_mode="multi", format_func=_mode_title, **first)
+    how = _summaries(MORE_MODES) + "  \n\nThe page **Caches** holds them side by side."
+    more = form.choices("more_modes", MORE_MODES)
+    st.multiselect("Cache designs, and transformers' own caches", format_func=_mode_title, help=how, **more)
     chosen = [*form["modes"], *form["more_modes"]]
     return tuple(name for name in MODES if name in chosen)
 
@@ -245,22 +214,13 @@ def _settings(form: Form) -> None:
     one, two, three = st.columns(3)
     four, five, six = st.columns(3)
     one.number_input("Timed passes of each mode", **form.within("repeats", 1, 20))
-    two.number_input(
-        "Warm-up passes", help="The first proves that the modes agree; none is timed.", **form.within("warmup", 1, 10)
-    )
+    proof = "The first proves that the modes agree; none is timed."
+    two.number_input("Warm-up passes", help=proof, **form.within("warmup", 1, 10))
     three.selectbox("Precision", help="float32 proves that the tokens are identical.", **form.choice("dtype", DTYPES))
-    four.selectbox(
-        "Attention",
-        help="sdpa: torch's scaled_dot_product_attention, on a GPU in half precision its flash kernel; "
-        "eager: the products and the softmax one by one.",
-        **form.choice("attn", ATTENTION),
-    )
-    five.selectbox(
-        "Weights",
-        help="auto: trained weights if they come with kvviz or lie on this server, else seeded random ones; "
-        "it never uses the network. " + ("" if public else "hub: fetched from the Hugging Face Hub."),
-        **form.choice("weights", ["auto", "random", *([] if public else ["hub"])]),
-    )
+    four.selectbox("Attention", help=TEXTS["live"]["attention"], **form.choice("attn", ATTENTION))
+    kinds = form.choice("weights", ["auto", "random", *([] if public else ["hub"])])
+    whence = TEXTS["live"]["weights"] + ("" if public else " hub: fetched from the Hugging Face Hub.")
+    five.selectbox("Weights", help=whence, **kinds)
     six.number_input("Batch", help="Sequences that are decoded together.", **form.within("batch", 1, 64))
     seven, eight = st.columns([2, 1], vertical_alignment="bottom")
     seven.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
@@ -277,11 +237,6 @@ def _sampling(form: Form) -> None:
     three.number_input("Top-p (1: off)", step=0.05, disabled=off, **form.within("top_p", 0.05, 1.0))
     four.number_input("Seed", help="Of the draws, and of random weights.", **form.within("seed", 0, 2**32 - 1))
     st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
-
-
-def _sampling_of(form: Form) -> Sampling:
-    top_p = form["top_p"] if form["top_p"] < 1 else None
-    return Sampling(form["temperature"], form["top_k"] or None, top_p, form["seed"])
 
 
 def in_words(seconds: float) -> str:

@@ -15,8 +15,7 @@ from kvviz.models.catalog.rows import examples, models
 from kvviz.models.hub_config import fetch_config
 from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
-from kvviz.ui.shared.files import content
-from kvviz.ui.shared.form import Field, Form
+from kvviz.ui.shared.form import Field, Form, uploaded
 from kvviz.ui.shared.plain import errors_said, plain
 
 OWN = "Your own config"
@@ -30,7 +29,7 @@ def memory_form() -> Form:
     """
     first = _values(Asked())
     form = Form("memory", "m_", own=Field(()), own_main=Field(""), **{name: Field(first[name]) for name in first})
-    if asked := form.take_over_whole(calculator.from_params):
+    if asked := form.read_whole(calculator.from_params):
         _fill(form, asked)
     return form
 
@@ -114,7 +113,7 @@ def _own_text(how: str) -> str | None:
         return st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip() or None
     if how == "File":
         file = st.file_uploader("config.json", type="json", key="m_file")
-        return content(file).decode("utf-8", "replace") if file else None
+        return uploaded(file).decode("utf-8", "replace") if file else None
     if settings().public:
         return _fetched(st.selectbox("Hugging Face id", settings().hub_models, key="m_hub"))
     name = st.text_input("Hugging Face id", key="m_hub", placeholder="owner/name").strip()

@@ -12,7 +12,8 @@ from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.capacity import UNLIMITED, Activations, Fit, fits_all, states_intermediate, widths
 from kvviz.memory.explain import activation_equation
 from kvviz.models.catalog.rows import accelerators
-from kvviz.ui.memory.look_inside import counted_params
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
 
@@ -47,11 +48,7 @@ def _show_estimate(main: Answer, estimate: Activations) -> None:
     assumed = "" if states_intermediate(main.config) else assumed
     with st.expander("The estimate of the activations"):
         st.latex(activation_equation(estimate))
-        st.caption(
-            "The widest point of a prefill in one go: the residual stream and its normed copy, gate and up of one MLP; "
-            "attention computed without a matrix of scores. An engine that reads the prompt in chunks needs less."
-            + assumed
-        )
+        st.caption(TEXTS["memory"]["activations"] + assumed)
 
 
 def _weights(main: Answer, asked: Asked) -> int | None:

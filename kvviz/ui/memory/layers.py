@@ -1,14 +1,25 @@
-"""The bytes of each layer, as the formula has them and as the probe has found them."""
+"""The bytes of each layer, as the formula has them, and as a probe finds them in the model itself."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
+from kvviz.base.errors import KvvizError
+from kvviz.base.precision import precision
 from kvviz.charts.memory import layer_figure
-from kvviz.memory.calculator import Answer
+from kvviz.decoding.meta_probe_process import probe_apart
+from kvviz.memory.calculator import Answer, Asked
+from kvviz.memory.engine_views import VIEWS
+from kvviz.memory.formula import kv_memory
+from kvviz.server.script_slots import aside
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.experiment import Document
+from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
 from kvviz.ui.shared.tables import COUNTS, exact, shape_text
+
+PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
 
 
 def by_layer(main: Answer) -> None:
@@ -16,11 +27,11 @@ def by_layer(main: Answer) -> None:
     if main.memory is None:
         return
     plot(layer_figure(main.memory), config=MEMORY_CHART, key="m_layers")
-    rows = [layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers]
+    rows = [_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers]
     st.dataframe(rows, hide_index=True, height=260, column_config=COUNTS)
 
 
-def layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
+def _layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
     """A table's row of a layer's memory, with these further columns."""
     return {
         "layer": layer["index"],
@@ -32,3 +43,57 @@ def layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
         "bytes": exact(layer["nbytes"]),
         "allocated": exact(layer["allocated"]),
     }
+
+
+def look_inside(main: Answer, asked: Asked) -> None:
+    """Draw the button, and what the probe has found."""
+    st.markdown(TEXTS["memory"]["probe"])
+    key = (main.key, asked.tokens, asked.batch, asked.dtype, asked.source_tokens)
+    kept = st.session_state.setdefault(PROBES, {})
+    if st.button("Probe the model", key="m_probe", disabled=main.spec is None and not main.config):
+        kept[key] = _probed(main, asked)
+    document = kept.get(key)
+    if isinstance(document, str):
+        st.warning(plain(document))
+    elif document:
+        _show(main, document)
+
+
+def counted_params(main: Answer) -> int | None:
+    """The parameters that a probe of this session has counted; None before one has."""
+    return st.session_state.get(PARAMS, {}).get(main.key)
+
+
+def _probed(main: Answer, asked: Asked) -> Document | str:
+    """What the probe found, or the sentence why it could not."""
+    dtype = asked.dtype if asked.dtype in VIEWS["hf-dynamic"].dtypes else "bfloat16"
+    try:
+        building = st.spinner(f"Building {plain(main.title)} without weights and reading its cache", show_time=True)
+        with building, aside():
+            return probe_apart(
+                main.config, tokens=asked.tokens, batch=asked.batch, dtype=dtype, source_tokens=asked.source_tokens
+            )
+    except KvvizError as error:
+        return str(error)
+
+
+def _show(main: Answer, document: Document) -> None:
+    st.markdown(_against_formula(main, document))
+    rows = [_layer_row(layer) for layer in document["layers"]]
+    st.dataframe(rows, hide_index=True, column_config=COUNTS, height=300, key="m_inside")
+    params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
+    st.session_state.setdefault(PARAMS, {})[main.key] = params
+
+
+def _against_formula(main: Answer, document: Document) -> str:
+    probed = document["total_bytes"]
+    cache = f"{document['cache_class']} of {len(document['layers'])} layers: " if document.get("cache_class") else ""
+    counted = f"{cache}**{probed:,} B** in its tensors"
+    if main.spec is None:
+        return f"{counted}. The formula can't read this config: {plain(main.problem)}."
+    case = {name: document[name] for name in ("tokens", "batch", "dtype", "source_tokens")}
+    formula = kv_memory(main.spec, view="hf-dynamic", **case).total_bytes
+    if formula == probed:
+        view = "the formula's view *transformers, DynamicCache*"
+        return f"{counted}; {view} says the same, to the byte. :material/check:"
+    return f"{counted}; the formula says {formula:,} B. Trust the probe: it is what transformers does."

@@ -12,6 +12,7 @@ from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
 from kvviz.models.spec import ModelSpec
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
 from kvviz.ui.shared.tables import COUNTS, exact
@@ -24,10 +25,7 @@ def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
     plot(context_figure(lines, asked.tokens, log=log), config=MEMORY_CHART, key="m_curves")
-    st.caption(
-        "Full attention climbs in a straight line; layers with a window climb until it is full and then stay flat; "
-        "a recurrent state is the same at any length. The dotted line is the context chosen above."
-    )
+    st.caption(TEXTS["memory"]["curves"])
     _table(found)
 
 

@@ -5,6 +5,7 @@ import streamlit as st
 from kvviz.base.words import human
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, ideas, with_kv_heads
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.tables import COUNTS, exact
 
@@ -15,10 +16,7 @@ def what_if(main: Answer, asked: Asked) -> None:
         return
     rows = [_row(idea) for idea in ideas(main.spec, main.memory)]
     st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_ideas")
-    st.caption(
-        "The same layers, tokens and sequences, on one device; only the one thing named changes. Other heads, latents "
-        "and windows need a model that was trained with them; another precision does not."
-    )
+    st.caption(TEXTS["memory"]["ideas"])
     _grouped(main, asked)
 
 

@@ -21,7 +21,6 @@ def ask() -> MistakeSpec | None:
         prompt=Field(STORY, str),
         mistake=Field(next(iter(PITFALLS)), one_of(*PITFALLS)),
     )
-    form.take_over(form.address.arrived())
     left, right = st.columns([2, 3], gap="large")
     model = choose_model(left, form, small_models("scratch"))
     prompt = right.text_input("Prompt", max_chars=200, **form.value("prompt"))

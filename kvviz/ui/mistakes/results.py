@@ -1,6 +1,7 @@
 """What the mistakes page shows of a mistake that was really made: the line at fault and what it does."""
 
 import html
+from pathlib import Path
 
 import streamlit as st
 
@@ -9,6 +10,7 @@ from kvviz.charts.mistakes import by_forward, off_by
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
 from kvviz.models.sources import find_source
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import plain
@@ -23,6 +25,7 @@ def show(about: Document, found: Document) -> None:
     st.markdown(pitfall.says)
     code, harm = st.columns(2, gap="large")
     with code:
+        st.html(Path(__file__).with_suffix(".css"))
         st.html(_marked(pitfall.source, pitfall.wrong))
         st.markdown("**Mend it**")
         st.code(pitfall.mend, language="python", wrap_lines=True)
@@ -46,15 +49,7 @@ def _marked(source: str, wrong: str) -> str:
         f"<span{fault if line.strip() == wrong else ''}>{html.escape(line) or ' '}</span>"
         for line in source.splitlines()
     )
-    return f'<style>{_STYLE}</style><pre class="kv-source" data-testid="kv-source">{"".join(lines)}</pre>'
-
-
-_STYLE = """
-.kv-source { overflow-x: auto; font-size: 0.82rem; line-height: 1.5; padding: 0.8rem 0; border-radius: 0.5rem;
-  background: rgba(128, 128, 128, 0.12); color: inherit; margin: 0; }
-.kv-source span { display: block; padding: 0 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.kv-source .kv-fault { background: rgba(213, 94, 0, 0.22); box-shadow: inset 4px 0 0 #D55E00; font-weight: 600; }
-"""
+    return f'<pre class="kv-source" data-testid="kv-source">{"".join(lines)}</pre>'
 
 
 def _harm(pitfall: Pitfall, found: Document) -> None:
@@ -68,10 +63,7 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     figure = off_by(*values) if pitfall.shows == "logits" else by_forward(pitfall.shows, *values)
     plot(figure, config={"displaylogo": False}, key="b_chart")
     if pitfall.shows == "logits":
-        st.caption(
-            "To be comparable at every position, the loop with the mistake is fed the true tokens here; the text above "
-            "is what it writes when left alone."
-        )
+        st.caption(TEXTS["mistakes"]["true_tokens"])
 
 
 def _verdict(found: Document) -> None:

@@ -2,13 +2,11 @@
 
 import streamlit as st
 
-from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting, millis
 from kvviz.cost.roofline import countable
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
-from kvviz.models.sources import find_source
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.form import Field, Form, whole
@@ -21,13 +19,12 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 def ask(scheduler: Scheduler) -> RoofSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be measured."""
     form = Form("roofline", "r_", **choices.measured_fields(), tokens=Field(512, whole), batch=Field(16, whole))
-    form.take_over(form.address.arrived())
     with st.container(border=True):
         one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
         model, weights, dtype = choices.choose_measured(one, two, five, form)
-        most = _most_tokens(scheduler, model)
-        tokens = choices.choose_size(three, "Longest context", form, "tokens", TOKENS, at_most=most)
-        batch = choices.choose_size(four, "Largest batch", form, "batch", BATCHES, at_most=scheduler.limits.batch)
+        most = min(scheduler.limits.prompt_tokens, choices.positions(model) - REACH)
+        tokens = choices.choose_size(three, "Longest context", form, "tokens", TOKENS, most=most)
+        batch = choices.choose_size(four, "Largest batch", form, "batch", BATCHES, most=scheduler.limits.batch)
     form.write()
     with errors_said():
         spec = RoofSpec(model, weights, tokens, batch, dtype)
@@ -36,16 +33,6 @@ def ask(scheduler: Scheduler) -> RoofSpec | None:
             countable(source.config, source.title)
         return spec
     return None
-
-
-def _most_tokens(scheduler: Scheduler, model: str) -> int:
-    """Tokens that the model has positions for, and the server allows."""
-    try:
-        spec = find_source(model).spec
-    except KvvizError:
-        spec = None
-    context = spec.context if spec is not None and spec.context else scheduler.limits.prompt_tokens
-    return min(scheduler.limits.prompt_tokens, context - REACH)
 
 
 def expected(scheduler: Scheduler, spec: RoofSpec) -> str:

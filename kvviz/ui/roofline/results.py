@@ -9,6 +9,7 @@ from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
 from kvviz.models.catalog.rows import accelerators
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
@@ -22,16 +23,10 @@ def draw(found: Document) -> None:
     fit_formulas()
     sheet = _sheet(found)
     plot(roofline_figure(found, sheet), key="r_chart")
-    st.caption(
-        "Both axes are logarithmic. Bars are quartiles of the repeats. Bytes are those that have to come from memory "
-        "once: weights, cache, and what goes in and out of each product; attention's scores stay on the chip."
-    )
+    st.caption(TEXTS["roofline"]["chart"])
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    st.markdown(
-        "Two points worked out: the intensity *I*, and the FLOP/s that reading, *B · I*, and arithmetic, *F*, allow. "
-        "The lower of the two is the roof there."
-    )
+    st.markdown(TEXTS["roofline"]["worked_out"])
     for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
         p = max(members, key=lambda p: p["tokens"])
@@ -95,10 +90,7 @@ def batches(found: Document) -> None:
     with left:
         marks = {row["tokens"]: row["batch"] for row in rows}
         plot(batch_figure(found["points"], marks), key="r_batches")
-        st.caption(
-            "All sequences use each weight while it is at hand, so more of them cost little; but each brings its own "
-            "cache to be read. Compare the two contexts: which one gains more from the same batch?" + _copied(found)
-        )
+        st.caption(TEXTS["roofline"]["batches"] + _copied(found))
     with right:
         row = rows[-1]
         st.markdown("**From which batch on the caches outweigh the weights**, by formula:")
@@ -145,13 +137,9 @@ def times(found: Document) -> None:
     both = {p["forward"]: p for p in found["profiles"]}
     if "compiled step" in both:
         eager, compiled = both["decode"], both["compiled step"]
-        st.markdown(
-            f"**The same step, compiled**: {millis(compiled['unprofiled_s'])} in place of "
-            f"{millis(eager['unprofiled_s'])}. PyTorch starts {eager['operations']:,} operations one by one; compiled, "
-            "the step is one call, and there is nothing to wait for between. On a GPU, where a small model's step is "
-            "little else than starts, that is why its curve is flat with the cache and without. The live page's mode "
-            "*Compiled* decodes so."
-        )
+        took, instead = millis(compiled["unprofiled_s"]), millis(eager["unprofiled_s"])
+        count = f"{eager['operations']:,}"
+        st.markdown(TEXTS["roofline"]["compiled"].format(took=took, instead=instead, count=count))
     st.caption(
         f"The profiler slows what it watches, most of all the time between operations: {walls}. An operation's kind "
         "follows from its name and from the module around it."
@@ -162,11 +150,7 @@ def table(found: Document) -> None:
     """Draw every point with its figures, and say where it was measured."""
     with st.expander("Every point"):
         st.dataframe([_row(p) for p in found["points"]], hide_index=True, column_config=_COLUMNS)
-        st.caption(
-            "*Of the roof*: the least time that the measured ceilings allow, over the measured time. *Bound by* names "
-            "the largest part of the time: reading or computing at the ceilings (of reading, the one-row product's), "
-            f"launching operations (at most {millis(found['starting_s'])} here), or what is left."
-        )
+        st.caption(TEXTS["roofline"]["points"].format(starting=millis(found["starting_s"])))
     here = found["environment"]
     st.caption(
         f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "

@@ -7,6 +7,7 @@ from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
@@ -17,11 +18,7 @@ from kvviz.ui.shared.plots import in_pairs, plot
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.subheader("Fragmentation", anchor="fragmentation")
-    st.markdown(
-        "Requests come at random, each with a prompt; at every tick each running one writes a token, until it ends. "
-        "Nobody knows beforehand how long it will get. Four real allocators serve the **same requests** with the "
-        "**same memory**."
-    )
+    st.markdown(TEXTS["serving"]["fragmentation"])
     words = "No model: the allocators of this project's caches, with keys and values of one number each."
     with errors_said():
         measured(scheduler, _ask(form), _draw, key="vf", words=words, progress=progress, press="Run the trace")
@@ -75,11 +72,7 @@ def _row(way: Document) -> dict[str, object]:
 
 def _table(found: Document) -> None:
     st.dataframe([_row(way) for way in found["ways"]], hide_index=True, key="v_table")
-    st.caption(
-        "*Run at once* and the shares of the memory are means over the ticks at which somebody waits. *Wasted inside*: "
-        "slots that belong to a sequence and hold no token. *Wasted between*: free slots in holes that are too small "
-        "for the next in line. *Computed again*, *moved* and *cache hits* count tokens, *evicted* counts blocks."
-    )
+    st.caption(TEXTS["serving"]["policies"])
 
 
 def _waste(found: Document) -> None:
@@ -88,10 +81,7 @@ def _waste(found: Document) -> None:
     for place, way in in_pairs(found["ways"]):
         place.markdown(way["title"])
         plot(waste_figure(way, found["slots"], last), place, key=f"v_waste_{way['name']}")
-    st.caption(
-        "The dotted line is all there is. Triangles above it: a sequence was preempted, its memory taken and its "
-        "tokens to be computed again. Crosses: a kept block was overwritten. Which has the widest orange band?"
-    )
+    st.caption(TEXTS["serving"]["waste"])
 
 
 def _moment(found: Document) -> None:
@@ -108,11 +98,7 @@ def _moment(found: Document) -> None:
     tick = st.slider("Tick", stride, last, start, step=stride, key=f"v_tick_{stride}_{last}")
     for place, way in in_pairs(found["ways"]):
         _memory(place, way, tick, found["slots"])
-    st.caption(
-        "A colour is a sequence (hues come round again; the pointer says which). Strong: a token stands there. Faint: "
-        "the sequence's, and empty. Grey: free. Faint green: free, and the same prefix would hit it again. Slate "
-        "with a number: a block that so many sequences share."
-    )
+    st.caption(TEXTS["serving"]["map"])
     _formulas(found, tick)
 
 

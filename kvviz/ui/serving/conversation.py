@@ -1,6 +1,7 @@
 """The serving page's third section: a conversation whose cache is kept, edited, and cut off at its front."""
 
 import html
+from pathlib import Path
 
 import streamlit as st
 
@@ -10,6 +11,7 @@ from kvviz.charts.serving import first_token_figure
 from kvviz.experiments.serving.spec import TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
@@ -23,21 +25,12 @@ TURNS = {  # in words, and in short
     "edited": ("The first turn edited", "edited"),
     "trimmed": ("The history cut off at its front", "cut off"),
 }
-_STYLE = """<style>
-.kv-strip { line-height: 1.75; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.92rem; }
-.kv-strip span { border-radius: 3px; padding: 0.1em 0; margin-right: 1px; }
-.kv-strip .kept { background: rgba(138, 148, 160, 0.25); }
-.kv-strip .computed { background: rgba(0, 114, 178, 0.28); border-bottom: 2px solid #0072B2; }
-</style>"""
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.subheader("A conversation", anchor="conversation")
-    st.markdown(
-        "Each turn sends the **whole** history again. If the cache is kept, only what is new has to be computed; "
-        "change something, and only what stands **before** the change can be kept."
-    )
+    st.markdown(TEXTS["serving"]["conversation"])
     with errors_said():
         spec = _ask(scheduler, form)
         measured(scheduler, spec, _draw, key="vt", words=expected(scheduler, spec), progress=progress)
@@ -56,21 +49,15 @@ def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:
 
 def _draw(found: Document) -> None:
     rows = found["requests"]
-    st.html(_STYLE)
+    st.html(Path(__file__).with_suffix(".css"))
     plot(first_token_figure(rows, [TURNS[row["turn"]][1] for row in rows]), key="v_turns")
-    st.markdown(
-        "Underlined blue is what had to be **computed**, grey is what was **kept**. Look where the one becomes the "
-        "other, in each of the four."
-    )
+    st.markdown(TEXTS["serving"]["strips"])
     for row in rows:
         _turn(row)
     st.markdown(f"- {identity(rows)}")
     if sentence := little_saved(rows):
         st.info(sentence)
-    st.caption(
-        "Where nothing is kept, cold and warm are the same work: how far those two bars are apart is how far to trust "
-        "the others. The edited turn keeps the old answer behind it, as a history does that somebody edits."
-    )
+    st.caption(TEXTS["serving"]["cold_and_warm"])
     where(found)
 
 

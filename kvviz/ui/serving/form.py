@@ -18,7 +18,7 @@ LONGEST = (64, 128, 256, 512)
 
 def serving_form() -> Form:
     """The page's fields, as the link that arrived or an earlier visit has filled them."""
-    form = Form(
+    return Form(
         "serving",
         "v_",
         requests=Field(80, whole),
@@ -34,8 +34,6 @@ def serving_form() -> Form:
         second=Field(SECOND),
         edited=Field(EDITED),
     )
-    form.take_over(form.address.arrived())
-    return form
 
 
 def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:

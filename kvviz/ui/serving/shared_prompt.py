@@ -8,6 +8,7 @@ from kvviz.charts.serving import first_token_figure, tokens_figure
 from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SharingSpec
 from kvviz.experiments.serving.words import little_saved
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
 from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
@@ -19,10 +20,7 @@ from kvviz.ui.shared.plots import plot
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
     st.subheader("Prefix sharing", anchor="prefix-sharing")
-    st.markdown(
-        "Many requests begin with the same system prompt. **Cold**, each computes all of it. **Warm**, it begins with "
-        "the blocks that others have left, and only the rest goes through the model."
-    )
+    st.markdown(TEXTS["serving"]["sharing"])
     with st.container(border=True):
         left, right = st.columns([3, 2], gap="medium")
         system = left.text_area("System prompt", height=150, **form.value("system"))
@@ -52,10 +50,7 @@ def _draw(found: Document) -> None:
     )
     table = [_row(name, row) for name, row in zip(names, rows, strict=True)]
     st.dataframe(table, hide_index=True, key="v_shared_table")
-    st.caption(
-        "The first request has no cache hit: it is the one that fills the blocks. *Cache* is all that a request holds "
-        "when it is done; *of it shared* lay there before it came."
-    )
+    st.caption(TEXTS["serving"]["shared_cache"])
     where(found)
 
 

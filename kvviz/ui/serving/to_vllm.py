@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.ui.folders import PAGES
+from kvviz.ui.frame.page import TEXTS
 
 ROWS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
 
@@ -14,10 +15,7 @@ ROWS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").r
 def section() -> None:
     """Draw the rows."""
     st.subheader("From this lab to vLLM", anchor="to-vllm")
-    st.markdown(
-        "A server such as vLLM is this cache with more around it. Each row opens the run **here** that shows it: the "
-        "form is filled, press Run."
-    )
+    st.markdown(TEXTS["serving"]["to_vllm"])
     for row in ROWS:
         with st.container(border=True):
             name, what, why, links = st.columns([2, 4, 4, 4], gap="medium")
@@ -29,7 +27,4 @@ def section() -> None:
                 links.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
             if "section" in row:
                 links.markdown("[{}](#{})".format(*row["section"]))
-    st.caption(
-        "FlashAttention runs where torch has it, on a GPU in half precision; elsewhere torch's own fused kernel stands "
-        "in its place. How much each is worth is what the run on this device says, and nothing else."
-    )
+    st.caption(TEXTS["serving"]["flash"])

@@ -4,23 +4,11 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.folders import ASSETS, ASSETS_URL
 
 
 def component(name: str, script: str, classes: str) -> Any:
     """A component whose `script` (a file of the assets) has `mount`, in an element of these classes."""
-    stub = f"""
-export default function (component) {{
-  let cleanup = null
-  let gone = false
-  import(new URL("{ASSETS_URL}/{script}", location.origin).href).then((module) => {{
-    if (!gone) cleanup = module.mount(component)
-  }})
-  return () => {{
-    gone = true
-    if (cleanup) cleanup()
-  }}
-}}
-"""
+    stub = (ASSETS / "shared" / "mount.js").read_text(encoding="utf-8").replace("SCRIPT", f"{ASSETS_URL}/{script}")
     html = f'<div class="{classes}" data-testid="{classes.split()[0]}"></div>'
     return st.components.v2.component(name, html=html, js=stub, isolate_styles=False)

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
+from kvviz.base.errors import KvvizError
+from kvviz.base.settings import settings
 from kvviz.ui.shared.plain import plain
 
 Read = Callable[[str], object]
@@ -66,6 +69,14 @@ class Field:
     called: str = ""  # its name in the address, where that is not the field's own
 
 
+def uploaded(file: UploadedFile) -> bytes:
+    """An uploaded file's bytes. Raises KvvizError if they are more than this server takes."""
+    most = settings().limits.upload_bytes
+    if file.size > most:
+        raise KvvizError(f"this file has {file.size:,} bytes; this server takes at most {most:,}")
+    return file.getvalue()
+
+
 class Address:
     """What one page has written into the browser's address, and what has arrived there since."""
 
@@ -113,14 +124,24 @@ class Address:
 class Form:
     """The fields of one page. Field `tokens` of the prefix `r_` is the session's `r_tokens`, its widget's key.
 
-    Streamlit forgets a widget's value when another page is drawn; the form remembers it for the way back.
+    Streamlit forgets a widget's value when another page is drawn; the form remembers it for the way back. So each
+    field begins with what the link says that `came`, else with its own value of before, else with its default; a text
+    that it can't read counts as not said.
     """
 
     def __init__(self, page: str, prefix: str, **fields: Field) -> None:
         self.address = Address(page)
+        self.came = self.address.arrived()
         self._prefix = prefix
         self._fields = fields
         self._kept: dict[str, object] = st.session_state.setdefault(f"form_{page}", {})
+        for name, field in fields.items():
+            held = st.session_state.get(self.key(name), self._kept.get(name, field.default))
+            text = self.came.get(field.called or name) if self.came and field.read else None
+            if text is not None and field.read:
+                with suppress(ValueError):
+                    held = field.read(text)
+            self[name] = held
 
     def key(self, name: str) -> str:
         """The key of the field's widget."""
@@ -135,29 +156,14 @@ class Form:
             st.session_state[key] = value
         self._kept[name] = value
 
-    def take_over(self, came: Mapping[str, str] | None) -> None:
-        """Give every field its value: the link's that `came`, else its own of before, else its default.
-
-        A text that a field can't read counts as not said.
-        """
-        for name, field in self._fields.items():
-            held = st.session_state.get(self.key(name), self._kept.get(name, field.default))
-            text = came.get(field.called or name) if came and field.read else None
-            if text is not None and field.read:
-                with suppress(ValueError):
-                    held = field.read(text)
-            self[name] = held
-
-    def take_over_whole(self, read: Callable[[Mapping[str, str]], tuple[Any, Sequence[str]]]) -> Any:
-        """Give every field its own value of before, else its default; returns what `read` makes of a link that came.
+    def read_whole(self, read: Callable[[Mapping[str, str]], tuple[Any, Sequence[str]]]) -> Any:
+        """What `read` makes of the link that came, None without one.
 
         `read` returns that, and what it could not read of it, in sentences for the page.
         """
-        came = self.address.arrived()
-        self.take_over(None)
-        if not came:
+        if not self.came:
             return None
-        found, problems = read(came)
+        found, problems = read(self.came)
         for problem in problems:
             st.warning(plain(problem))
         return found

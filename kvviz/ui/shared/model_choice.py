@@ -1,5 +1,6 @@
 """Which models a form offers, which one it starts with, and what the worker would refuse."""
 
+import math
 from collections.abc import Sequence
 
 import streamlit as st
@@ -39,6 +40,16 @@ def small_models(mode: str) -> list[str]:
     return found
 
 
+@st.cache_data(max_entries=512, show_spinner=False)
+def positions(model: str) -> float:
+    """How many tokens a model has positions for; infinity if that is not known here."""
+    try:
+        spec = find_source(model).spec
+    except KvvizError:
+        return math.inf
+    return math.inf if spec is None or spec.context is None else spec.context
+
+
 def title(model: str) -> str:
     """What a model is called; one beside the catalog by its id."""
     return models()[model].title if model in models() else model
@@ -73,9 +84,9 @@ def choose_measured(model: DeltaGenerator, weights: DeltaGenerator, dtype: Delta
     ]
 
 
-def choose_size(place: DeltaGenerator, label: str, form: Form, name: str, sizes: Sequence[int], *, at_most: int) -> int:
+def choose_size(place: DeltaGenerator, label: str, form: Form, name: str, sizes: Sequence[int], *, most: float) -> int:
     """Choose one of the sizes that are allowed; a link's size between two of them becomes the smaller."""
-    allowed = [size for size in sizes if size <= at_most] or [sizes[0]]
+    allowed = [size for size in sizes if size <= most] or [sizes[0]]
     form[name] = max((size for size in allowed if size <= form[name]), default=allowed[0])
     return place.selectbox(label, format_func=lambda size: f"{size:,}", **form.choice(name, allowed))
 

@@ -10,6 +10,7 @@ from kvviz.decoding.modes import MODES
 from kvviz.experiments.comparison.verdict import equation, judge
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 
@@ -58,11 +59,7 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
         words = found["crossover"]["sentence"]
         st.markdown(f"{words[:1].upper()}{words[1:]}.")
     if any(entry["fit"] for entry in found["modes"]):
-        st.caption(
-            "t is the time of a decode step, T the tokens of context it ends with; fitted to the measured medians, the "
-            "prefill left out, single spikes given no weight. Intervals are of 95 %, for noise that is independent "
-            "from step to step: a drift of the device over the run is not in them."
-        )
+        st.caption(TEXTS["live"]["fitted"])
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -21,8 +21,7 @@ OWN = "A grid of your own"
 def ask(scheduler: Scheduler) -> SweepSpec | None:
     """Draw the form; None, and the reason on the page, if what it says can't be done."""
     names = [*PRESETS, OWN]
-    form = Form("sweep", "s_", preset=Field(names[0]))
-    form.take_over(None)
+    form = Form("sweep presets", "s_", preset=Field(names[0]))
     titles = {**{name: preset.title for name, preset in PRESETS.items()}, OWN: OWN}
     chosen = st.pills("Experiments", format_func=titles.__getitem__, **form.choices("preset", names))
     with errors_said():
@@ -40,7 +39,6 @@ def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
     preset = preset_spec(name, scheduler.device)
     fields = {"model": Field(preset.models[0]), "repeats": Field(preset.repeats), "budget": Field()}
     form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": each for field, each in fields.items()})
-    form.take_over(None)
     left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
     model = left.selectbox("Model", format_func=title, **form.choice(f"model_{name}", _ids()))
     repeats = middle.number_input("Passes of each cell", **form.within(f"repeats_{name}", 1, 20))
@@ -71,7 +69,6 @@ def _grid() -> SweepSpec:
         repeats=Field(3),
         budget=Field(),
     )
-    form.take_over(None)
     one, two = st.columns(2)
     chosen = one.multiselect("Models", format_func=title, **form.choices("models", ids))
     modes = two.multiselect("Modes", format_func=lambda name: MODES[name].title, **form.choices("modes", list(MODES)))

@@ -99,7 +99,7 @@ def test_another_browser_can_neither_lead_nor_close(client, browser):
 def test_a_browser_without_a_name_opens_none(client):
     with connect(client, "want=open") as nobody:
         assert nobody.receive_json()["t"] == "none"
-    assert len(client.rooms) == 0
+    assert not client.rooms._rooms
 
 
 @pytest.mark.parametrize("query", ["", "code=", "code=%00", "code=K7M4QX", "want=rule&code=K7M4QX", "want=lead"])

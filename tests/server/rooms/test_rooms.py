@@ -166,7 +166,7 @@ def test_a_browser_has_few_rooms_and_loses_deserted_ones_first(rooms):
         follower(rooms, room)
     newest = rooms.open(TEACHER)
     assert opened[0].ended
-    assert len(rooms) == ROOMS_PER_BROWSER
+    assert len(rooms._rooms) == ROOMS_PER_BROWSER
     follower(rooms, newest)
     with pytest.raises(KvvizError, match="leads 3 rooms already"):
         rooms.open(TEACHER)

@@ -80,5 +80,5 @@ def test_a_run_of_ten_thousand_tokens_reads_quickly(long_runs):
     assert long < 20 * short and long < 0.2
     assert quickest(lambda: long_runs.document("c10000")) < 0.2
     run = long_runs.run("c10000-cached")
-    assert len(run.token_ids) == 10_000 and [len(repeat) for repeat in run.repeats] == [10_000] * 5
+    assert len(run.figures["token_ids"]) == 10_000 and [len(repeat) for repeat in run.repeats] == [10_000] * 5
     assert quickest(lambda: long_runs.get("c10000")) < short

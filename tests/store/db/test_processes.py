@@ -118,7 +118,7 @@ def check_what_is_there(path, kept, done):
             store.get(work_id).state == "done"
             and store.document(work_id)["runs"][1]["step_s"] == (document["runs"][1]["step_s"])
         )
-        assert store.run(f"{work_id}-cached").token_ids == tuple(range(50))
+        assert store.run(f"{work_id}-cached").figures["token_ids"] == list(range(50))
     check_the_interrupted(store, done)
     store.close()
 

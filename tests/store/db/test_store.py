@@ -35,8 +35,7 @@ def test_a_run_brings_its_steps(store, real):
     assert run.id == "c-1-cached" and run.mode == "cached" and run.comparison == store.get("c-1")
     assert [len(repeat) for repeat in run.repeats] == [6] * spec.repeats, "warm-ups are no repeats"
     assert [sorted(column)[1] for column in zip(*run.repeats, strict=True)] == pytest.approx(entry["step_s"], abs=2e-9)
-    assert run.token_ids == tuple(entry["token_ids"]) and run.cache_bytes == tuple(entry["cache_bytes"])
-    assert run.allocated_bytes == tuple(entry["allocated_bytes"]) and run.layers == tuple(entry["layers"])
+    assert all(run.figures[name] == entry[name] for name in ("token_ids", "cache_bytes", "allocated_bytes", "layers"))
     assert run.figures == {**entry, "id": "c-1-cached"}
     assert store.run("c-1-static") is None and store.run("c-1") is None
 
@@ -46,7 +45,7 @@ def test_a_batch_keeps_a_row_a_sequence(store, measured):
     spec = ComparisonSpec(model="tiny-gpt2", prompt_tokens=5, batch=2, new_tokens=3, repeats=1, modes=("cached",))
     records, document = measured(spec)
     keep(store, "b", spec, records, document)
-    assert store.run("b-cached").token_ids == tuple(map(tuple, document["runs"][0]["token_ids"]))
+    assert store.run("b-cached").figures["token_ids"] == document["runs"][0]["token_ids"]
     assert store.document("b")["runs"][0]["token_ids"] == document["runs"][0]["token_ids"]
     assert store.get("b").prompt == "", "random tokens are no text"
     assert store.get("b").prompt_tokens == 5
@@ -238,7 +237,7 @@ def test_any_text_may_stand_anywhere(store, text):
     store.finish("c", "done", {"runs": [run], "prompt": text, "environment": text}, message=text)
     assert store.records("c")[0] == record
     assert store.document("c")["runs"][0]["text"] == text and store.document("c")["prompt"] == text
-    assert store.run("c-cached").token_ids == (2**70, 1)
+    assert store.run("c-cached").figures["token_ids"] == [2**70, 1]
     assert store.get("c").batch is None and found(store) == "c"
 
 
