@@ -99,7 +99,7 @@ def from_params(params: Mapping[str, str]) -> tuple[Case, list[str]]:
         try:
             case = replace(case, **{name: _value(name, params[name])})
         except KvvizError as error:
-            problems.append(f"The link's {error}.")
+            problems.append(f"The link's {name}: {error}.")
     return case, problems
 
 
@@ -112,7 +112,7 @@ def _value(name: str, text: str) -> Any:
     try:
         return int(text)
     except ValueError as error:
-        raise KvvizError(f"{name} is {text[:40]!r}, no whole number") from error
+        raise KvvizError(f"{text[:40]!r} is no whole number") from error
 
 
 def to_params(case: Case) -> dict[str, str]:

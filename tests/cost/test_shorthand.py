@@ -92,7 +92,7 @@ def test_a_case_goes_into_a_link_and_back():
     assert to_params(Case()) == {}
     for name, text in (("prompt", "x"), ("new", "99999999"), ("dtype", "int3"), ("model", "nope"), ("width", "0")):
         found, problems = from_params({name: text, "layers": "7"})
-        assert found == Case(layers=7) and len(problems) == 1 and problems[0].startswith("The link's ")
+        assert found == Case(layers=7) and len(problems) == 1 and problems[0].startswith(f"The link's {name}: ")
 
 
 def test_bad_cases_are_refused():

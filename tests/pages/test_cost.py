@@ -43,7 +43,7 @@ def test_a_link_is_taken_over(page):
     assert any("**10.24**" in caption.value for caption in test.caption)
     assert any("the linear term is 10.24 times the quadratic one" in text.value for text in test.markdown)
     bad = page(prompt="many", layers="3")
-    assert bad.warning[0].value == "The link's prompt is 'many', no whole number."
+    assert bad.warning[0].value == "The link's prompt: 'many' is no whole number."
     assert bad.number_input(key="c_layers").value == 3
 
 
