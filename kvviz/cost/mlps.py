@@ -1,7 +1,6 @@
 """The MLP of each decoder layer, dense or of experts, read from a config's fields.
 
-A gated MLP has three matrices (gate, up, down), a plain one has two. The fields say which layers have experts, how many
-of them a token uses and how wide they are; `family_costs.toml` has what a family does without a field for it.
+A gated MLP has three matrices (gate, up, down), a plain one has two.
 """
 
 from collections.abc import Callable, Mapping

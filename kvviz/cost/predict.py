@@ -1,7 +1,6 @@
 """Predict the latency curve of a decoder from the device's measured pace for each kind of work.
 
-`kvviz.decoding.measure_paces` measures the paces on synthetic tensors, never on a step of a model; `kvviz.cost.flops`
-counts the work.
+`kvviz.decoding.measure_paces` measures the paces on synthetic tensors, never on a step of a model.
 """
 
 from bisect import bisect_left

@@ -84,10 +84,7 @@ def _cross(fields: Fields, row: LayerSpec, hidden: int) -> list[Block]:
 
 
 def _outside(fields: Fields, spec: ModelSpec, hidden: int) -> list[Block]:
-    """Return the blocks outside the layers: after the embeddings, before the head, and the head.
-
-    Encoder-decoders and families with `whole_head` compute the head for every position, others only for the last one.
-    """
+    """Return the blocks after the embeddings, before the head, and the head, which some compute for every position."""
     whole = spec.crossing or bool(families().get(fields.model_type, Family()).get("whole_head"))
     if spec.vocab_size is None:
         raise ConfigError("can't count the head because the config has no vocab_size")

@@ -1,7 +1,4 @@
-"""Estimate the seconds of a step and of a whole pass at the rates measured on this device.
-
-Reading (weights, then the cache) and computing overlap; launch overhead adds to both.
-"""
+"""Estimate the seconds of a step and of a whole pass at the rates measured on this device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +30,7 @@ class StepEstimate:
 
     @property
     def total(self) -> float:
-        """Seconds of the step: the longer of reading and computing, plus the launches."""
+        """Seconds of the step: the longer of reading and computing, which overlap, plus the launches."""
         return max(self.weights_s + self.scan_s, self.computing_s) + self.starting_s
 
     @property

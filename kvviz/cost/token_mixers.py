@@ -1,8 +1,4 @@
-"""The blocks that mix tokens in a decoder layer: attention or a recurrence.
-
-Widths follow from fields as in `kvviz.models.layers`; `family_costs.toml` has what a family's code does beyond its
-widths, such as a gate as wide as the queries.
-"""
+"""The blocks that mix tokens in a decoder layer: attention or a recurrence."""
 
 from collections.abc import Callable
 

@@ -109,9 +109,7 @@ def _tokens_held(log: Pool, block: int) -> int | None:
         return log.tokens
     if log.blocks is not None:
         return log.blocks * block
-    if log.requests is None or log.request_tokens is None:
-        return None
-    return round(log.requests * log.request_tokens)
+    return None if log.requests is None or log.request_tokens is None else round(log.requests * log.request_tokens)
 
 
 def _agrees(log: Pool, held: int, spec: ModelSpec, dtype: str, devices: int) -> bool | None:

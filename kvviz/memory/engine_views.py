@@ -14,10 +14,7 @@ from kvviz.models.states import State
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence: tokens seen, tokens of its encoder, and how elements are stored.
-
-    `state_float32`: the config asks for recurrent states in float32.
-    """
+    """One sequence: tokens seen, tokens of its encoder, how elements are stored, and whether states are in float32."""
 
     tokens: int
     source_tokens: int

@@ -133,10 +133,7 @@ _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
 
 
 def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
-    """Every change that has an effect, for a memory's tokens, batch, beams, dtype and view, on one device.
-
-    A change that can't be worked out is left out.
-    """
+    """Every change that has an effect and can be worked out, in the memory's own case but on one device."""
     now = _again(spec, memory, memory.dtype).reserved_bytes
     return tuple(
         Idea(name, sentence, other, other.reserved_bytes / now, now - other.reserved_bytes)

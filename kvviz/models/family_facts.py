@@ -28,11 +28,10 @@ class FamilyFacts:
     encoder_is_prefix: bool = False
 
 
-_USUAL = FamilyFacts()
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _FACTS = {family: FamilyFacts(**facts) for family, facts in _TABLES.items()}
 
 
 def facts_of(model_type: str) -> FamilyFacts:
     """Return the facts of a family, or the defaults."""
-    return _FACTS.get(model_type, _USUAL)
+    return _FACTS.get(model_type, FamilyFacts())

@@ -1,7 +1,6 @@
 """Turn the fields of a config into one `LayerSpec` per layer: what each layer keeps, and how much of it.
 
 Widths follow from fields: a rank makes a layer latent, a window makes it slide, a state size gives it a state.
-`family_facts.toml` has what a family does without a field for it, `layer_kinds.py` the type of each layer.
 """
 
 import re

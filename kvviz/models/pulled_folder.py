@@ -1,8 +1,7 @@
 """The folder of models that `kvviz pull` made: look up its models, and check that each file is unchanged.
 
 A model is a folder with a manifest, `kvviz.json`, which records the origin, sizes and sha256 of its files. Sizes are
-checked whenever a model is named. Checksums are checked when it is loaded, once per file until its size or time
-changes.
+checked whenever a model is named, sums when it is loaded, once per file until its size or time changes.
 """
 
 import hashlib

@@ -1,8 +1,4 @@
-"""What a recurrent or convolving layer keeps in addition to keys and values, independent of the text's length.
-
-A row of BY_FIELDS names the fields that give a state its size. A row of BY_FAMILY names a family whose fields do not
-identify it. Each reader cites its paper.
-"""
+"""What a recurrent or convolving layer keeps in addition to keys and values, independent of the text's length."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -115,10 +111,7 @@ def _lightning(fields: Fields) -> States:
 
 
 def _matrix_memory(fields: Fields) -> States:
-    """xLSTM's matrix memory, its normaliser and its stabiliser: https://arxiv.org/abs/2405.04517.
-
-    xLSTM rounds the widths up to a multiple of 64.
-    """
+    """xLSTM's matrix memory, normaliser and stabiliser, widths in multiples of 64: https://arxiv.org/abs/2405.04517."""
     heads, hidden = fields.size("num_heads"), fields.size("hidden_size")
     widths = (hidden * fields.number(name) for name in ("qk_dim_factor", "v_dim_factor"))
     key, value = (64 * math.ceil(width / 64) // heads for width in widths)
@@ -133,7 +126,7 @@ def _receptance(fields: Fields) -> States:
 
 Reader = Callable[[Fields], States]
 
-# The first row whose fields all have values applies.
+# The fields that give a state its size: the first row whose fields all have values applies, else the family's.
 BY_FIELDS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("cca_time0", "cca_time1"), _compressed_convolution),
     (("swa_head_dim", "conv_kernel_size"), _four_convolutions),
