@@ -1,13 +1,19 @@
-"""Draws the latency curves of a comparison and of a watched run."""
+"""Draws latency curves: of a comparison, of a watched run, and of several runs over one another."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import as_text, blank
+from kvviz.charts.memory import unit_for
 from kvviz.decoding.modes import MODES
+
+T = TypeVar("T")
 
 
 def latency_figure(document: Mapping[str, Any], *, log: bool = False) -> go.Figure:
@@ -54,3 +60,112 @@ def watched_figure(steps: Sequence[Any]) -> go.Figure:
     line = {"color": palette.LIGHT["watched"], "width": 2.5}
     figure.add_scatter(x=x, y=times, text=text, name="time", mode="lines+markers", line=line)
     return figure.add_scatter(x=x, y=sizes, name="cache", yaxis="y2", line={"color": "#777777", "dash": "dot"})
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run to draw: seconds of each step (median, quartiles), cache bytes after each step.
+
+    The first step is the prefill of `prompt_tokens` tokens.
+    """
+
+    name: str
+    step_s: tuple[float, ...]
+    q1_s: tuple[float, ...]
+    q3_s: tuple[float, ...]
+    cache_bytes: tuple[int, ...]
+    prompt_tokens: int
+    predicted_s: tuple[float, ...] = ()
+
+    def x(self, by: str) -> list[int]:
+        """The x value of each step: its number, or the position of the token that it writes."""
+        start = self.prompt_tokens if by == "position" else 0
+        return [start + i + 1 for i in range(len(self.step_s))]
+
+
+def curve_of(run: Mapping[str, Any], prompt_tokens: int, name: str) -> Curve:
+    """Turn a run of a comparison document into a curve."""
+    steps, low, high = (tuple(run[f"step_s{part}"]) for part in ("", "_q1", "_q3"))
+    held, predicted = (tuple(run.get(part) or ()) for part in ("cache_bytes", "predicted_s"))
+    return Curve(name, steps, low, high, held, prompt_tokens, predicted)
+
+
+ALIGNMENTS = {"step": "new token", "position": "position in the context"}
+
+
+def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0) -> go.Figure:
+    """Draw four charts that share an x axis and zoom together. Speed-ups are relative to curve `baseline`."""
+    unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
+    titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", "speed-up, times")
+    figure = make_subplots(rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=[0.4, 0.2, 0.2, 0.2])
+    for number, curve in enumerate(curves):
+        _draw(figure, curve, number, by, size, _ratio(curves[baseline], by))
+    for row, title in enumerate(titles, 1):
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+    figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
+    figure.update_xaxes(title_text=ALIGNMENTS[by], row=4, col=1)
+    legend = {"orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0}
+    return figure.update_layout(
+        font_size=15, height=1000, hovermode="closest", legend=legend, margin={"t": 30, "r": 20}
+    )
+
+
+def _draw(
+    figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
+) -> None:
+    """Add a run to all four charts, in one colour and dash; the legend hides all of it together."""
+    shown = telling(curve.step_s)
+    x, line = _at(curve.x(by), shown), palette.series_line(number)
+    group, top = {"legendgroup": str(number)}, {"row": 1, "col": 1, "showlegend": False}
+    low, high, predicted = (
+        [1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s, curve.predicted_s)
+    )
+    band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
+    figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)
+    if predicted:  # before the run: thin and dashed
+        look = {"mode": "lines", "line": {**line, "width": 1.5, "dash": "dash"}, "opacity": 0.75}
+        hover = "predicted before the run: %{y:.2f} ms<extra></extra>"
+        figure.add_scatter(x=x, y=predicted, hovertemplate=hover, **look, **group, **top)
+    milliseconds = [curve.step_s[i] * 1000 for i in shown]
+    held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
+    lines: tuple[tuple[Sequence[float | None], list[str] | None], ...] = (
+        (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
+        (_at(list(accumulate(curve.step_s)), shown), None),
+        ([b / size for b in held], [f"{b:,} B" for b in held]),
+        (_at(ratio(curve), shown), None),
+    )
+    mode, name = "lines" if len(x) > 80 else "lines+markers", as_text(curve.name)
+    for row, (values, words) in enumerate(lines, 1):
+        hover = ("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>"
+        look = {"name": name, "mode": mode, "line": line, "marker": {"size": 5}, "showlegend": row == 1}
+        figure.add_scatter(x=x, y=list(values), text=words, hovertemplate=hover, row=row, col=1, **look, **group)
+
+
+MAX_POINTS = 1600  # of a line; a lecture hall's projector has fewer pixel columns
+
+
+def telling(values: Sequence[float]) -> list[int]:
+    """Choose the points to draw, by index: all of them, or the lowest and highest of each stretch of a long line."""
+    if len(values) <= MAX_POINTS:
+        return list(range(len(values)))
+    stretch = -(-2 * len(values) // MAX_POINTS)
+    found = {0, len(values) - 1}
+    for start in range(0, len(values), stretch):
+        part = range(start, min(start + stretch, len(values)))
+        found |= {min(part, key=values.__getitem__), max(part, key=values.__getitem__)}
+    return sorted(found)
+
+
+def _at(values: Sequence[T], shown: Sequence[int]) -> list[T]:
+    return [values[i] for i in shown]
+
+
+def _ratio(baseline: Curve, by: str) -> Callable[[Curve], list[float | None]]:
+    """Return a function: at each x, the baseline's seconds over a curve's, or None if the baseline lacks the step."""
+    base = dict(zip(baseline.x(by), baseline.step_s, strict=True))
+
+    def ratio(curve: Curve) -> list[float | None]:
+        pairs = zip(curve.x(by), curve.step_s, strict=True)
+        return [base[x] / seconds if x in base and seconds else None for x, seconds in pairs]
+
+    return ratio

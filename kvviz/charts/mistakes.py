@@ -11,7 +11,6 @@ SAME = 1e-3  # in float32, logits of two equivalent computations differ by less 
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
 LEAST = 1e-7  # the bottom of the logarithmic axis, which can't show a difference of exactly 0
 
-
 _AXES = {  # of what each forward took: the axis, by what a value is divided, and how the pointer says it
     "memory": ("KiB that stay alive", 2**10, "%{y:,.0f} KiB"),
     "work": ("million multiply-adds", 1e6, "%{y:,.2f} M"),

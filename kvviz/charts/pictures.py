@@ -65,9 +65,8 @@ def _blocks(picture: Picture) -> str:
     used = sum(block["refs"] > 0 for block in blocks)
     words = f"<p>{used:,} blocks of {size} slots in use, {len(shared):,} of them by more than one sequence.</p>"
     body = words + _row("".join(_block(block, size, ends.get(block["id"])) for block in blocks))
-    body += _key(
-        new="newest token", old="filled", **({"sink": "shared: its count of owners is above 1"} if shared else {})
-    )
+    several = {"sink": "shared: its count of owners is above 1"} if shared else {}
+    body += _key(new="newest token", old="filled", **several)
     body += "<p>Block tables, a row for each sequence: where its tokens lie, in order.</p>"
     for number, table in enumerate(picture["tables"], 1):
         chips = "".join(_chip(block, "kvp-shared" if block in shared else "") for block in table["blocks"])

@@ -228,7 +228,6 @@ class Scheduler:
             return [self._jobs[name] for name in line[: line.index(job_id)]] if job_id in line else []
 
     def _hand_over_next(self) -> None:
-        """Hand the worker the next job, if it is free."""
         if self._current is not None or not self._link.up or self.worker_state != "ready":
             return
         job_id = self._queue.take()

@@ -5,7 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz.charts.compare import Curve, overlay
+from kvviz.charts.curves import Curve, overlay
 from kvviz.charts.layout import as_text
 from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import pack

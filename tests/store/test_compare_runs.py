@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kvviz.charts.compare import MAX_POINTS, Curve, overlay, telling
+from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling
 from kvviz.store.compare_runs import beyond_spread, differences, names, rows
 from kvviz.store.db.stored import Run, Stored
 

@@ -1,7 +1,6 @@
 """Rooms: one browser leads, the others see the same page, the same run and the same step. No accounts.
 
-Plain state for one event loop; it knows no socket and no page. What a seat (one open page) lacks is found by comparing,
-so that a slow one gets the newest state and never a queue of old ones.
+Plain state for one event loop; it knows no socket and no page. A seat is one open page.
 """
 
 import hashlib
@@ -46,9 +45,8 @@ def read_place(data: object) -> Place:
         raise KvvizError("a place needs the name of a page, such as live")
     if not isinstance(query, Mapping) or not all(map(_is_field, query)):
         raise KvvizError("a query has fields with plain names, none of them about the frame")
-    if not all(
-        isinstance(value, str) and len(value) <= LONGEST_VALUE and value.isprintable() for value in query.values()
-    ):
+    fit = (isinstance(text, str) and len(text) <= LONGEST_VALUE and text.isprintable() for text in query.values())
+    if not all(fit):
         raise KvvizError(f"a value of the query is a line of text of at most {LONGEST_VALUE:,} characters")
     return Place(page, dict(query))
 

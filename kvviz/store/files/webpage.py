@@ -96,7 +96,7 @@ def _title(run: Run) -> str:
 def _figure(document: Document) -> dict[str, object]:
     """Return the charts as plain values, each mode in its own colour, with the colours for a dark page."""
     try:
-        from kvviz.charts.compare import curve_of, overlay
+        from kvviz.charts.curves import curve_of, overlay
     except ImportError as error:
         raise KvvizError("the page's charts need plotly, which is not installed here; take json or csv") from error
     runs = document["runs"]

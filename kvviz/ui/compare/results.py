@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human
-from kvviz.charts.compare import ALIGNMENTS, MAX_POINTS, Curve, curve_of, overlay
+from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import choose_picture, plot, saved_as
+from kvviz.ui.shared.plots import Options, choose_picture, plot
 
 
 def overlaid(runs: Sequence[Run]) -> None:
@@ -32,7 +32,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     if apart and len(runs) > 1:
         _side_by_side(runs, curves, by or "step", log, picture)
     else:
-        plot(overlay(curves, by=by or "step", log=log, baseline=base), config=saved_as(picture), key="c_overlay")
+        plot(overlay(curves, by=by or "step", log=log, baseline=base), config=picture, key="c_overlay")
         thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
         words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
         st.caption(words + thin)
@@ -42,7 +42,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     st.caption(TEXTS["compare"]["ratios"])
 
 
-def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: str) -> None:
+def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: Options) -> None:
     """Draw A and B in two columns, on equal axes, with their figures large and their texts below."""
     top = max(max(curve.q3_s) for curve in curves[:2]) * 1000
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
@@ -52,7 +52,7 @@ def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bo
             figure = overlay([curve], by=by, log=log)
             if not log:
                 figure.update_yaxes(range=[0, top * 1.05], row=1, col=1)
-            plot(figure, config=saved_as(picture), key=f"c_side_{letter}")
+            plot(figure, config=picture, key=f"c_side_{letter}")
             text = run.figures.get("text")
             st.text(text if isinstance(text, str) else "\n".join(text or []))
 

@@ -24,9 +24,7 @@ def known_over(scheduler: Scheduler, comparison: str | None) -> str | None:
     return job.id if job is not None and not job.active else None
 
 
-def live_view(
-    comparison: str | None, *, over: str | None = None, takes: str = "", new_tokens: int | None = None
-) -> None:
+def live_view(comparison: str | None, *, over: str | None, takes: str, new_tokens: int | None) -> None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how

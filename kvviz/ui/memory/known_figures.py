@@ -69,12 +69,8 @@ def _three_accounts(scheduler: Scheduler) -> None:
 
 def log_line(main: Answer, asked: Asked) -> None:
     """Draw the box for the log, and whether what it says agrees."""
-    text = st.text_area(
-        "Lines of vLLM's or llama.cpp's log",
-        key="m_logline",
-        height=110,
-        placeholder="GPU KV cache size: 42,656 tokens\nllama_kv_cache: size = 1166.62 MiB (32768 cells, 61 layers, …",
-    )
+    example = "GPU KV cache size: 42,656 tokens\nllama_kv_cache: size = 1166.62 MiB (32768 cells, 61 layers, …"
+    text = st.text_area("Lines of vLLM's or llama.cpp's log", key="m_logline", height=110, placeholder=example)
     if not text.strip() or main.spec is None:
         return
     case = {"tokens": asked.tokens, "batch": asked.batch, "tensor_parallel": asked.tensor_parallel}

@@ -9,14 +9,13 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.charts.layout import on_dark
 
 Thing = TypeVar("Thing")
-CHART: Mapping[str, object] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+Options = Mapping[str, object]  # Plotly's, of a chart
+CHART: Options = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 MEMORY_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
 
 
-def plot(
-    figure: object, place: DeltaGenerator | None = None, *, key: str, config: Mapping[str, object] = CHART
-) -> None:
-    """Draw a figure, made for a light page, on this one. `config`: Plotly's options of a chart."""
+def plot(figure: object, place: DeltaGenerator | None = None, *, key: str, config: Options = CHART) -> None:
+    """Draw a figure, made for a light page, on this one."""
     drawn = on_dark(figure) if st.context.theme.type == "dark" else figure
     (place or st).plotly_chart(drawn, config=dict(config), key=key)
 
@@ -27,16 +26,12 @@ def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:
         yield from zip(st.columns(2, gap="large"), things[start : start + 2], strict=False)
 
 
-def saved_as(kind: str) -> dict[str, object]:
-    """Options of a chart whose camera button saves this kind of picture, PNG or SVG, in the browser."""
+def choose_picture(place: DeltaGenerator, key: str) -> Options:
+    """Choose what the camera button of a chart saves in the browser; returns the chart's options."""
+    kinds, how = ["PNG", "SVG"], "What the camera saves."
+    kind = place.segmented_control("Pictures", kinds, default="PNG", key=key, help=how) or "PNG"
     image = {"format": kind.lower(), "filename": "kvviz", "scale": 1 if kind == "SVG" else 2}
     return {**CHART, "displayModeBar": True, "toImageButtonOptions": image}
-
-
-def choose_picture(place: DeltaGenerator, key: str) -> str:
-    """Choose what the camera button of a chart saves."""
-    kinds = ["PNG", "SVG"]
-    return place.segmented_control("Pictures", kinds, default="PNG", key=key, help="What the camera saves.") or "PNG"
 
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }

@@ -26,8 +26,6 @@ def of_live(scheduler: Scheduler, watched: str | None) -> None:
 
 def of_runs(runs: Sequence[Run]) -> None:
     """Draw the verdict on the picked runs of the first one's comparison: only those did the same work."""
-    if not runs:
-        return
     first = runs[0].comparison
     alike = [run for run in runs if run.comparison.id == first.id]
     _judge_and_show(first.prompt_tokens, [run.figures for run in alike])
@@ -36,7 +34,6 @@ def of_runs(runs: Sequence[Run]) -> None:
 
 
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
-    """Draw a verdict as a section of the page."""
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
     found = _judged(json.dumps([prompt_tokens, kept]))
     st.subheader("What the curves say", anchor=False)

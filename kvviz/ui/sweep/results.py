@@ -19,7 +19,7 @@ from kvviz.server.script_slots import turn
 from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import choose_picture, plot, saved_as
+from kvviz.ui.shared.plots import choose_picture, plot
 
 
 def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
@@ -145,10 +145,10 @@ def _charts(found: Sequence[Record]) -> None:
     axis = two.selectbox("Against", axes, format_func=lambda name: AXES[name], key="s_axis")
     log = three.toggle("Logarithmic", key="s_log")
     picture = choose_picture(four, "s_form")
-    plot(against(found, measure, axis, log=log), config=saved_as(picture), key="s_chart")
+    plot(against(found, measure, axis, log=log), config=picture, key="s_chart")
     if len(axes) > 1:
         mode = st.segmented_control("Heat map of", list(dict.fromkeys(row["mode"] for row in found)), key="s_heat")
-        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=saved_as(picture), key="s_heat_chart")
+        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 
 def _earlier(address: Address) -> None:

@@ -137,6 +137,6 @@ def test_a_batch_and_a_difference_are_said(batch):
 
 
 def test_without_plotly_there_is_a_sentence(single, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "kvviz.charts.compare", None)
+    monkeypatch.setitem(__import__("sys").modules, "kvviz.charts.curves", None)
     with pytest.raises(KvvizError, match="plotly"):
         webpage.to_html(single.document)
