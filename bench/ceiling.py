@@ -29,7 +29,6 @@ from kvviz.cost.shape import Shape, read_shape
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
-from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import measure_ceilings
 from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
@@ -102,7 +101,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
     loaded = models.get(work)
     read, rate = highest(before, after, options.dtype)
     return {
-        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+        "environment": asdict(loaded.environment),
         "read_bandwidth": read,
         "matrix_rate": rate,
         "ceilings": [before.to_dict(), after.to_dict()],

@@ -22,7 +22,6 @@ from kvviz.cli.measure_here import take_cores
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, TimedPasses, encode_prompt
 from kvviz.experiments.comparison.run import timed_pass
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -98,7 +97,7 @@ def main() -> None:
     document = {
         "ratio": max(row["ratio"] for row in per_model.values()),
         "per_model": per_model,
-        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+        "environment": asdict(loaded.environment),
     }
     print(json.dumps(document))
 

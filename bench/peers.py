@@ -25,7 +25,6 @@ from kvviz.cli.measure_here import alone, settle
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
 from kvviz.device.clock import no_collection, quartiles, synchroniser, timed
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
@@ -124,7 +123,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
         )
         rows += measure(models, work)
     loaded = models.get(work)
-    return {"rows": rows, "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype))}
+    return {"rows": rows, "environment": asdict(loaded.environment)}
 
 
 def main() -> None:

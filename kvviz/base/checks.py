@@ -11,7 +11,7 @@ what stands for a field that a file lacks.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -101,25 +101,6 @@ def list_of(check: Check, most: int = LONGEST_LIST) -> Check:
     return checked
 
 
-def maybe(check: Check) -> Check:
-    """Null or such a value."""
-    return lambda value, name: None if value is None else check(value, name)
-
-
-def object_of(fields: Mapping[str, Check], optional: Sequence[str] = ()) -> Check:
-    """An object with these fields, in its own order; unknown fields are dropped, optional ones may be missing."""
-
-    def check(value: object, name: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise Unfit(f"{name} has to be an object")
-        missing = next((field for field in fields if field not in value and field not in optional), None)
-        if missing is not None:
-            raise Unfit(f"{name} lacks {missing}")
-        return {field: fields[field](inner, field) for field, inner in value.items() if field in fields}
-
-    return check
-
-
 def by_name(check: Check, least: int = 0) -> Check:
     """An object with such a value for each of at most 40 short names, such as modes."""
 
@@ -145,11 +126,12 @@ def check_of(form: object) -> Check:
     """
     origin, inner = get_origin(form), get_args(form)
     if origin is Annotated:
-        return next((given for given in inner[1:] if callable(given)), None) or check_of(inner[0])
+        return next((check for check in inner[1:] if callable(check)), None) or check_of(inner[0])
     if origin is NotRequired:
         return check_of(inner[0])
     if origin in (Union, UnionType) and NoneType in inner and len(inner) == 2:
-        return maybe(check_of(next(part for part in inner if part is not NoneType)))
+        given = check_of(next(part for part in inner if part is not NoneType))
+        return lambda value, name: None if value is None else given(value, name)
     if origin is list:
         return list_of(check_of(inner[0]))
     if origin is tuple:
@@ -164,27 +146,33 @@ def check_of(form: object) -> Check:
     if isinstance(form, type) and is_typeddict(form):
         return _object(form)
     if isinstance(form, type) and is_dataclass(form):
-        fields = object_of({name: check_of(hint) for name, hint in get_type_hints(form, include_extras=True).items()})
+        fields = _object(form)
         return lambda value, name: form(**fields(value, name))
     raise TypeError(f"{form!r} has no check; annotate it with one")
 
 
 def _object(form: type) -> Check:
-    """An object with the fields of a TypedDict, missing ones filled in where `Absent` says with what."""
+    """An object with the fields of a TypedDict or a dataclass, in its own order; unknown fields are dropped.
+
+    Missing ones are filled in where `Absent` says with what.
+    """
     hints = get_type_hints(form, include_extras=True)
+    fields = {name: check_of(hint) for name, hint in hints.items()}
     absent = {
         name: found.value for name, hint in hints.items() for found in get_args(hint) if isinstance(found, Absent)
     }
-    optional: frozenset[str] = getattr(form, "__optional_keys__")  # noqa: B009, mypy knows it of no bare type
-    check = object_of({name: check_of(hint) for name, hint in hints.items()}, (*optional, *absent))
-    if not absent:
-        return check
+    needed = [name for name in fields if name not in absent and name not in getattr(form, "__optional_keys__", ())]
 
-    def filled(value: object, name: str) -> Mapping[str, object]:
-        known = check(value, name)
+    def check(value: object, name: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Unfit(f"{name} has to be an object")
+        missing = next((field for field in needed if field not in value), None)
+        if missing is not None:
+            raise Unfit(f"{name} lacks {missing}")
+        known = {field: fields[field](inner, field) for field, inner in value.items() if field in fields}
         return {**known, **{field: absent[field] for field in absent if field not in known}}
 
-    return filled
+    return check
 
 
 def _one_of(allowed: tuple[object, ...]) -> Check:

@@ -16,14 +16,13 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from kvviz.base.errors import KvvizError
 
 FORMS = ("json", "text")
 LEVELS = ("debug", "info", "warning", "error")
 FRAMES = 12  # of an exception, the innermost
-
-ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 
 
 def event(log: logging.Logger, name: str, level: int = logging.INFO, /, **fields: object) -> None:
@@ -76,9 +75,7 @@ def _redirect_libraries() -> None:
 class SafeRecord(logging.LogRecord):
     """A log record that can't hold what a user wrote, whatever handler and format it meets."""
 
-    def __init__(
-        self, name: str, level: int, path: str, line: int, msg: object, args: object, exc: ExcInfo, *_: object
-    ):
+    def __init__(self, name: str, level: int, path: str, line: int, msg: object, args: object, exc: Any, *_: object):
         self.sentence = _unfilled(msg, args)
         self.failure = _failure(*exc) if exc and exc[0] is not None else {}
         words = f"{self.sentence} ({self.failure['error']})" if self.failure else self.sentence
@@ -133,23 +130,18 @@ class _Line(logging.Formatter):
         self._process, self._in_text = process, in_text
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = _fields(record, self._process)
+        """JSON fields, or words; `event` is a name of ours, or a library's sentence beside the library's name."""
+        fields: dict[str, object] = {
+            "time": time.strftime(f"%Y-%m-%dT%H:%M:%S.{int(record.msecs):03d}Z", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "event": getattr(record, "sentence", ""),
+            **({} if record.name.startswith("kvviz") else {"library": record.name.partition(".")[0]}),
+            **getattr(record, "fields", {}),
+            **getattr(record, "failure", {}),
+        }
         if not self._in_text:
             return json.dumps(fields, ensure_ascii=False)
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         head = [when, *(str(fields.pop(name)) for name in ("level", "process", "event"))]
         return " ".join([*head, *(f"{name}={value}" for name, value in fields.items() if name != "time")])
-
-
-def _fields(record: logging.LogRecord, process: str) -> dict[str, object]:
-    """The fields of a line. `event` is a name of ours, or a library's sentence beside the library's name."""
-    milliseconds = f"{int(record.msecs):03d}"
-    return {
-        "time": time.strftime(f"%Y-%m-%dT%H:%M:%S.{milliseconds}Z", time.gmtime(record.created)),
-        "level": record.levelname.lower(),
-        "process": process,
-        "event": getattr(record, "sentence", ""),
-        **({} if record.name.startswith("kvviz") else {"library": record.name.partition(".")[0]}),
-        **getattr(record, "fields", {}),
-        **getattr(record, "failure", {}),
-    }

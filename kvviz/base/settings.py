@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,8 +109,9 @@ def _checked(value: object, kind: type[T], name: str, right: str) -> T:
     return value
 
 
-def load_settings() -> Settings:
-    """Read the file, if there is one, and the variables."""
+@cache
+def settings() -> Settings:
+    """The settings of this process, from the file, if there is one, and the variables; read at the first call."""
     public = os.environ.get("KVVIZ_PUBLIC", "").strip().lower() not in ("", "0", "false", "no")
     given = os.environ.get("KVVIZ_SETTINGS")
     path = Path(given).expanduser() if given else home() / "kvviz.toml"
@@ -129,9 +130,3 @@ def _with_folder(read: Settings, beside: Path) -> Settings:
         named = "KVVIZ_MODELS" if given else "models in kvviz.toml"
         raise KvvizError(f"{named} is {str(folder)[:200]}, and there is no such folder; `kvviz pull` makes one")
     return replace(read, models=folder or None)
-
-
-@lru_cache(maxsize=1)
-def settings() -> Settings:
-    """The settings of this process, read at the first call."""
-    return load_settings()

@@ -61,7 +61,7 @@ class KVCache(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of what is kept."""
-        return sum(map(size, self.filled().values()))
+        return sum(tensor.nbytes for tensor in self.filled().values())
 
     @property
     def allocated(self) -> int:
@@ -127,30 +127,9 @@ class KVCache(ABC):
         return batch * heads * (key_dim + value_dim) * self.dtype.itemsize
 
     @property
-    def copied_tokens(self) -> int:
-        """How many tokens of every sequence the last append wrote into what is kept."""
-        return self.copied // self.step_bytes if self.held else 0
-
-    @property
     def behind(self) -> int:
         """Tokens at the front that no future token can attend to: a window of W covers a token and W - 1 before it."""
         return 0 if self.window is None else max(0, self.seen - self.window + 1)
-
-    def slots_for(self, needed: int, now: int) -> int:
-        """Slots of a new buffer for `needed` tokens: the whole capacity, or twice `now` if that is unknown.
-
-        Raises KvvizError if `needed` exceeds the capacity.
-        """
-        if self.capacity is None:
-            return max(16, 2 * now, needed)
-        if needed > self.capacity:
-            raise KvvizError(
-                f"this cache has room for {self.capacity:,} tokens of each sequence; {needed:,} do not fit"
-            )
-        return self.capacity
-
-
-_NOTHING = torch.empty(0, 0, 0, 0)
 
 
 class InTensors(KVCache):
@@ -159,9 +138,7 @@ class InTensors(KVCache):
     `keys` and `values`: (B, Hkv, slots, D). The first `held` slots are filled, unless the design says otherwise.
     """
 
-    def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
-        super().__init__(window=window, capacity=capacity)
-        self.keys = self.values = _NOTHING
+    keys = values = torch.empty(0, 0, 0, 0)
 
     def filled(self) -> dict[str, torch.Tensor]:
         return {"keys": self.keys[:, :, : self.held], "values": self.values[:, :, : self.held]}
@@ -173,9 +150,14 @@ class InTensors(KVCache):
 
     def free(self) -> None:
         super().free()
-        self.keys = self.values = _NOTHING
+        self.keys = self.values = InTensors.keys
 
-
-def size(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements."""
-    return tensor.numel() * tensor.element_size()
+    def picture(self) -> Picture:
+        """One buffer; the last append wrote `copied_tokens` of its tokens."""
+        return {
+            "kind": "buffer",
+            "slots": self.allocated // self.step_bytes if self.shape else 0,
+            "used": self.held,
+            "first_position": self.seen - self.held,
+            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
+        }

@@ -7,7 +7,7 @@ loop does this, and so does transformers' DynamicCache
 
 import torch
 
-from kvviz.caches.base import InTensors, Pair, Picture, size
+from kvviz.caches.base import InTensors, Pair
 
 
 class Concat(InTensors):
@@ -19,7 +19,7 @@ class Concat(InTensors):
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         old = ([self.keys], [self.values]) if self.seen else ([], [])
         keys, values = torch.cat([*old[0], k], dim=2), torch.cat([*old[1], v], dim=2)  # (B, Hkv, T_all, D)
-        self.copied = size(keys) + size(values)
+        self.copied = keys.nbytes + values.nbytes
         self.seen += k.shape[2]
         self.held = min(keys.shape[2], self.seen - self.behind)
         self.keys, self.values = (x[:, :, x.shape[2] - self.held :] for x in (keys, values))
@@ -27,13 +27,3 @@ class Concat(InTensors):
 
     def _crop(self, tokens: int) -> None:
         self.keys, self.values = (x[:, :, : self.held - tokens] for x in (self.keys, self.values))
-
-    def picture(self) -> Picture:
-        """One buffer, exactly as long as needed; the last append wrote `copied_tokens` of its tokens."""
-        return {
-            "kind": "buffer",
-            "slots": self.allocated // self.step_bytes if self.held else 0,
-            "used": self.held,
-            "first_position": self.seen - self.held,
-            "copied_tokens": self.copied_tokens,
-        }

@@ -54,9 +54,6 @@ class Account:
         return True
 
 
-USUAL = Account()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Design(Account):
     """One cache design. `exact`: attention gets the very numbers that were appended. `source` names where it is from.

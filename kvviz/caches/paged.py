@@ -8,7 +8,7 @@ PagedAttention, https://arxiv.org/abs/2309.06180
 
 import torch
 
-from kvviz.caches.base import KVCache, Pair, Picture, size
+from kvviz.caches.base import KVCache, Pair, Picture
 from kvviz.caches.block_table import BlockTables, OutOfBlocks
 
 
@@ -34,7 +34,7 @@ class Pages:
                     store[block][:, :slot] = store[copy_of][:, :slot]
                 store[block][:, slot : slot + count] = new[:, start : start + count]
             tokens += count if copy_of is None else slot + count
-        return tokens * (size(k) + size(v)) // k.shape[1]
+        return tokens * (k.nbytes + v.nbytes) // k.shape[1]
 
     def read(self, sequence: int) -> Pair:
         """Gather the keys and values that a sequence still has: (Hkv, tokens, D)."""
@@ -81,7 +81,7 @@ class Paged(KVCache):
     def _gather(self) -> Pair:
         """Copy each row's blocks into one tensor: (B, Hkv, T_all, D)."""
         keys, values = (torch.stack(parts) for parts in zip(*map(self.pages.read, self.rows), strict=True))
-        self.gathered = size(keys) + size(values)
+        self.gathered = keys.nbytes + values.nbytes
         return keys, values
 
     @property

@@ -6,7 +6,8 @@ doubles when it is full: then n tokens cost at most 2 n copies in all, and up to
 
 import torch
 
-from kvviz.caches.base import InTensors, KVCache, Pair, Picture, size
+from kvviz.base.errors import KvvizError
+from kvviz.caches.base import InTensors, KVCache, Pair, Picture
 
 
 class Prealloc(InTensors):
@@ -26,7 +27,7 @@ class Prealloc(InTensors):
             self._grow(k, v, stop)
         for buffer, new in ((self.keys, k), (self.values, v)):
             self._part(buffer, start, stop).copy_(new)  # into free slots: the old ones stay where they are
-        self.copied += size(k) + size(v)
+        self.copied += k.nbytes + v.nbytes
         self.seen = self.held = stop
         return self._part(self.keys, 0, stop), self._part(self.values, 0, stop)  # (B, Hkv, T_all, D), views
 
@@ -39,8 +40,12 @@ class Prealloc(InTensors):
         return x.new_empty(*x.shape[:2], slots, x.shape[3])
 
     def _grow(self, k: torch.Tensor, v: torch.Tensor, needed: int) -> None:
-        """Allocate a longer buffer and copy what is kept into it."""
-        slots, old = self.slots_for(needed, self.slots), (self.keys, self.values)
+        """Allocate a longer buffer, of the whole capacity or twice as long, and copy what is kept into it."""
+        if self.capacity is not None and needed > self.capacity:
+            raise KvvizError(
+                f"this cache has room for {self.capacity:,} tokens of each sequence; {needed:,} do not fit"
+            )
+        slots, old = self.capacity or max(16, 2 * self.slots, needed), (self.keys, self.values)
         self.keys, self.values = self._buffer(k, slots), self._buffer(v, slots)
         if self.held:
             for before, buffer in zip(old, (self.keys, self.values), strict=True):
@@ -52,14 +57,7 @@ class Prealloc(InTensors):
 
     def picture(self) -> Picture:
         """One buffer, its filled slots and its reserved tail; it `doubles` if no maximum is known."""
-        return {
-            "kind": "buffer",
-            "slots": self.slots,
-            "used": self.held,
-            "first_position": 0,
-            "copied_tokens": self.copied_tokens,
-            "doubles": self.capacity is None,
-        }
+        return {**super().picture(), "doubles": self.capacity is None}
 
 
 class Offloaded(Prealloc):

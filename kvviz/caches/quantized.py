@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.base import InTensors, Pair, Picture, size
+from kvviz.caches.base import InTensors, Pair, Picture
 from kvviz.caches.designs import GROUP, RESIDUAL
 
 BY_CHANNEL, BY_TOKEN = 3, 4  # the axis of (B, Hkv, groups, GROUP, D) that shares a scale: of keys, of values
@@ -80,12 +80,9 @@ class Quantized(InTensors):
     exact = False
     gathers = True
     bits: int
-
-    def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
-        super().__init__(window=window, capacity=capacity)
-        self.old: tuple[Codes, Codes] | None = None
-        self.groups = 0  # groups of tokens that are held as codes
-        self.dropped = 0  # groups that a window has moved past
+    old: tuple[Codes, Codes] | None = None
+    groups = 0  # groups of tokens that are held as codes
+    dropped = 0  # groups that a window has moved past
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         keys, values = (k, v) if not self.seen else (torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2))
@@ -103,7 +100,7 @@ class Quantized(InTensors):
         old_keys, old_values = self.old
         keys = torch.cat([old_keys.numbers(self.bits, BY_CHANNEL, keys.dtype), keys], dim=2)
         values = torch.cat([old_values.numbers(self.bits, BY_TOKEN, values.dtype), values], dim=2)
-        self.gathered = size(keys) + size(values)
+        self.gathered = keys.nbytes + values.nbytes
         return keys, values
 
     def _quantise_oldest(self, keys: torch.Tensor, values: torch.Tensor) -> None:
@@ -115,10 +112,10 @@ class Quantized(InTensors):
             new = Codes.of(grouped_keys, self.bits, BY_CHANNEL), Codes.of(grouped_values, self.bits, BY_TOKEN)
             self.old = new if self.old is None else (self.old[0].then(new[0]), self.old[1].then(new[1]))
             self.groups += count
-            self.copied += sum(size(part) for codes in self.old for part in codes)
+            self.copied += sum(part.nbytes for codes in self.old for part in codes)
         # in memory of their own: a view would keep the whole prompt alive
         self.keys, self.values = keys[:, :, done:].clone(), values[:, :, done:].clone()
-        self.copied += size(self.keys) + size(self.values)
+        self.copied += self.keys.nbytes + self.values.nbytes
 
     def _drop_behind_window(self) -> None:
         """Drop the groups that a window has moved past."""
@@ -142,7 +139,7 @@ class Quantized(InTensors):
 
     @property
     def beside_bytes(self) -> int:
-        return sum(size(t) for name, t in self.filled().items() if name.endswith(("scale", "zero")))
+        return sum(t.nbytes for name, t in self.filled().items() if name.endswith(("scale", "zero")))
 
     def _crop(self, tokens: int) -> None:
         newest = self.keys.shape[2]
@@ -170,9 +167,9 @@ class Quantized(InTensors):
             "groups": self.groups,
             "left_behind": self.dropped,
             "residual": self.keys.shape[2],
-            "codes_bytes": sum(size(t) for name, t in tensors.items() if name.endswith("codes")),
+            "codes_bytes": sum(t.nbytes for name, t in tensors.items() if name.endswith("codes")),
             "scale_bytes": self.beside_bytes,
-            "residual_bytes": sum(size(t) for name, t in tensors.items() if "." not in name),
+            "residual_bytes": sum(t.nbytes for name, t in tensors.items() if "." not in name),
         }
 
 

@@ -12,7 +12,7 @@ keys arrive rotated; it matters beyond the context that a model was trained on.
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.base import InTensors, Pair, Picture, size
+from kvviz.caches.base import InTensors, Pair, Picture
 from kvviz.caches.designs import SINKS, WINDOW
 
 
@@ -63,7 +63,7 @@ class Ring(InTensors):
         slot = self.slot_of(self.seen)
         self.keys[:, :, slot : slot + 1] = k
         self.values[:, :, slot : slot + 1] = v
-        self.copied = size(k) + size(v)
+        self.copied = k.nbytes + v.nbytes
         self.seen += 1
         self.held = min(self.held + 1, self.slots)
         return self.keys[:, :, : self.held], self.values[:, :, : self.held]
@@ -90,7 +90,7 @@ class Ring(InTensors):
         slots = torch.tensor([self.slot_of(position) for position in held], device=k.device)
         pairs = ((self.keys, k), (self.values, v))
         keys, values = (torch.cat([old.index_select(2, slots), new], dim=2) for old, new in pairs)
-        self.gathered = size(keys) + size(values)
+        self.gathered = keys.nbytes + values.nbytes
         return keys, values
 
     def picture(self) -> Picture:

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import torch
 
 from kvviz.base.errors import ConfigError, KvvizError, in_a_line
+from kvviz.base.records import Environment
+from kvviz.device.environment import environment_for
 from kvviz.device.memory import is_out_of_memory
 from kvviz.models.config_fields import shown
 from kvviz.models.layers import MOST_LAYERS
@@ -45,6 +47,11 @@ class Loaded:
     stop_ids: frozenset[int]
 
     @property
+    def environment(self) -> Environment:
+        """What a measurement of this model depends on."""
+        return environment_for(str(self.model.config._attn_implementation), self.device, self.dtype)
+
+    @property
     def tensors(self) -> list[torch.Tensor]:
         """Parameters and buffers: the tensors that exist before and after a run."""
         return [*self.model.parameters(), *self.model.buffers()]
@@ -53,8 +60,7 @@ class Loaded:
 def count_params(config: Mapping[str, object]) -> int:
     """Count the parameters of a config's model on the meta device, without weights or memory."""
     with torch.device("meta"):
-        model = built(hf_config(config))
-    return sum(p.numel() for p in model.parameters())
+        return built(hf_config(config)).num_parameters()
 
 
 Progress = Callable[[dict[str, object]], None]
@@ -70,8 +76,8 @@ def load(
         read_manifest(source.folder).check_sums()
     model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed).eval()
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
-    params = sum(p.numel() for p in model.parameters())
-    return Loaded(model, spec, _codec(source, spec), source, params, device, dtype, _stop_ids(model))
+    codec, params = _codec(source, spec), model.num_parameters()
+    return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model))
 
 
 def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
@@ -82,7 +88,7 @@ def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" 
     except ConfigError:  # the formula can't predict this cache, but the cache itself can be read
         spec = ModelSpec(type(model).__name__, (), vocab_size=config.get("vocab_size"))
     name = model.config.name_or_path or type(model).__name__
-    params = sum(p.numel() for p in model.parameters())
+    params = model.num_parameters()
     source = Source(name, type(model).__name__, "given", config=config, params=params, origin="given")
     codec = TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size)
     first = next(model.parameters())

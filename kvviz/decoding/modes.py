@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches import formula
-from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, USUAL, Account, Design
+from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, Account, Design
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Mode:
     caches: bool = True
     fills: bool = True
     check: Callable[[Config], None] = lambda config: None
-    account: Account = USUAL
+    account: Account = Account()  # noqa: RUF009, frozen
     work: str = ""
     accelerator: bool = False
 

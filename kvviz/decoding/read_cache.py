@@ -80,9 +80,9 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
         dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
         seen=seen,
         held=seen if "_quantized_keys" in tensors else kept,  # the backend chooses the layout of quantised tensors
-        nbytes=_bytes(tensors.values()),
+        nbytes=sum(tensor.nbytes for tensor in tensors.values()),
         allocated=_allocated((tensor.untyped_storage() for tensor in tensors.values()), counted),
-        state_bytes=_bytes(state.values()),
+        state_bytes=sum(tensor.nbytes for tensor in state.values()),
     )
 
 
@@ -143,10 +143,6 @@ def _filled(layer: object, name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if slots is None or name not in _KEY_VALUE else tensor[..., : min(slots, _counted(layer)), :]
 
 
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 def _allocated(storages: Iterable[torch.UntypedStorage], counted: set[int]) -> int:
     sizes = {storage._cdata: storage.nbytes() for storage in storages}
     total = sum(size for key, size in sizes.items() if key not in counted)
@@ -190,12 +186,9 @@ class LiveTensors(TorchDispatchMode):
         self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self._note(out)
-        else:
-            for leaf in tree_leaves(out):
-                if isinstance(leaf, torch.Tensor):
-                    self._note(leaf)
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._note(leaf)
         return out
 
     def _note(self, tensor: torch.Tensor) -> None:

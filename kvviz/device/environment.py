@@ -2,7 +2,6 @@
 
 import platform
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,20 +10,12 @@ from kvviz.cost.ceilings import Machine
 from kvviz.device.cores import usable_cores
 from kvviz.device.pick import device_name
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 
 def set_threads(count: int) -> None:
     """Compute with `count` threads in true float32; TF32 would blur the equivalence check."""
     torch.set_num_threads(max(1, count))
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-
-def environment(model: "PreTrainedModel", device: str, dtype: str) -> Environment:
-    """Describe the environment that a measurement of this model depends on."""
-    return environment_for(str(model.config._attn_implementation), device, dtype)
 
 
 def environment_for(attn: str, device: str, dtype: str) -> Environment:

@@ -4,6 +4,7 @@ The lock file lies under KVVIZ_HOME. The kernel releases the lock when its holde
 Imports only the standard library.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -58,11 +59,9 @@ def measuring(
 
 def _opened() -> tuple[IO[str], IO[str]] | None:
     try:
-        import fcntl  # noqa: F401  (a system without fcntl has no file locks)
-
         paths = (lock_file().with_name("device.turn"), lock_file())
         turn, device = (os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") for path in paths)
-    except (ImportError, OSError, KvvizError) as error:
+    except (OSError, KvvizError) as error:
         log.warning("no lock on the device: another measurement may run at the same time (%s)", error)
         return None
     return turn, device
@@ -71,8 +70,6 @@ def _opened() -> tuple[IO[str], IO[str]] | None:
 def _lock(
     file: IO[str], device: IO[str], patient: bool, tell: Callable[[str], None], between: Callable[[], None]
 ) -> None:
-    import fcntl
-
     told = ""
     while True:
         try:

@@ -13,6 +13,7 @@ from functools import cache, partial
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.records import DTYPES
 from kvviz.cost.ceilings import ESTIMATE, Ceilings, MatrixRate, keep, kept_for
 from kvviz.cost.flops import Rates
 from kvviz.device.clock import Sync, fastest_call, fastest_calls, synchroniser
@@ -25,7 +26,6 @@ WIDE = 8192  # columns of the buffer when it is used as a matrix
 LEAST = 2**26  # bytes of the buffer; a smaller one would fit into a processor's cache
 LONGEST = 0.4  # seconds that one product may take; larger products are skipped
 SECONDS = 0.12  # for each of the three rates of estimates, measured apart
-DTYPES = ("float32", "bfloat16", "float16")
 READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": torch.sum,
     "row-sums": lambda buffer: buffer.view(-1, WIDE).sum(1),

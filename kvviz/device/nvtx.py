@@ -1,45 +1,38 @@
 """NVTX ranges around prefills and decode steps, for nsys and ncu; only on CUDA and only if KVVIZ_NVTX=1 is set.
 
-docs/profiling.md explains how to read them. This module imports torch only when a function is called.
+docs/profiling.md explains how to read them.
 """
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from types import ModuleType
+import torch
 
 T = TypeVar("T")
 
 
 def asked() -> bool:
     """Whether the environment asks for ranges and this machine has a CUDA device."""
-    if os.environ.get("KVVIZ_NVTX", "").strip().lower() in ("", "0", "false", "no"):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
+    return (
+        os.environ.get("KVVIZ_NVTX", "").strip().lower() not in ("", "0", "false", "no") and torch.cuda.is_available()
+    )
 
 
 def ranged(steps: Iterator[T], mode: str) -> Iterator[T]:
     """Put each step in a range `prefill.MODE` or `decode.MODE`; return the iterator unchanged if ranges are off."""
-    if not asked():
-        return steps
-    import torch
-
-    return _ranged(steps, mode, torch.cuda.nvtx)
+    return _ranged(steps, mode) if asked() else steps
 
 
-def _ranged(steps: Iterator[T], mode: str, nvtx: "ModuleType") -> Iterator[T]:
+def _ranged(steps: Iterator[T], mode: str) -> Iterator[T]:
     phase = "prefill"
     while True:
-        nvtx.range_push(f"{phase}.{mode}")
+        torch.cuda.nvtx.range_push(f"{phase}.{mode}")
         try:
             step = next(steps)
         except StopIteration:
             return
         finally:
-            nvtx.range_pop()
+            torch.cuda.nvtx.range_pop()
         yield step
         phase = "decode"

@@ -14,7 +14,6 @@ from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded, adopt
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.figures import HEADLINE, figures
@@ -142,7 +141,7 @@ def _started(trace: Trace, loaded: Loaded) -> form.Started:
     return {
         "t": "started",
         "spec": {"new_tokens": max(1, len(trace.steps)), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0},
-        "environment": cast(form.EnvironmentFields, asdict(environment(loaded.model, loaded.device, loaded.dtype))),
+        "environment": cast(form.EnvironmentFields, asdict(loaded.environment)),
         "model": {
             "id": loaded.source.model,
             "title": loaded.source.title,

@@ -151,17 +151,8 @@ class Worker:
         self._send("-", {"t": "held", "by": words})
 
     def _perform(self, task: Task) -> None:
-        """Measure one job; whatever goes wrong is its last record."""
-        begun = time.monotonic()
-        last, no_memory = self._measure(task)
-        if no_memory:  # only now: the error's frames held the tensors
-            self._models.forget()
-        if last is not None:
-            self._send(task.id, last)
-        event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
-
-    def _measure(self, task: Task) -> tuple[Record | None, bool]:
-        """Send a job's records; return the one that says why it ended early, and whether the memory ran out."""
+        """Measure one job and send its records; whatever goes wrong is the last one."""
+        begun, last, no_memory = time.monotonic(), None, False
         try:
             with measuring(HOLDER, tell=self._tell_holder, between=task.check):
                 task.begin()
@@ -171,12 +162,16 @@ class Worker:
                 for record in self._records(task):
                     self._send(task.id, record)
         except Stopped:
-            return {"t": "stopped", "message": task.why_stopped()}, False
+            last = {"t": "stopped", "message": task.why_stopped()}
         except KvvizError as error:
-            return {"t": "failed", "message": str(error)}, False
+            last = {"t": "failed", "message": str(error)}
         except Exception as error:
-            return {"t": "failed", "message": why_it_failed(error, task.kind)}, is_out_of_memory(error)
-        return None, False
+            last, no_memory = {"t": "failed", "message": why_it_failed(error, task.kind)}, is_out_of_memory(error)
+        if no_memory:  # only now: the error's frames held the tensors
+            self._models.forget()
+        if last is not None:
+            self._send(task.id, last)
+        event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
 
     def _records(self, task: Task) -> Iterator[Record]:
         """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""

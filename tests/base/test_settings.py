@@ -3,7 +3,7 @@
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.settings import PUBLIC, Limits, Settings, load_settings, read_settings
+from kvviz.base.settings import PUBLIC, Limits, Settings, read_settings, settings
 
 
 def test_without_a_file_the_defaults_stand():
@@ -27,9 +27,9 @@ def test_the_environment_makes_public_and_names_the_file(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text("[limits]\nwaiting = 3\n")
     monkeypatch.setenv("KVVIZ_SETTINGS", str(tmp_path / "own.toml"))
     monkeypatch.setenv("KVVIZ_PUBLIC", "1")
-    assert load_settings() == read_settings("[limits]\nwaiting = 3\n", public=True)
+    assert settings.__wrapped__() == read_settings("[limits]\nwaiting = 3\n", public=True)
     monkeypatch.setenv("KVVIZ_PUBLIC", "0")
-    assert not load_settings().public
+    assert not settings.__wrapped__().public
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_what_does_not_fit_is_said_in_a_sentence(text, said):
 def test_a_file_that_is_named_but_not_there_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("KVVIZ_SETTINGS", str(tmp_path / "no.toml"))
     with pytest.raises(KvvizError, match=r"no\.toml"):
-        load_settings()
+        settings.__wrapped__()

@@ -11,7 +11,7 @@ import pytest
 
 from kvviz.base import settings
 from kvviz.base.errors import KvvizError
-from kvviz.base.settings import Settings, load_settings
+from kvviz.base.settings import Settings
 from kvviz.decoding.loading import load
 from kvviz.models import pull
 from kvviz.models import pulled_folder as pulled
@@ -283,12 +283,12 @@ def test_the_folder_is_named_by_the_environment_or_the_file(tmp_path, monkeypatc
     (tmp_path / "models").mkdir()
     (tmp_path / "kvviz.toml").write_text('models = "models"')
     monkeypatch.setenv("KVVIZ_HOME", str(tmp_path))
-    assert load_settings().models == tmp_path / "models", "beside the file"
+    assert settings.settings.__wrapped__().models == tmp_path / "models", "beside the file"
     monkeypatch.setenv("KVVIZ_MODELS", str(tmp_path))
-    assert load_settings().models == tmp_path
+    assert settings.settings.__wrapped__().models == tmp_path
     monkeypatch.setenv("KVVIZ_MODELS", str(tmp_path / "gone"))
     with pytest.raises(KvvizError, match=r"KVVIZ_MODELS is .*gone, and there is no such folder"):
-        load_settings()
+        settings.settings.__wrapped__()
     with pytest.raises(KvvizError, match="models is 3"):
         settings.read_settings("models = 3", public=False)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from kvviz.decoding.scratch.cache import Cache
 from kvviz.decoding.scratch.model import ACTIVATIONS, Block, GatedMLP, Transformer
-from kvviz.decoding.scratch.parts import LayerNorm, Linear, RMSNorm
+from kvviz.decoding.scratch.parts import LayerNorm, RMSNorm
 from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
 
 Constants = tuple[Tensor | None, Tensor | None]
@@ -157,7 +157,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def _add(x: Tensor, h: Tensor, part: Linear) -> None:
+def _add(x: Tensor, h: Tensor, part: nn.Linear) -> None:
     """Add h times a weight, plus its bias, to x (B*T, W) in place."""
     if part.bias is None:
         x.addmm_(h, part.weight.t())

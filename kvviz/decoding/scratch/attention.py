@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kvviz.decoding.scratch.cache import Cache
 from kvviz.decoding.scratch.design import Design
-from kvviz.decoding.scratch.parts import Linear, norm_of
+from kvviz.decoding.scratch.parts import norm_of
 from kvviz.decoding.scratch.positions import Encoding
 
 Mask = Callable[[int, int, torch.device], Tensor]
@@ -28,12 +28,12 @@ class Attention(nn.Module):
     def __init__(self, design: Design) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = design.heads, design.kv_heads, design.head_dim
-        self.query = Linear(design.width, self.heads * self.head_dim, bias=design.qkv_bias)
-        self.key = Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
-        self.value = Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
+        self.query = nn.Linear(design.width, self.heads * self.head_dim, bias=design.qkv_bias)
+        self.key = nn.Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
+        self.value = nn.Linear(design.width, self.kv_heads * self.head_dim, bias=design.qkv_bias)
         self.query_norm = norm_of(design, self.head_dim) if design.qk_norm else nn.Identity()
         self.key_norm = norm_of(design, self.head_dim) if design.qk_norm else nn.Identity()
-        self.output = Linear(self.heads * self.head_dim, design.width, bias=design.output_bias)
+        self.output = nn.Linear(self.heads * self.head_dim, design.width, bias=design.output_bias)
 
     def split(self, x: Tensor) -> Tensor:
         """Give each head a row of its own: (B, T, heads*D) -> (B, heads, T, D)."""

@@ -18,18 +18,14 @@ from kvviz.device.clock import Sync, synchroniser
 KVCache = dict[int, tuple[Tensor, Tensor]]  # the keys and values (B, n_heads, T_total, head_dim) of each layer
 
 
-def _head_dim(d_model: int, n_heads: int) -> int:
-    if n_heads < 1 or d_model % n_heads:
-        raise KvvizError(f"a width of {d_model} can't be shared among {n_heads} heads; take a divisor of it")
-    return d_model // n_heads
-
-
 class AttentionNoCache(nn.Module):
     """Causal attention over everything it is given: (B, T, d_model) -> (B, T, d_model)."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
-        self.n_heads, self.head_dim = n_heads, _head_dim(d_model, n_heads)
+        if n_heads < 1 or d_model % n_heads:
+            raise KvvizError(f"a width of {d_model} can't be shared among {n_heads} heads; take a divisor of it")
+        self.n_heads, self.head_dim = n_heads, d_model // n_heads
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 

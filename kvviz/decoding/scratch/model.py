@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kvviz.decoding.scratch.attention import Attention, Mask, causal
 from kvviz.decoding.scratch.cache import Cache, LayerCache
 from kvviz.decoding.scratch.design import Design
-from kvviz.decoding.scratch.parts import Linear, Table, norm_of
+from kvviz.decoding.scratch.parts import norm_of
 from kvviz.decoding.scratch.positions import SCHEMES, Encoding
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,8 +26,8 @@ class MLP(nn.Module):
     def __init__(self, design: Design) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[design.activation]
-        self.up = Linear(design.width, design.mlp_width, bias=design.mlp_bias)
-        self.down = Linear(design.mlp_width, design.width, bias=design.mlp_bias)
+        self.up = nn.Linear(design.width, design.mlp_width, bias=design.mlp_bias)
+        self.down = nn.Linear(design.mlp_width, design.width, bias=design.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))  # (B, T, W)
@@ -38,7 +38,7 @@ class GatedMLP(MLP):
 
     def __init__(self, design: Design) -> None:
         super().__init__(design)
-        self.gate = Linear(design.width, design.mlp_width, bias=design.mlp_bias)
+        self.gate = nn.Linear(design.width, design.mlp_width, bias=design.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.gate(x)) * self.up(x))  # (B, T, W)
@@ -69,11 +69,11 @@ class Transformer(nn.Module):
     def __init__(self, design: Design) -> None:
         super().__init__()
         self.design = design
-        self.tokens = Table(design.vocab, design.width)
+        self.tokens = nn.Embedding(design.vocab, design.width)
         self.positions = SCHEMES[design.positions](design)
         self.blocks = nn.ModuleList(Block(design) for _ in range(design.layers))
         self.norm = norm_of(design, design.width)
-        self.head = Linear(design.width, design.vocab)
+        self.head = nn.Linear(design.width, design.vocab, bias=False)
 
     def new_caches(self) -> list[LayerCache]:
         """Make an empty cache for each layer."""

@@ -1,33 +1,9 @@
-"""The small parts: a matrix product, a lookup table, LayerNorm and RMSNorm. Their weights come from a checkpoint."""
+"""LayerNorm and RMSNorm. Their weights come from a checkpoint."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kvviz.decoding.scratch.design import Design
-
-
-class Linear(nn.Module):
-    """Multiply by a matrix, and add a bias if there is one: (..., from_width) -> (..., to_width)."""
-
-    def __init__(self, from_width: int, to_width: int, bias: bool = False) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(to_width, from_width))
-        self.bias = nn.Parameter(torch.empty(to_width)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
-
-
-class Table(nn.Module):
-    """Look up a row for each number: (...) -> (..., width)."""
-
-    def __init__(self, rows: int, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(rows, width))
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        return self.weight[numbers]
 
 
 class RMSNorm(nn.Module):

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from kvviz.decoding.scratch.design import Design, Rope
-from kvviz.decoding.scratch.parts import Table
 
 
 class Encoding:
@@ -30,6 +29,7 @@ class Scheme(nn.Module):
 
     def __init__(self, design: Design) -> None:
         super().__init__()
+        self.design = design
 
     def add(self, x: Tensor, at: Tensor) -> Tensor:
         return x
@@ -43,7 +43,7 @@ class Learned(Scheme):
 
     def __init__(self, design: Design) -> None:
         super().__init__(design)
-        self.table = Table(design.context, design.width)
+        self.table = nn.Embedding(design.context, design.width)
 
     def add(self, x: Tensor, at: Tensor) -> Tensor:
         return x + self.table(at)  # (B, T, W)
@@ -51,10 +51,6 @@ class Learned(Scheme):
 
 class Rotary(Scheme):
     """RoPE: rotate queries and keys in pairs by angles that grow with the position. https://arxiv.org/abs/2104.09864"""
-
-    def __init__(self, design: Design) -> None:
-        super().__init__(design)
-        self.design = design
 
     def encoding(self, at: Tensor) -> Encoding:
         return _Rotation(torch.outer(at.float(), radians_per_token(self.design, at.device)))  # (T, D/2)
@@ -96,12 +92,8 @@ SCALINGS = {"default": lambda turns, rope: turns, "linear": _linear, "llama3": _
 class Alibi(Scheme):
     """ALiBi: lower a key's score the further back it stands, by each head's slope. https://arxiv.org/abs/2108.12409"""
 
-    def __init__(self, design: Design) -> None:
-        super().__init__(design)
-        self.slopes = slopes(design.heads)
-
     def encoding(self, at: Tensor) -> Encoding:
-        return _DistanceBias(at, self.slopes)
+        return _DistanceBias(at, slopes(self.design.heads))
 
 
 class _DistanceBias(Encoding):

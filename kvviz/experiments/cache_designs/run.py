@@ -13,7 +13,6 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import layer_states
-from kvviz.device.environment import environment
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS, Quality
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun, encode_prompt, look
@@ -59,7 +58,7 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
     for record in compare_predictions(loaded, ids, spec.modes[1:], bench):
         quality = record.get("found", quality)
         yield {name: value for name, value in record.items() if name != "found"}
-    document = comparison_document("caches", run, environment(loaded.model, loaded.device, loaded.dtype))
+    document = comparison_document("caches", run, loaded.environment)
     runs = []
     for entry in document["runs"]:
         mode = mode_named(entry["mode"])

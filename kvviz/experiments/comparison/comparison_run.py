@@ -10,7 +10,6 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison.records import MemoryAccount, Observed
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
@@ -93,7 +92,7 @@ class ComparisonRun:
 
 def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
     """Return the first record of an experiment that is no comparison: what is measured, and where."""
-    place, source = environment(loaded.model, loaded.device, loaded.dtype), loaded.source
+    place, source = loaded.environment, loaded.source
     about = {"title": source.title, "weights": source.weights, "note": loaded.codec.note}
     return {"t": "look", "spec": spec.to_dict(), **about, "device": place.device_name, "dtype": place.dtype}
 

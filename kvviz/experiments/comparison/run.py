@@ -20,7 +20,6 @@ from kvviz.decoding.loop import check_context
 from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
@@ -56,7 +55,7 @@ def perform(
     run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop)
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
-    env = environment(loaded.model, loaded.device, loaded.dtype)
+    env = loaded.environment
     yield _started(run, comparison_id, cast(form.EnvironmentFields, asdict(env)))
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)

@@ -17,7 +17,6 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context, decode, greedy
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, no_collection, quartiles, synchroniser, timed
-from kvviz.device.environment import environment
 from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
 from kvviz.device.memory import last_level_cache
 from kvviz.device.profiler import as_one_call, profile
@@ -67,7 +66,7 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
         "weights": loaded.source.weights,
         "params": loaded.params,
         "dtype": loaded.dtype,
-        "environment": asdict(environment(loaded.model, loaded.device, loaded.dtype)),
+        "environment": asdict(loaded.environment),
         "measured_at": ceilings.measured_at,
         "roof": asdict(roof),
         "row": asdict(row),

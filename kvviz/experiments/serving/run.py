@@ -7,7 +7,6 @@ from kvviz.base.errors import KvvizError
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import synchroniser
-from kvviz.device.environment import environment
 from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
@@ -82,7 +81,7 @@ def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
 
 def _document(spec: SharingSpec | TalkSpec, loaded: Loaded) -> Record:
     about = {name: value for name, value in look(spec, loaded).items() if name != "t"}
-    env = environment(loaded.model, loaded.device, loaded.dtype)
+    env = loaded.environment
     return {"model": loaded.source.model, **about, "environment": asdict(env)}
 
 
