@@ -57,23 +57,19 @@ class CompiledForward:
             except RuntimeError as error:  # an operation that can't be captured, or no memory for it
                 why = str(error).partition("\n")[0]
                 return "operations", self._read, f"the step can't be captured ({why})"
-        step, reason = native(self._twin, batch)
-        return ("native", step, None) if step else ("operations", self._read, reason)
+        reason = refusal(self._twin, batch)
+        try:
+            if reason is None:
+                return "native", native_step()(self._twin), None
+        except ImportError as error:
+            reason = f"numba can't be loaded ({error})"
+        return "operations", self._read, reason
 
     def __call__(self, ids: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, list[SlotCache]]:
         if not self.caches:
             self.prepare(new.shape[0])
         one = new.shape[1] == 1 and self.caches[0].seen
         return (self._step if one else self._read)(new, self.caches), self.caches
-
-
-def native(twin: Transformer, batch: int) -> tuple[Step | None, str | None]:
-    """Return the compiled step for a model's weights, or the reason against it."""
-    reason = refusal(twin, batch)
-    try:
-        return (None, reason) if reason else (native_step()(twin), None)
-    except ImportError as error:
-        return None, f"numba can't be loaded ({error})"
 
 
 def native_step() -> Callable[[Transformer], Step]:

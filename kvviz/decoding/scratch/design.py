@@ -1,11 +1,13 @@
 """A decoder in numbers and words, read from a config: what the modules of this package are built from.
 
-Standard library only, so that a page can say which models can be built before anything is loaded. One row of data a
-family; what a row does not cover is refused with a sentence.
+Standard library only, so that a page can say which models can be built before anything is loaded. `families.toml`
+has the rows of each family; what they do not cover is refused with a sentence.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kvviz.base.errors import ConfigError, KvvizError
@@ -53,50 +55,17 @@ class Design:
     rope: Rope | None = None
 
 
-@dataclass(frozen=True)
-class Of:
-    """The value of a config's field, or the default of the family's config class."""
-
-    field: str
-    default: str | float | None
-
-
-Row = Mapping[str, Of | str | bool | None]  # how a family sets each field of a Design; one of _FLAGS left out is False
+_TABLE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
 _FLAGS = ("norm_bias", "gated", "qkv_bias", "output_bias", "mlp_bias", "qk_norm", "tied")
-_GPT2: Row = {
-    **dict.fromkeys(("norm_bias", "qkv_bias", "output_bias", "mlp_bias"), True),
-    "positions": "learned",
-    "norm": "layer",
-    "eps": Of("layer_norm_epsilon", 1e-5),
-    "mlp_width": Of("n_inner", None),
-    "tied": Of("tie_word_embeddings", True),
-}
-_LLAMA: Row = {
-    "positions": "rotary",
-    "norm": "rms",
-    "eps": Of("rms_norm_eps", 1e-6),
-    "activation": Of("hidden_act", "silu"),
-    "gated": True,
-    "mlp_width": Of("intermediate_size", 11008),
-    "tied": Of("tie_word_embeddings", False),
-}
-_ATTENTION_BIAS: Row = {"qkv_bias": Of("attention_bias", False), "output_bias": Of("attention_bias", False)}
-FAMILIES: dict[str, Row] = {
-    "gpt2": {**_GPT2, "activation": Of("activation_function", "gelu_new")},
-    "gpt_bigcode": {**_GPT2, "activation": Of("activation_function", "gelu_pytorch_tanh")},
-    "llama": {**_LLAMA, **_ATTENTION_BIAS, "mlp_bias": Of("mlp_bias", False)},
-    "mistral": {**_LLAMA, "mlp_width": Of("intermediate_size", 14336)},
-    "qwen2": {**_LLAMA, "qkv_bias": True, "mlp_width": Of("intermediate_size", 22016)},
-    "qwen3": {**_LLAMA, **_ATTENTION_BIAS, "qk_norm": True, "mlp_width": Of("intermediate_size", 22016)},
-    "mpt": {
-        "positions": "alibi",
-        "norm": "layer",
-        "eps": Of("layer_norm_epsilon", 1e-5),
-        "activation": "gelu",
-        "mlp_width": None,
-        "tied": Of("tie_word_embeddings", True),
-    },
-}
+
+
+def _part_of(row: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """A family's rows of `design` or `tensors`, over those of the family that it is like."""
+    return {**_TABLE.get(row.get("like", ""), {}).get(part, {}), **row.get(part, {})}
+
+
+FAMILIES = {name: _part_of(row, "design") for name, row in _TABLE.items()}
+TENSORS: dict[str, dict[str, str]] = {name: _part_of(row, "tensors") for name, row in _TABLE.items()}
 
 # Fields that change how a model computes, each with the one value that the modules here implement.
 _ONLY: dict[str, dict[str, bool | None]] = {
@@ -140,7 +109,9 @@ def design_of(config: Mapping[str, object]) -> Design:
     if fields.given is not config:
         raise Unbuildable(f"its decoder is a part of a larger model, {shown(config.get('model_type'))}")
     row = _row(config, spec, fields.model_type)
-    given = {name: config.get(of.field, of.default) if isinstance(of, Of) else of for name, of in row.items()}
+    given = {
+        name: config.get(of["field"], of.get("default")) if isinstance(of, dict) else of for name, of in row.items()
+    }
     _check_only(config, fields.model_type)
     width, activation = fields.size("hidden_size"), given["activation"]
     if str(activation) not in _ACTIVATIONS:
@@ -152,7 +123,7 @@ def design_of(config: Mapping[str, object]) -> Design:
         heads=_known(spec.heads, "number of attention heads"),
         kv_heads=spec.layers[0].kv_heads,
         head_dim=spec.layers[0].key_dim,
-        mlp_width=int(_number("mlp width", given["mlp_width"])) or 4 * width,
+        mlp_width=int(_number("mlp width", given.get("mlp_width"))) or 4 * width,
         vocab=_known(spec.vocab_size, "vocabulary size"),
         context=_known(spec.context, "context length"),
         positions=str(row["positions"]),
@@ -172,7 +143,7 @@ def check_design(mode: str, config: Mapping[str, object]) -> None:
         raise KvvizError(f"{mode} can't decode this model: {error.why}; take another model, or other modes") from error
 
 
-def _row(config: Mapping[str, object], spec: ModelSpec, model_type: str) -> Row:
+def _row(config: Mapping[str, object], spec: ModelSpec, model_type: str) -> dict[str, Any]:
     """The family's row, provided that every layer is of the kind that `attention.py` implements."""
     odd = next((layer for layer in spec.layers if layer.kind != "full"), None)
     if odd is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from kvviz.decoding.scratch.attention import Mask, causal
 from kvviz.decoding.scratch.cache import LayerCache
 from kvviz.decoding.scratch.model import Transformer
+from kvviz.device.clock import Sync
 
 CHUNK = 4  # tokens of the prompt that a chunked prefill reads at a time
 OLD_PROMPT = 6  # tokens of another prompt, left in a cache that is used again
@@ -35,7 +36,6 @@ class ForwardPass:
 
 Passes = Iterator[ForwardPass]
 Loop = Callable[[Transformer, Tensor, Choose, int], Passes]
-Sync = Callable[[], None]
 
 
 # --- right -----------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.loading import built, hf_config
-from kvviz.decoding.scratch.design import FAMILIES, Rope, design_of
-from kvviz.decoding.scratch.load import NAMES, from_tensors
+from kvviz.decoding.scratch.design import FAMILIES, TENSORS, Rope, design_of
+from kvviz.decoding.scratch.load import from_tensors
 from kvviz.models.catalog.rows import model_row, models
 from tests.tiny_configs import TINY
 
@@ -99,7 +99,7 @@ def test_every_catalog_model_is_built_or_refused():
             taken.append(design_of(row.config).family)
         except KvvizError as error:
             assert len(str(error).splitlines()) == 1
-    assert len(taken) >= 40 and set(taken) == set(FAMILIES) == set(NAMES)
+    assert len(taken) >= 40 and set(taken) == set(FAMILIES) == set(TENSORS) and all(TENSORS.values())
 
 
 @pytest.mark.parametrize(
