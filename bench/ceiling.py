@@ -29,8 +29,8 @@ from kvviz.cost.shape import Shape, read_shape
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
+from kvviz.device.environment import pick_device
 from kvviz.device.measure_ceilings import measure_ceilings
-from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.spec import ComparisonSpec
 

@@ -29,8 +29,8 @@ def ceilings(
     """Measure how fast this device reads, multiplies and starts an operation; the figures are kept."""
     take_cores()
 
+    from kvviz.device.environment import pick_device
     from kvviz.device.measure_ceilings import known_ceilings
-    from kvviz.device.pick import pick_device
 
     found = known_ceilings(pick_device(device), alone("kvviz ceilings", not no_wait), refresh=refresh)
     answer(found.to_dict(), lambda: ceilings_text(found), as_json)

@@ -188,9 +188,9 @@ class Readiness:
     def _inspect_device(self) -> Iterator[Check]:
         settle()
 
+        from kvviz.device.environment import device_name, pick_device
         from kvviz.device.measure_ceilings import measure_rates
         from kvviz.device.memory import device_memory
-        from kvviz.device.pick import device_name, pick_device
 
         device = pick_device()
         self._device_name = device_name(device)

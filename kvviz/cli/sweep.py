@@ -95,9 +95,9 @@ def _device(name: str, patient: bool) -> Device:
     """Measure what a device can do: its rates, its free bytes."""
     settle()
 
+    from kvviz.device.environment import pick_device
     from kvviz.device.measure_ceilings import measure_rates
     from kvviz.device.memory import device_memory
-    from kvviz.device.pick import pick_device
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):

@@ -9,8 +9,8 @@ import torch
 from kvviz.decoding.loading import Loaded, Progress, count_params, fetched, load
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
+from kvviz.device.environment import pick_device
 from kvviz.device.memory import device_memory
-from kvviz.device.pick import pick_device
 from kvviz.models.sources import find_source
 
 

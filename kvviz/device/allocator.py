@@ -24,14 +24,12 @@ def can_account(device: str) -> bool:
     return device == "cpu" or device.startswith("cuda")
 
 
-def kept_by(make: Callable[[], object], device: str) -> Account | None:
-    """Count the bytes that the result of a call keeps alive, and the peak; None on a device without such a count.
+def kept_by(make: Callable[[], object], device: str) -> Account:
+    """Count the bytes that the result of a call keeps alive, and the peak, on a device that `can_account`.
 
     CUDA uses torch.cuda.memory_allocated. The CPU uses the allocation events of torch.profiler, which are so slow that
     no timed step runs under them.
     """
-    if not can_account(device):
-        return None
     return _on_cpu(make) if device == "cpu" else _on_cuda(make, device)
 
 

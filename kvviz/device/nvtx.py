@@ -12,16 +12,10 @@ import torch
 T = TypeVar("T")
 
 
-def asked() -> bool:
-    """Whether the environment asks for ranges and this machine has a CUDA device."""
-    return (
-        os.environ.get("KVVIZ_NVTX", "").strip().lower() not in ("", "0", "false", "no") and torch.cuda.is_available()
-    )
-
-
 def ranged(steps: Iterator[T], mode: str) -> Iterator[T]:
     """Put each step in a range `prefill.MODE` or `decode.MODE`; return the iterator unchanged if ranges are off."""
-    return _ranged(steps, mode) if asked() else steps
+    asked = os.environ.get("KVVIZ_NVTX", "").strip().lower() not in ("", "0", "false", "no")
+    return _ranged(steps, mode) if asked and torch.cuda.is_available() else steps
 
 
 def _ranged(steps: Iterator[T], mode: str) -> Iterator[T]:

@@ -26,11 +26,10 @@ from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.device.cores import usable_cores
-from kvviz.device.environment import set_threads
+from kvviz.device.environment import device_name, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, unexpected
-from kvviz.device.pick import device_name, pick_device
 from kvviz.experiments.kind import Bench, Device, Record, device_rates
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict

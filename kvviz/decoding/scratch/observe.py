@@ -28,41 +28,40 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
     before the failure. The tensors are the run's own, not copies. It sees only the forwards of this thread.
     """
     wanted = range(len(model.blocks)) if layers is None else layers
-    watcher = _Watcher({id(model.blocks[layer].attention): layer for layer in wanted})
+    numbers = {id(model.blocks[layer].attention): layer for layer in wanted}
+    seen: Seen = {}
+
+    def called(frame: FrameType, event: str, arg: object) -> Tracer | None:
+        """Trace the lines of a called function if it is the attention of a wanted layer."""
+        attends = frame.f_code is Attention.forward.__code__
+        layer = numbers.get(id(frame.f_locals["self"])) if attends else None
+        if layer is None:
+            return None
+        seen[layer] = {}
+        return _lines(seen[layer])
+
     before = sys.gettrace()
-    sys.settrace(watcher.called)
+    sys.settrace(called)
     try:
-        yield watcher.seen
+        yield seen
     finally:
         sys.settrace(before)
 
 
-class _Watcher:
-    def __init__(self, layers: dict[int, int]) -> None:
-        self.seen: Seen = {}
-        self._layers = layers
-        self._running: Stage | None = None
+def _lines(stages: Stages) -> Tracer:
+    """Make the tracer of one forward, which puts the results of its stages into `stages`."""
+    running: Stage | None = None
 
-    def called(self, frame: FrameType, event: str, arg: object) -> Tracer | None:
-        """Trace the lines of a called function if it is the attention of a wanted layer."""
-        if frame.f_code is not Attention.forward.__code__:
-            return None
-        layer = self._layers.get(id(frame.f_locals["self"]))
-        if layer is None:
-            return None
-        self.seen[layer], self._running = {}, None
-        return self._at(layer)
-
-    def _at(self, layer: int) -> Tracer:
-        def line(frame: FrameType, event: str, arg: object) -> Tracer:
-            """A line is about to run, or the function ends: note the results of the stage that has ended."""
-            if event == "exception":
-                self._running = None
-            upcoming = listing().at(frame.f_lineno) if event == "line" else None
-            if self._running is not None and upcoming is not self._running:
-                made: Mapping[str, Any] = frame.f_locals if event == "line" else dict.fromkeys(self._running.makes, arg)
-                self.seen[layer][self._running.name] = {name: made[name] for name in self._running.makes}
-            self._running = upcoming
-            return line
-
+    def line(frame: FrameType, event: str, arg: object) -> Tracer:
+        """A line is about to run, or the function ends: note the results of the stage that has ended."""
+        nonlocal running
+        if event == "exception":
+            running = None
+        upcoming = listing().at(frame.f_lineno) if event == "line" else None
+        if running is not None and upcoming is not running:
+            made: Mapping[str, Any] = frame.f_locals if event == "line" else dict.fromkeys(running.makes, arg)
+            stages[running.name] = {name: made[name] for name in running.makes}
+        running = upcoming
         return line
+
+    return line

@@ -64,7 +64,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
     written = torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device).reshape(-1, run.work.batch)
     fed = torch.cat([prompt, written.T], dim=1)
 
-    def of_whole(ids: torch.Tensor, steps: int) -> Account | None:
+    def of_whole(ids: torch.Tensor, steps: int) -> Account:
         return kept_by(lambda: _cache_after(run, run.decode(mode, steps=steps, prompt=ids), steps), device)
 
     if not mode_named(mode).caches or len(tokens) == 1:
@@ -73,9 +73,7 @@ def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:
     steps = run.decode(mode, steps=2, prompt=fed[:, :-1])
     before = sum(row.allocated for row in layer_states(_cache_after(run, steps, 1)))
     last = kept_by(lambda: _cache_after(run, steps, 1), device)
-    if result is None or prefill is None or last is None:
-        return None
-    return replace(result, peak=max(prefill.peak or 0, before + (last.peak or 0)))
+    return replace(result, peak=max(prefill.peak, before + last.peak))
 
 
 def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> object:

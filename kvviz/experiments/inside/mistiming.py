@@ -20,8 +20,7 @@ from kvviz.decoding.scratch import mistakes
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.device.clock import synchroniser
-from kvviz.device.environment import set_threads
-from kvviz.device.pick import pick_device
+from kvviz.device.environment import pick_device, set_threads
 from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.spec import MistakeSpec
 

@@ -9,8 +9,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.scratch.first_steps import GPTWithCache, attentions_agree, benchmark
 from kvviz.decoding.scratch.load import from_transformers
 from kvviz.decoding.scratch.pitfalls import pitfall_named
-from kvviz.device.environment import environment_for
-from kvviz.device.pick import pick_device
+from kvviz.device.environment import environment_for, pick_device
 from kvviz.experiments.comparison.comparison_run import encode_prompt, look
 from kvviz.experiments.inside.anatomy import dissect
 from kvviz.experiments.inside.mistakes import make_mistake

@@ -15,10 +15,9 @@ from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import tidy
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
-from kvviz.device.environment import environment_for
+from kvviz.device.environment import environment_for, pick_device
 from kvviz.device.measure_ceilings import measure_rates
 from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, unexpected
-from kvviz.device.pick import pick_device
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory

@@ -145,7 +145,7 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
 
     compiled, cached = asked("compiled"), asked("cached")
     assert 8 * compiled < cached, (compiled, cached)  # the choice and the joining of tokens are in both
-    monkeypatch.setattr(module, "native", lambda twin, batch: (None, "for the test"))
+    monkeypatch.setattr(module, "refusal", lambda twin, batch: "for the test")
     assert compiled < asked("compiled") < 0.9 * cached, "one by one they are still fewer than transformers'"
 
 
