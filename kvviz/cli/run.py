@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -15,16 +15,13 @@ from kvviz.cli.measure_here import bench_here, document_here
 from kvviz.cli.options import AsJson, Attention, Batch, Device, Dtype, ModelOption, NoWait, Weights, names
 from kvviz.cli.output import ProgressBar, print_json, say
 from kvviz.decoding.modes import mode_named
+from kvviz.experiments.comparison import expected_text
 from kvviz.experiments.comparison import records as comparison
-from kvviz.experiments.comparison.expected_text import PinFiles, Pinned, compare_expected, expected_of, key_of
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.kind import Record
 from kvviz.models.text import STORY
-
-if TYPE_CHECKING:
-    from kvviz.store.db.store import Store
 
 
 def run(
@@ -82,9 +79,9 @@ def run(
     print_json({**document, "verdict": verdict(document)})
     _keep(document, records, output)
     if pin:
-        _pins().pin(key_of(document), expected_of(document))
+        expected_text.pin(expected_text.key_of(document), expected_text.expected_of(document))
     if expected is not None:
-        same, sentence = compare_expected(expected, document)
+        same, sentence = expected_text.compare_expected(expected, document)
         say(sentence)
         if not same:
             raise typer.Exit(1)
@@ -157,18 +154,13 @@ def _keep(document: comparison.Document, records: list[comparison.Record], outpu
             say(f"this run was not kept: {error}")
 
 
-def _pins() -> "PinFiles | Store":
-    """Where expected texts are kept: the store if there is one, else files."""
-    return open_store() if has_store() else PinFiles()
-
-
-def _expected(work: ComparisonSpec, pin: bool, check: bool) -> Pinned | None:
+def _expected(work: ComparisonSpec, pin: bool, check: bool) -> expected_text.Pinned | None:
     """The pinned text that `--check` compares with. Both options are refused before anything is measured."""
     if pin and check:
         raise KvvizError("give one of --pin and --check")
     if not (pin or check):
         return None
-    found = _pins().pinned(key_of(work))  # also for --pin, to see that pins can be kept
+    found = expected_text.pinned(expected_text.key_of(work))  # also for --pin, to see that pins can be kept
     if check and found is None:
         raise KvvizError("no text is pinned for this model, prompt and settings; `run --pin` with the same pins one")
-    return cast(Pinned | None, found) if check else None
+    return found if check else None

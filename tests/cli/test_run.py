@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from kvviz.cli import files, run
-from kvviz.experiments.comparison.expected_text import PinFiles, expected_of, key_of
+from kvviz.cli import run
+from kvviz.experiments.comparison.expected_text import expected_of, key_of, pin
 from kvviz.store.db.store import Store
 from kvviz.store.files import reading
 from tests.cli.conftest import RUN
@@ -106,9 +106,7 @@ def test_check_passes_and_then_fails_for_another_text(ran, home, kvviz, measured
     assert done.err == "kvviz: the text is the expected one (5 tokens)\n"
     other = copy.deepcopy(expected_of(ran))
     other["runs"][0]["token_ids"][2] += 1
-    store = Store()
-    store.pin(key_of(ran), other)
-    store.close()
+    pin(key_of(ran), other)
     measured("third")
     done = kvviz(*RUN, "--check")
     assert (done.status, json.loads(done.out)["identical"]) == (1, True)
@@ -121,8 +119,3 @@ def test_a_store_that_fails_costs_no_result(ran, kvviz, measured):
     done = kvviz(*RUN)
     assert done.document == ran
     assert "not kept" in done.err and len(done.err.splitlines()) == 1
-
-
-def test_without_the_stores_packages_pins_are_files(home, monkeypatch):
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
-    assert isinstance(run._pins(), PinFiles)

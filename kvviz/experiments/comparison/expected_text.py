@@ -34,8 +34,8 @@ class Pinned(TypedDict):
 def key_of(work: Document | ComparisonSpec) -> dict[str, object]:
     """Return the work that an expected text depends on. A comparison's document and its spec have the same key.
 
-    For a model from the Hugging Face Hub the key has no config hash, since its config is unknown before the download.
-    For a prompt text the key has no token count, since the spec does not know it.
+    A model from the Hugging Face Hub has no config hash in it, since its config is unknown before the download; a
+    prompt text has no token count, since the spec does not know it.
     """
     if isinstance(work, ComparisonSpec):
         source = find_source(work.model, work.weights)
@@ -102,30 +102,26 @@ def _steps(token_ids: list[int] | list[list[int]]) -> list[tuple[int, ...]]:
     return list(zip(*cast(list[list[int]], token_ids if nested else [token_ids]), strict=True))
 
 
-class PinFiles:
-    """Keeps expected texts as files, one per key."""
+def pin(key: Mapping[str, object], value: Mapping[str, object]) -> None:
+    """Pin `value` for `key`, replacing an earlier pin; each is a file of its own under KVVIZ_HOME."""
+    path = _path(key)
+    written = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(canonical({"key": dict(key), "value": dict(value)}), encoding="utf-8")
+        written.replace(path)
+    except OSError as error:
+        raise KvvizError(f"{path} can't be written ({type(error).__name__})") from error
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or home() / "expected"
 
-    def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
-        """Pin `value` for `key`, replacing an earlier pin."""
-        path = self._path(key)
-        written = path.with_suffix(".new")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            written.write_text(canonical({"key": dict(key), "value": dict(value)}), encoding="utf-8")
-            written.replace(path)
-        except OSError as error:
-            raise KvvizError(f"{path} can't be written ({type(error).__name__})") from error
+def pinned(key: Mapping[str, object]) -> Pinned | None:
+    """Return what is pinned for `key`, or None."""
+    path = _path(key)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["value"] if path.exists() else None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise KvvizError(f"{path} can't be read; delete it and pin again") from error
 
-    def pinned(self, key: Mapping[str, object]) -> Pinned | None:
-        """Return what is pinned for `key`, or None."""
-        path = self._path(key)
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))["value"] if path.exists() else None
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise KvvizError(f"{path} can't be read; delete it and pin again") from error
 
-    def _path(self, key: Mapping[str, object]) -> Path:
-        return self._folder / f"{digest(key)}.json"
+def _path(key: Mapping[str, object]) -> Path:
+    return home() / "expected" / f"{digest(key)}.json"

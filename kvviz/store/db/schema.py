@@ -68,15 +68,6 @@ runs = Table(
     Index("runs_of_work", "work_id"),
 )
 
-pins = Table(
-    "pins",
-    metadata,
-    Column("key_hash", Text, primary_key=True),
-    _text("key", "{}"),
-    _text("value", "{}"),
-    Column("created", Float, nullable=False, server_default="0"),
-)
-
 
 def add_what_is_missing(connection: Connection) -> None:
     """Create the tables, columns and indexes that a file lacks; old rows get the columns' defaults."""

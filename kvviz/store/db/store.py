@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, literal_column, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.hashing import canonical, digest
 from kvviz.base.paths import home
 from kvviz.store.db import content
 from kvviz.store.db.database import Database
-from kvviz.store.db.schema import parts, pins, runs, works
+from kvviz.store.db.schema import parts, runs, works
 from kvviz.store.db.stored import SHOWN_PROMPT, Run, Stored, clean, columns_of, of_document, of_started
 
 RUNNING = "running"
@@ -189,21 +187,6 @@ class Store:
         with self._database.writing() as connection:
             _known(connection, work_id)
             _set(connection, work_id, **values)
-
-    # --- expected texts ----------------------------------------------------------------------------------------
-
-    def pin(self, key: Mapping[str, object], value: Mapping[str, object]) -> None:
-        """Pin `value` for `key` (model, config hash, prompt …), replacing an earlier pin."""
-        row = {"key": canonical(key), "value": canonical(value), "created": time.time()}
-        statement = upsert(pins).values(key_hash=digest(key), **row).on_conflict_do_update(["key_hash"], set_=row)
-        with self._database.writing() as connection:
-            connection.execute(statement)
-
-    def pinned(self, key: Mapping[str, object]) -> dict[str, Any] | None:
-        """Return what is pinned for `key`, or None."""
-        with self._database.reading() as connection:
-            text = connection.execute(select(pins.c.value).where(pins.c.key_hash == digest(key))).scalar()
-            return None if text is None else json.loads(text)
 
 
 def _header(connection: Connection, work_id: str) -> RowMapping | None:

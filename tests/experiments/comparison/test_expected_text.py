@@ -7,7 +7,7 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.experiments.comparison import run as module
-from kvviz.experiments.comparison.expected_text import PinFiles, compare_expected, expected_of, key_of
+from kvviz.experiments.comparison.expected_text import compare_expected, expected_of, key_of, pin, pinned
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 SPEC = dict(model="tiny-qwen3", prompt="Once upon a time", new_tokens=6, repeats=1)
@@ -106,12 +106,14 @@ def test_a_batch_is_compared_step_by_step(measure):
     assert not same and sentence.startswith("new token 3 is ")
 
 
-def test_pins_in_files(document, tmp_path):
-    pins = PinFiles(tmp_path / "expected")
-    assert pins.pinned(key_of(document)) is None
-    pins.pin(key_of(document), expected_of(document))
-    assert pins.pinned(key_of(ComparisonSpec(**SPEC))) == expected_of(document)
+def test_pins_are_found_by_the_same_work_and_replaced(document, tmp_path, monkeypatch):
+    monkeypatch.setenv("KVVIZ_HOME", str(tmp_path))
+    assert pinned(key_of(document)) is None
+    pin(key_of(document), {"text": "an earlier one"})
+    pin(dict(reversed(key_of(document).items())), expected_of(document))
+    assert pinned(key_of(ComparisonSpec(**SPEC))) == expected_of(document)
+    assert pinned({**key_of(document), "model": "gpt3"}) is None
     (file,) = (tmp_path / "expected").iterdir()
     file.write_text("[]")
     with pytest.raises(KvvizError, match="pin again"):
-        pins.pinned(key_of(document))
+        pinned(key_of(document))

@@ -255,16 +255,7 @@ def test_an_id_that_is_no_text_finds_nothing(store):
     assert store.get("'") is None and store.run("-" * 10_000) is None
 
 
-# --- expected texts and ends ------------------------------------------------------------------------------------
-
-
-def test_pins_are_found_by_the_same_work_and_replaced(store):
-    key = {"model": "gpt2", "config_hash": "abc", "prompt": 1}
-    assert store.pinned(key) is None
-    store.pin(key, {"text": "one"})
-    store.pin(dict(reversed(key.items())), {"text": "two", "ids": [1, 2]})
-    assert store.pinned(key) == {"text": "two", "ids": [1, 2]}
-    assert store.pinned({**key, "model": "gpt3"}) is None
+# --- ends -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.worker
