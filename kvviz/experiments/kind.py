@@ -6,8 +6,9 @@ Standard library only. `kvviz.experiments.registry` has a row for each kind.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
+from kvviz.base.checks import number
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has its own types
 
 
-class DeviceRates(TypedDict):
-    """Measured rates of a device: bytes read per second, FLOP/s, seconds to launch an operation."""
+_Rate = Annotated[float, number(1e-12, 1e18)]
 
-    read: float
-    flops: float
-    launch: float
+
+class DeviceRates(TypedDict):
+    """`kvviz.cost.flops.Rates` as JSON: bytes read per second, FLOP/s, seconds to launch an operation."""
+
+    read: _Rate
+    flops: _Rate
+    launch: _Rate
 
 
 def device_rates(rates: Rates) -> DeviceRates:

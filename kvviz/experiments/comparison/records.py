@@ -7,6 +7,7 @@ docs/json.md explains the fields. Standard library only.
 from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
 
 from kvviz.base.checks import Absent, Unfit, check_of, list_of, number, short_name, text, whole
+from kvviz.experiments.kind import DeviceRates
 
 MOST_LAYERS = 10_000
 
@@ -316,17 +317,6 @@ class EstimateFields(TypedDict):
     scan_s: Seconds
 
 
-_Rate = Annotated[float, number(1e-12, 1e18)]
-
-
-class RatesFields(TypedDict):
-    """`kvviz.cost.flops.Rates` as JSON."""
-
-    read: _Rate
-    flops: _Rate
-    launch: _Rate
-
-
 class Curves(TypedDict):
     """The figures of one mode that are computed from the seconds of its steps."""
 
@@ -397,7 +387,7 @@ class Document(TypedDict):
 
     id: Annotated[str, text(80)]
     environment: EnvironmentFields
-    rates: Annotated[RatesFields | None, Absent(None)]
+    rates: Annotated[DeviceRates | None, Absent(None)]
     paces: Annotated[PacesFields | None, Absent(None)]
     model: Piece
     weights: Short

@@ -13,6 +13,7 @@ from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
+from kvviz.experiments.kind import device_rates
 from kvviz.models.layers import LayerSpec
 
 
@@ -34,7 +35,7 @@ def comparison_document(
     return {
         "id": comparison_id,
         "environment": cast(form.EnvironmentFields, asdict(environment)),
-        "rates": cast(form.RatesFields, asdict(rates)) if rates else None,
+        "rates": device_rates(rates) if rates else None,
         "paces": predicted["paces"] if predicted else None,
         "model": source.model,
         "weights": source.weights,

@@ -11,29 +11,12 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvviz.experiments.serving.policies import POLICIES, Policy
-from kvviz.experiments.serving.results import ArrivalsResult, PolicyResult
 from kvviz.experiments.serving.spec import ArrivalsSpec, Request
 
-MOST_PICTURES = 96  # of a memory over a whole trace
-
-
-class Pictures:
-    """Pictures of a memory at every `stride`-th tick; at MOST_PICTURES every second one is dropped."""
-
-    def __init__(self) -> None:
-        self.stride = 1
-        self.kept: list[dict[str, object]] = []  # of the ticks stride, 2 x stride, ...
-
-    def take(self, tick: int, policy: Policy) -> None:
-        """Keep the picture of a tick (the first is 1) if the stride meets it."""
-        if tick % self.stride:
-            return
-        self.kept.append(policy.picture())
-        if len(self.kept) == MOST_PICTURES:
-            del self.kept[::2]
-            self.stride *= 2
+MOST_PICTURES = 96  # of a memory over a whole trace; with so many, every second one is dropped
 
 
 @dataclass(eq=False)
@@ -104,8 +87,8 @@ class _Simulation:
         }
 
 
-def compare_policies(spec: ArrivalsSpec, policies: Sequence[type[Policy]] = POLICIES) -> ArrivalsResult:
-    """The same requests through one memory with each policy, as JSON values: a row a tick.
+def compare_policies(spec: ArrivalsSpec, policies: Sequence[type[Policy]] = POLICIES) -> dict[str, Any]:
+    """The same requests through one memory with each policy, as JSON values (docs/json.md).
 
     The means are over the ticks at which a request waits, None if none ever does.
     """
@@ -114,8 +97,10 @@ def compare_policies(spec: ArrivalsSpec, policies: Sequence[type[Policy]] = POLI
     return {"trace": {**trace, "shared": spec.SHARED, "systems": spec.SYSTEMS}, "slots": spec.slots, "ways": ways}
 
 
-def _simulate(policy: Policy, requests: list[Request], slots: int) -> PolicyResult:
-    simulation, coming, pictures = _Simulation(policy), deque(requests), Pictures()
+def _simulate(policy: Policy, requests: list[Request], slots: int) -> dict[str, Any]:
+    """One trace under one policy: `ticks` has a column for each quantity, `pictures` show every `stride`-th tick."""
+    simulation, coming = _Simulation(policy), deque(requests)
+    pictures, stride = list[dict[str, object]](), 1  # of the ticks stride, 2 x stride, ...
     rows: list[dict[str, int]] = []
     while simulation.ended < len(requests):
         while coming and coming[0].arrives <= len(rows):
@@ -123,7 +108,11 @@ def _simulate(policy: Policy, requests: list[Request], slots: int) -> PolicyResu
             simulation.line.append(_Sequence(request, request.prompt))
         simulation.tick()
         rows.append(simulation.row(len(rows) + 1, slots))
-        pictures.take(len(rows), policy)
+        if len(rows) % stride == 0:
+            pictures.append(policy.picture())
+        if len(pictures) == MOST_PICTURES:
+            del pictures[::2]
+            stride *= 2
     busy = [row for row in rows if row["waiting"]]  # waste matters while a request has to wait
 
     def mean(name: str, of: int = 1) -> float | None:
@@ -133,8 +122,8 @@ def _simulate(policy: Policy, requests: list[Request], slots: int) -> PolicyResu
         "name": policy.name,
         "title": policy.title,
         "ticks": {name: [row[name] for row in rows] for name in rows[0]},
-        "stride": pictures.stride,
-        "pictures": pictures.kept,
+        "stride": stride,
+        "pictures": pictures,
         "most_running": max(row["running"] for row in rows),
         "mean_running_while_some_wait": mean("running"),
         "used_share_while_some_wait": mean("used", slots),

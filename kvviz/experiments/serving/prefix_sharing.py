@@ -6,6 +6,7 @@ edited (everything before the edit is a hit); a history whose front was cut off 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -17,9 +18,9 @@ from kvviz.caches.paged import Pages, Prefix
 from kvviz.decoding.loop import greedy, steps
 from kvviz.decoding.modes import reading_new_tokens
 from kvviz.device.clock import Sync, no_collection, quartiles, timed
-from kvviz.experiments.serving.results import RequestResult, Served, SharingResult
 
 Prompts = Sequence[Sequence[int]]
+Served = dict[str, Any]  # one request, cold or warm
 
 
 class KeptBlocks:
@@ -66,12 +67,13 @@ def serve(
     repeats: int = 3,
     sync: Sync = lambda: None,
     between: Callable[[], None] = lambda: None,
-) -> SharingResult:
+) -> dict[str, Any]:
     """Serve each prompt in turn, cold and warm, greedily: seconds (quartiles over repeats), tokens computed and bytes.
 
     Each repeat starts from an empty memory, and whether cold or warm comes first alternates. `sync` waits for the
-    device; `between` is called before every prompt and may raise. Raises KvvizError for a prompt without tokens or a
-    model with states.
+    device; `between` is called before every prompt and may raise. `kept_bytes` are those of the blocks that stay,
+    `cold_bytes` those of all caches without sharing. Raises KvvizError for a prompt without tokens or a model with
+    states.
     """
     if not prompts or not all(prompts):
         raise KvvizError("there is a prompt without tokens; each needs at least one")
@@ -92,7 +94,10 @@ def serve(
 def _request(
     model: PreTrainedModel, cache: DesignCache, hits: int, ids: list[int], new_tokens: int, sync: Sync
 ) -> Served:
-    """Prefill what was no cache hit, under the clock, and decode after it."""
+    """Prefill what was no cache hit, under the clock, and decode after it.
+
+    `found_tokens` were cache hits, in `found_bytes`; the other tokens were computed.
+    """
     new, layers = torch.tensor([ids[hits:]], device=model.device), layers_of(cache)
     hit_bytes = sum(own.nbytes for own in layers)
     forward = reading_new_tokens(model, cache, cache.note)
@@ -110,14 +115,9 @@ def _request(
     }
 
 
-def _medians(prompt_tokens: int, served: list[dict[str, Served]]) -> RequestResult:
+def _medians(prompt_tokens: int, served: list[dict[str, Served]]) -> dict[str, Any]:
     """One request over its repeats: the seconds' quartiles, and everything else from the first repeat."""
     identical = all(one["cold"]["token_ids"] == one["warm"]["token_ids"] for one in served)
     for name, first in served[0].items():
         first["ttft_s_q1"], first["ttft_s"], first["ttft_s_q3"] = quartiles([one[name]["ttft_s"] for one in served])
-    return {
-        "prompt_tokens": prompt_tokens,
-        "identical": identical,
-        "cold": served[0]["cold"],
-        "warm": served[0]["warm"],
-    }
+    return {"prompt_tokens": prompt_tokens, "identical": identical, **served[0]}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.loading import Loaded
@@ -13,7 +14,6 @@ from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.policies import POLICIES
 from kvviz.experiments.serving.prefix_sharing import Prompts, serve
-from kvviz.experiments.serving.results import PolicyResult, SharingResult
 from kvviz.experiments.serving.spec import LONGEST, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.experiments.serving.words import arrivals_sentences, common, sharing_sentences, turn_sentence
 
@@ -23,7 +23,7 @@ TURNS = ("first", "second", "edited", "trimmed")
 def arrivals(spec: ArrivalsSpec, bench: Bench) -> Iterator[Record]:
     """Run the trace under each policy: a record for each, then the document."""
     yield {"t": "look", "spec": spec.to_dict()}
-    ways: list[PolicyResult] = []
+    ways: list[Record] = []
     for policy in POLICIES:
         bench.check_stop()
         result = compare_policies(spec, (policy,))
@@ -96,6 +96,6 @@ def _check_lengths(prompts: Prompts, loaded: Loaded, new_tokens: int, bench: Ben
     check_context(loaded.spec.context, longest, new_tokens)
 
 
-def _served(spec: SharingSpec | TalkSpec, loaded: Loaded, prompts: Prompts, bench: Bench) -> SharingResult:
+def _served(spec: SharingSpec | TalkSpec, loaded: Loaded, prompts: Prompts, bench: Bench) -> dict[str, Any]:
     sizes = {"new_tokens": spec.new_tokens, "repeats": spec.repeats}
     return serve(loaded.model, prompts, **sizes, sync=synchroniser(loaded.device), between=bench.check_stop)

@@ -5,10 +5,9 @@ from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
-from kvviz.experiments.serving.results import ArrivalsResult, RequestResult, SharingResult
 
 HARDLY_FASTER = 0.85  # of the time without a cache
-Rows = Sequence[RequestResult]
+Rows = Sequence[Mapping[str, Any]]  # requests of a document (docs/json.md)
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -17,14 +16,11 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def sharing_sentences(result: SharingResult) -> list[str]:
+def sharing_sentences(result: Mapping[str, Any]) -> list[str]:
     """What a shared prompt has shown: work, time, bytes, and whether the tokens are identical."""
     rows = result["requests"]
-    cold, warm = (
-        sum(row["cold"]["computed_tokens"] for row in rows),
-        sum(row["warm"]["computed_tokens"] for row in rows),
-    )
-    cold_s, warm_s = [row["cold"]["ttft_s"] for row in rows[1:]], [row["warm"]["ttft_s"] for row in rows[1:]]
+    cold, warm = (sum(row[name]["computed_tokens"] for row in rows) for name in ("cold", "warm"))
+    cold_s, warm_s = ([row[name]["ttft_s"] for row in rows[1:]] for name in ("cold", "warm"))
     times = f", together {sum(cold_s) / sum(warm_s):.2g} times as long cold" if sum(cold_s) > sum(warm_s) > 0 else ""
     return [
         f"**Work**: {len(rows)} prompts have {cold:,} tokens. Cold, the model computed all of them; warm, "
@@ -74,7 +70,7 @@ def identity(rows: Rows) -> str:
     )
 
 
-def turn_sentence(row: RequestResult, drop: int) -> str:
+def turn_sentence(row: Mapping[str, Any], drop: int) -> str:
     """Say of one prompt of a conversation how much was a cache hit, and why no more was."""
     total, kept, alike = row["prompt_tokens"], row["warm"]["found_tokens"], row["alike_tokens"]
     done = f"{row['warm']['computed_tokens']:,} of {total:,} tokens were computed"
@@ -107,7 +103,7 @@ def text(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines).replace("**", "")
 
 
-def arrivals_sentences(result: ArrivalsResult) -> list[str]:
+def arrivals_sentences(result: Mapping[str, Any]) -> list[str]:
     """What many sequences in one memory have shown: how many fit, what is wasted, what admitting more costs."""
     ways = {way["name"]: way for way in result["ways"]}
     reserved, growing, paged, prefix = (ways[name] for name in ("reserved", "growing", "paged", "prefix"))

@@ -13,6 +13,7 @@ from kvviz.cost.step_estimate import StepEstimate
 from kvviz.device.allocator import Account
 from kvviz.experiments.comparison import records
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import DeviceRates
 
 PAIRS = [
     (records.EnvironmentFields, Environment),
@@ -20,7 +21,7 @@ PAIRS = [
     (records.PacesFields, Paces),
     (records.AllocatorAccount, Account),
     (records.EstimateFields, StepEstimate),
-    (records.RatesFields, Rates),
+    (DeviceRates, Rates),
     (records.SpecFields, ComparisonSpec),
 ]
 
