@@ -144,14 +144,14 @@ def check_of(form: object) -> Check:
     if form is bool:
         return flag
     if isinstance(form, type) and is_typeddict(form):
-        return _object(form)
+        return fields_of(form)
     if isinstance(form, type) and is_dataclass(form):
-        fields = _object(form)
+        fields = fields_of(form)
         return lambda value, name: form(**fields(value, name))
     raise TypeError(f"{form!r} has no check; annotate it with one")
 
 
-def _object(form: type) -> Check:
+def fields_of(form: type) -> Check:
     """An object with the fields of a TypedDict or a dataclass, in its own order; unknown fields are dropped.
 
     Missing ones are filled in where `Absent` says with what.

@@ -7,9 +7,12 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TypeGuard
+from typing import Annotated, TypeGuard
 
+from kvviz.base.checks import number, text, whole
 from kvviz.base.errors import KvvizError
+
+Line = Annotated[str, text(300)]
 
 
 def new_id() -> str:
@@ -69,10 +72,10 @@ class LayerState:
 class Sampling:
     """How a token is chosen: `temperature` 0 is greedy; the draws depend on `seed` and the step alone."""
 
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    temperature: Annotated[float, number(0, 100)] = 0.0
+    top_k: Annotated[int, whole(1)] | None = None
+    top_p: Annotated[float, number(0, 1)] | None = None
+    seed: Annotated[int, whole(0, 2**32 - 1)] = 0
 
     def __post_init__(self) -> None:
         if not _finite(self.temperature) or not 0 <= self.temperature <= 100:
@@ -86,16 +89,27 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Environment:
+class Machine:
+    """The environment that ceilings depend on; `cores`, `python` and `platform` are only informative."""
+
+    device: Line
+    device_name: Line
+    threads: Annotated[int, whole(0, 10**6)]
+    cores: Annotated[int, whole(0, 10**6)]
+    torch: Line
+    python: Line
+    platform: Line
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """Key of a set of ceilings: environments with the same key share one set."""
+        return self.device, self.device_name, self.threads, self.torch
+
+
+@dataclass(frozen=True)
+class Environment(Machine):
     """Where the figures were measured; it travels with them."""
 
-    device: str
-    device_name: str
-    dtype: str
-    attn_implementation: str
-    threads: int
-    cores: int
-    torch: str
-    transformers: str
-    python: str
-    platform: str
+    dtype: Line
+    attn_implementation: Line
+    transformers: Line

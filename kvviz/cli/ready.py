@@ -25,7 +25,7 @@ from kvviz.cli.output import print_json
 from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import needs, seconds
 from kvviz.experiments.comparison.spec import ComparisonSpec, opening
-from kvviz.experiments.kind import Device, device_rates
+from kvviz.experiments.kind import Device
 from kvviz.experiments.sweep.plan import estimate, preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.catalog.rows import models
@@ -196,7 +196,7 @@ class Readiness:
         self._device_name = device_name(device)
         self._free, total = device_memory(device)
         self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
-        self._device |= {"total_bytes": total, "rates": device_rates(measure_rates(device))}
+        self._device |= {"total_bytes": total, "rates": asdict(measure_rates(device))}
         yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
 
     def _try_models(self) -> Iterator[Check]:

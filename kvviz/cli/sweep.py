@@ -1,7 +1,7 @@
 """`kvviz sweep`: comparisons over a grid, with a journal that an interrupted sweep goes on from."""
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from kvviz.base.words import lasting
 from kvviz.cli.measure_here import alone, bench_here, document_here, settle
 from kvviz.cli.options import ATTENTION, DEVICE, WEIGHTS, AsJson, ModelsOption, NoWait, counts, names
 from kvviz.cli.output import ProgressBar, answer
-from kvviz.experiments.kind import Device, Record, device_rates
+from kvviz.experiments.kind import Device, Record
 from kvviz.experiments.sweep import journal
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, check_sweep
@@ -101,7 +101,7 @@ def _device(name: str, patient: bool) -> Device:
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):
-        return {"rates": device_rates(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+        return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
 
 
 def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patient: bool) -> Record:

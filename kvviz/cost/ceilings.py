@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypedDict
 from kvviz.base.checks import Unfit, by_name, check_of, number, parse, short_name, text, whole
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import home
+from kvviz.base.records import Machine
 from kvviz.cost.flops import Rates
 
 MAX_ENVIRONMENTS = 40  # number of sets that the file stores; the oldest are dropped first
@@ -18,24 +19,6 @@ ESTIMATE = (64, 8192, 2048)  # rows, inner, columns of the product whose rate th
 _Size = Annotated[int, whole(1, 10**7)]
 _Rate = Annotated[float, number(1e-12, 1e21)]
 _Rates = Annotated[Mapping[str, float], by_name(number(1e-12, 1e21), least=1)]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The environment that ceilings depend on; `cores`, `python` and `platform` are only informative."""
-
-    device: Annotated[str, text(40)]
-    device_name: Annotated[str, text(300)]
-    threads: _Size
-    cores: _Size
-    torch: Annotated[str, text(100)]
-    python: Annotated[str, text(100)]
-    platform: Annotated[str, text(300)]
-
-    @property
-    def key(self) -> tuple[str, str, int, str]:
-        """Key of a set of ceilings: environments with the same key share one set."""
-        return self.device, self.device_name, self.threads, self.torch
 
 
 @dataclass(frozen=True)

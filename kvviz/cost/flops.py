@@ -8,8 +8,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from kvviz.base.checks import number
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
 from kvviz.cost.blocks import TERMS, Attention, Forward
@@ -178,6 +179,9 @@ def text(found: Mapping[str, Any]) -> str:
     )
 
 
+_Rate = Annotated[float, number(1e-12, 1e18)]
+
+
 @dataclass(frozen=True)
 class Rates:
     """Rates measured on this device: `read` in bytes/s of a one-row product, `flops` in FLOP/s of a matrix product.
@@ -185,9 +189,9 @@ class Rates:
     `launch` is the time of the fastest operation in seconds.
     """
 
-    read: float
-    flops: float
-    launch: float
+    read: _Rate
+    flops: _Rate
+    launch: _Rate
 
 
 def estimated(config: Mapping[str, object] | None) -> Shape | None:

@@ -7,8 +7,9 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
+from kvviz.base.checks import list_of, number, short_name, whole
 from kvviz.cost.blocks import Forward, Matrix
 from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill
 from kvviz.cost.shape import Shape
@@ -16,6 +17,9 @@ from kvviz.memory.formula import DTYPE_BYTES
 
 PASSES = 24  # elementwise passes over a layer's hidden rows (norms, residuals, rotary positions); order of magnitude
 AGAIN, JOINED = "again", "joined"  # a mode's work in each step: the whole text; or one token, with a concatenated cache
+
+_Pace = Annotated[float, number(0, 1e3)]
+_PaceByRows = Annotated[tuple[float, ...], list_of(number(0, 1e3), 40)]
 
 
 @dataclass(frozen=True)
@@ -28,16 +32,16 @@ class Paces:
     `elementwise`: per element of a plain multiplication. `start`: launch overhead per operation.
     """
 
-    dtype: str
-    rows: tuple[int, ...]
-    streamed: tuple[float, ...]
-    resident: tuple[float, ...]
-    cache_bytes: int
-    attention: float
-    joined: float
-    activation: float
-    elementwise: float
-    start: float
+    dtype: Annotated[str, short_name]
+    rows: Annotated[tuple[int, ...], list_of(whole(1, 10**6), 40)]
+    streamed: _PaceByRows
+    resident: _PaceByRows
+    cache_bytes: Annotated[int, whole()]
+    attention: _Pace
+    joined: _Pace
+    activation: _Pace
+    elementwise: _Pace
+    start: _Pace
 
     @property
     def rates(self) -> Rates:

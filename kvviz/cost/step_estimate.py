@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from kvviz.base.checks import number, whole
 from kvviz.base.errors import KvvizError
 from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill, total_flops, weight_bytes_read
 from kvviz.cost.shape import Shape
@@ -16,17 +18,18 @@ WORDS = {
     "starting_s": "launching operations",
     "scan_s": "reading the cached keys and values",
 }
+_Seconds = Annotated[float, number(0, 1e6)]
 
 
 @dataclass(frozen=True)
 class StepEstimate:
     """Seconds that a step at a context of `tokens` tokens spends on each part, by the cost model."""
 
-    tokens: int
-    weights_s: float
-    computing_s: float
-    starting_s: float
-    scan_s: float
+    tokens: Annotated[int, whole(1)]
+    weights_s: _Seconds
+    computing_s: _Seconds
+    starting_s: _Seconds
+    scan_s: _Seconds
 
     @property
     def total(self) -> float:

@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import Environment
-from kvviz.cost.ceilings import Machine
+from kvviz.base.records import Environment, Machine
 from kvviz.device.cores import usable_cores
 
 

@@ -6,13 +6,11 @@ Standard library only. `kvviz.experiments.registry` has a row for each kind.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
-from kvviz.base.checks import number
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
-from kvviz.cost.flops import Rates
 
 if TYPE_CHECKING:
     from kvviz.decoding.loaded_models import LoadedModels
@@ -20,22 +18,6 @@ if TYPE_CHECKING:
     from kvviz.decoding.requirements import Work
 
 Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has its own types
-
-
-_Rate = Annotated[float, number(1e-12, 1e18)]
-
-
-class DeviceRates(TypedDict):
-    """`kvviz.cost.flops.Rates` as JSON: bytes read per second, FLOP/s, seconds to launch an operation."""
-
-    read: _Rate
-    flops: _Rate
-    launch: _Rate
-
-
-def device_rates(rates: Rates) -> DeviceRates:
-    """The rates as they travel."""
-    return {"read": rates.read, "flops": rates.flops, "launch": rates.launch}
 
 
 class Device(TypedDict, total=False):
@@ -47,7 +29,7 @@ class Device(TypedDict, total=False):
     free_bytes: int
     total_bytes: int
     threads: int
-    rates: DeviceRates
+    rates: dict[str, float]  # the fields of `kvviz.cost.flops.Rates`
 
 
 @dataclass(frozen=True)

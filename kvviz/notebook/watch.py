@@ -6,7 +6,7 @@ It works with any transformers causal model and any loop around it: `generate`, 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +15,7 @@ from kvviz.decoding.loading import Loaded, adopt
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
 from kvviz.experiments.comparison import records as form
+from kvviz.experiments.comparison.comparison_run import started
 from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.figures import HEADLINE, figures
 from kvviz.store.files.reading import to_json
@@ -136,28 +137,12 @@ def _records(trace: Trace) -> list[form.Record]:
 
 
 def _started(trace: Trace, loaded: Loaded) -> form.Started:
-    fed = trace.steps[0].fed if trace.steps else ()
-    prompt = list(fed[0]) if fed else []
-    return {
-        "t": "started",
-        "spec": {"new_tokens": max(1, len(trace.steps)), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0},
-        "environment": cast(form.EnvironmentFields, asdict(loaded.environment)),
-        "model": {
-            "id": loaded.source.model,
-            "title": loaded.source.title,
-            "weights": loaded.source.weights,
-            "params": loaded.params,
-            "layers": len(trace.steps[-1].layers) if trace.steps else 0,
-            "context": None,
-            "note": "A run that was watched from outside: the text is what each forward was fed next.",
-        },
-        "prompt": {
-            "tokens": len(prompt),
-            "text": loaded.codec.decode(prompt),
-            "pieces": [loaded.codec.decode([i]) for i in prompt],
-        },
-        "modes": [{"name": MODE, "title": "Watched run", "summary": "a run of the user's own", "exact": False}],
-    }
+    count, fed = len(trace.steps), trace.steps[0].fed if trace.steps else ()
+    spec: form.SpecFields = {"new_tokens": max(1, count), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0}
+    what = "a run of the user's own"
+    mode: form.ModeFields = {"name": MODE, "title": "Watched run", "summary": what, "exact": False}
+    note = "A run that was watched from outside: the text is what each forward was fed next."
+    return started(loaded, spec, list(fed[0]) if fed else [], [mode], note)
 
 
 def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> form.Proof:

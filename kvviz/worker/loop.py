@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,7 +31,7 @@ from kvviz.device.environment import device_name, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, unexpected
-from kvviz.experiments.kind import Bench, Device, Record, device_rates
+from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
 from kvviz.models.weight_files import damage
@@ -214,7 +215,7 @@ def hello() -> Device:
         "free_bytes": free,
         "total_bytes": total,
         "threads": torch.get_num_threads(),
-        "rates": device_rates(known_rates(device)),
+        "rates": asdict(known_rates(device)),
     }
 
 

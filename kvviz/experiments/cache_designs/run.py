@@ -58,7 +58,7 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
     for record in compare_predictions(loaded, ids, spec.modes[1:], bench):
         quality = record.get("found", quality)
         yield {name: value for name, value in record.items() if name != "found"}
-    document = comparison_document("caches", run, loaded.environment)
+    document = comparison_document("caches", run)
     runs = []
     for entry in document["runs"]:
         mode = mode_named(entry["mode"])

@@ -1,16 +1,17 @@
 """Holds the state of one running comparison: the work, the loaded model, the prompt, and the results of each part."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
-from kvviz.experiments.comparison.records import MemoryAccount, Observed
+from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Started
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
 from kvviz.models.text import book
@@ -21,7 +22,6 @@ class Checked:
     """Results of the equivalence check for one mode. `tokens` has one row per step: the ids of the batch."""
 
     tokens: list[list[int]] = field(default_factory=list)
-    text: str = ""
     layers: list[tuple[LayerState, ...]] = field(default_factory=list)
     cache_class: str | None = None
     outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, without the logits
@@ -95,6 +95,33 @@ def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
     place, source = loaded.environment, loaded.source
     about = {"title": source.title, "weights": source.weights, "note": loaded.codec.note}
     return {"t": "look", "spec": spec.to_dict(), **about, "device": place.device_name, "dtype": place.dtype}
+
+
+def started(loaded: Loaded, spec: SpecFields, ids: list[int], modes: list[ModeFields], note: str = "") -> Started:
+    """Return the first record of a comparison: what is decoded in which modes, and where; `ids` are the prompt's."""
+    source, codec = loaded.source, loaded.codec
+    return {
+        "t": "started",
+        "spec": spec,
+        "environment": asdict(loaded.environment),
+        "config_hash": config_hash(source.config) if source.config else None,
+        "model": {
+            "id": source.model,
+            "title": source.title,
+            "weights": source.weights,
+            "params": loaded.params,
+            "layers": len(loaded.spec.layers),
+            "context": loaded.spec.context,
+            "end_ids": sorted(loaded.stop_ids),
+            "note": note or codec.note,
+        },
+        "prompt": {
+            "tokens": len(ids),
+            "text": spec.get("prompt") or codec.decode(ids),
+            "pieces": [codec.decode([i]) for i in ids],
+        },
+        "modes": modes,
+    }
 
 
 def encode_prompt(work: ComparisonSpec, loaded: Loaded) -> torch.Tensor:

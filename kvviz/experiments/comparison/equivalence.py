@@ -12,13 +12,11 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import LayerState
-from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step
 from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
 from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, Proof
-from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.text import TextStream
 
 
@@ -38,78 +36,77 @@ def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
         yield {"t": "proof", "i": index, "modes": compared}
 
 
-class _Lane:
-    """One mode in the lockstep: its decode, its text, and its live tensors."""
+class Reading:
+    """What is read of one mode's latest step: its ids (B,), the layers, the text that it adds to the first sequence.
+
+    `piece` is that sequence's token alone. A mode has `ended` when each sequence has an end token or the stop text.
+    """
+
+    def __init__(self, run: ComparisonRun) -> None:
+        work, loaded = run.work, run.loaded
+        self._codec = loaded.codec
+        self._kinds = tuple(layer.kind for layer in loaded.spec.layers)
+        self._end_ids = loaded.stop_ids if work.stop_at_eos else frozenset()
+        self._stop_text = work.stop_text
+        self._streams = [TextStream(loaded.codec) for _ in range(work.batch)]
+        self._written = [""] * work.batch
+        self._ended = [False] * work.batch
+
+    @property
+    def ended(self) -> bool:
+        return all(self._ended)
+
+    def read(self, step: Step) -> None:
+        self.ids: list[int] = step.token_ids.tolist()
+        self.layers = layer_states(step.cache, self._kinds)
+        self.piece, self.text = self._codec.decode(self.ids[:1]), self._streams[0].push(self.ids[0])
+        for row, token in enumerate(self.ids):
+            self._ended[row] |= token in self._end_ids
+            if self._stop_text:
+                self._written[row] += self._streams[row].push(token) if row else self.text
+                self._ended[row] |= self._stop_text in self._written[row]
+
+
+class _Lane(Reading):
+    """One mode in the lockstep: its decode, and its live tensors."""
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
+        super().__init__(run)
         self.checked = run.checked[mode]
         self.step: Step | None = None
-        self._codec = run.loaded.codec
         self._live = LiveTensors(run.loaded.tensors)
         with self._live:  # some modes allocate their cache when they are opened
             self._steps = run.decode(mode)
-        self._stream = TextStream(self._codec)
-        self._kinds = tuple(layer.kind for layer in run.loaded.spec.layers)
-        self._end = EndOfText(run.work, run.loaded)
-        self._added = ""
 
     def advance(self) -> None:
         """Take one more step and read the cache, unless this mode's text has ended."""
         self.step = None
-        if self._end.reached:
+        if self.ended:
             return
         with self._live:
             self.step = next(self._steps)
-        checked = self.checked
-        checked.tokens.append(self.step.token_ids.tolist())
-        self._added = self._stream.push(checked.tokens[-1][0])
-        checked.text += self._added
-        checked.layers.append(layer_states(self.step.cache, self._kinds))
-        checked.cache_class = cache_class(self.step.cache)
-        checked.outliving.append(self._live.live_bytes(self.step.logits))
-        self._end.note(checked.tokens[-1])
+        self.read(self.step)
+        self.checked.tokens.append(self.ids)
+        self.checked.layers.append(self.layers)
+        self.checked.cache_class = cache_class(self.step.cache)
+        self.checked.outliving.append(self._live.live_bytes(self.step.logits))
 
     def record(self) -> CheckedStep:
         """Return the step in the form that the feed sends."""
         checked = self.checked
-        piece = self._codec.decode([checked.tokens[-1][0]])
         record: CheckedStep = {
-            "ids": checked.tokens[-1],
-            "text": self._added,
-            "layers": grouped(checked.layers[-1]),
+            "ids": self.ids,
+            "text": self.text,
+            "layers": grouped(self.layers),
             "outliving": checked.outliving[-1],
             "delta": checked.max_delta,
             "divergence": checked.divergence,
         }
-        if piece != self._added:
-            record["piece"] = piece
+        if self.piece != self.text:
+            record["piece"] = self.piece
         if checked.margin is not None:
             record["margin"] = checked.margin
         return record
-
-
-class EndOfText:
-    """Tracks whether every sequence of the batch has chosen an end token or written the stop text."""
-
-    def __init__(self, work: ComparisonSpec, loaded: Loaded) -> None:
-        self._ids = loaded.stop_ids if work.stop_at_eos else frozenset()
-        self._text = work.stop_text
-        self._streams = [TextStream(loaded.codec) for _ in range(work.batch)]
-        self._written = [""] * work.batch
-        self._ended = [False] * work.batch
-        self._left = work.new_tokens
-
-    @property
-    def reached(self) -> bool:
-        return all(self._ended) or self._left == 0
-
-    def note(self, ids: Sequence[int]) -> None:
-        self._left -= 1
-        for row, token in enumerate(ids):
-            self._ended[row] |= token in self._ids
-            if self._text:
-                self._written[row] += self._streams[row].push(token)
-                self._ended[row] |= self._text in self._written[row]
 
 
 def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[str, CheckedStep]:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 from kvviz.base.errors import KvvizError
 from kvviz.base.hashing import canonical, config_hash, digest
 from kvviz.base.paths import home
-from kvviz.experiments.comparison.records import Document, EnvironmentFields, Run
+from kvviz.experiments.comparison.records import Document, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source
 
@@ -26,7 +26,7 @@ class Pinned(TypedDict):
     """An expected text: the reference run of a document, and the comparison and environment it came from."""
 
     comparison: str
-    environment: EnvironmentFields
+    environment: dict[str, Any]
     reference: str
     runs: list[PinnedRun]
 

@@ -4,10 +4,14 @@ Both mypy and the strict reader of files (`kvviz.base.checks.check_of`) take the
 docs/json.md explains the fields. Standard library only.
 """
 
-from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from kvviz.base.checks import Absent, Unfit, check_of, list_of, number, short_name, text, whole
-from kvviz.experiments.kind import DeviceRates
+from kvviz.base.checks import Absent, Unfit, check_of, fields_of, list_of, number, short_name, text, whole
+from kvviz.base.records import Environment, Sampling
+from kvviz.cost.flops import Rates
+from kvviz.cost.predict import Paces
+from kvviz.cost.step_estimate import StepEstimate
 
 MOST_LAYERS = 10_000
 
@@ -18,56 +22,18 @@ Size = Annotated[float, number(0)]
 Seconds = Annotated[float, number(0, 1e6)]
 Shape = Annotated[list[int], list_of(whole(), 8)]
 Short = Annotated[str, text(20)]
-Line = Annotated[str, text(200)]
 Piece = Annotated[str, text(1000)]
 Prompt = Annotated[str, text(2_000_000)]
 Hash = Annotated[str, text(64)]
 
 
-# --- fields that the records and the document share -------------------------------------------------------------
+# --- fields that the records and the document share; where a dataclass travels as JSON, its own fields ----------
 
-
-class EnvironmentFields(TypedDict):
-    """`kvviz.base.records.Environment` as JSON."""
-
-    device: Line
-    device_name: Line
-    dtype: Line
-    attn_implementation: Line
-    threads: Annotated[int, whole(0, 10**6)]
-    cores: Annotated[int, whole(0, 10**6)]
-    torch: Line
-    transformers: Line
-    python: Line
-    platform: Line
-
-
-class SamplingFields(TypedDict):
-    """`kvviz.base.records.Sampling` as JSON."""
-
-    temperature: Annotated[float, number(0, 100)]
-    top_k: Positive | None
-    top_p: Annotated[float, number(0, 1)] | None
-    seed: Annotated[int, whole(0, 2**32 - 1)]
-
-
-_Pace = Annotated[float, number(0, 1e3)]
-_PaceByRows = Annotated[list[float], list_of(number(0, 1e3), 40)]
-
-
-class PacesFields(TypedDict):
-    """`kvviz.cost.predict.Paces` as JSON."""
-
-    dtype: Name
-    rows: Annotated[list[int], list_of(whole(1, 10**6), 40)]
-    streamed: _PaceByRows
-    resident: _PaceByRows
-    cache_bytes: Count
-    attention: _Pace
-    joined: _Pace
-    activation: _Pace
-    elementwise: _Pace
-    start: _Pace
+EnvironmentFields: TypeAlias = Annotated[dict[str, Any], fields_of(Environment)]
+SamplingFields: TypeAlias = Annotated[dict[str, Any], fields_of(Sampling)]
+PacesFields: TypeAlias = Annotated[dict[str, Any], fields_of(Paces)]
+RatesFields: TypeAlias = Annotated[dict[str, Any], fields_of(Rates)]
+EstimateFields: TypeAlias = Annotated[dict[str, Any], fields_of(StepEstimate)]
 
 
 class AllocatorAccount(TypedDict):
@@ -307,16 +273,6 @@ class Layer(LayerFields):
     state_bytes: Count | None
 
 
-class EstimateFields(TypedDict):
-    """`kvviz.cost.step_estimate.StepEstimate` as JSON."""
-
-    tokens: Positive
-    weights_s: Seconds
-    computing_s: Seconds
-    starting_s: Seconds
-    scan_s: Seconds
-
-
 class Curves(TypedDict):
     """The figures of one mode that are computed from the seconds of its steps."""
 
@@ -387,7 +343,7 @@ class Document(TypedDict):
 
     id: Annotated[str, text(80)]
     environment: EnvironmentFields
-    rates: Annotated[DeviceRates | None, Absent(None)]
+    rates: Annotated[RatesFields | None, Absent(None)]
     paces: Annotated[PacesFields | None, Absent(None)]
     model: Piece
     weights: Short
@@ -398,7 +354,7 @@ class Document(TypedDict):
     batch: Annotated[int, whole(1, 10_000)]
     warmup: Annotated[int, whole(0, 1000)]
     repeats: Annotated[int, whole(1, 1000)]
-    sampling: Annotated[SamplingFields, Absent({"temperature": 0.0, "top_k": None, "top_p": None, "seed": 0})]
+    sampling: Annotated[SamplingFields, Absent(asdict(Sampling()))]
     reference: Name
     identical: bool
     runs: Annotated[list[Run], list_of(check_of(Run), 40)]

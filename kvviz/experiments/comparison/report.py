@@ -4,25 +4,19 @@ from dataclasses import asdict
 from typing import cast
 
 from kvviz.base.hashing import config_hash
-from kvviz.base.records import Environment, LayerState
+from kvviz.base.records import LayerState
 from kvviz.cost.flops import Rates, estimated
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
-from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
-from kvviz.experiments.kind import device_rates
 from kvviz.models.layers import LayerSpec
 
 
 def comparison_document(
-    comparison_id: str,
-    run: ComparisonRun,
-    environment: Environment,
-    rates: Rates | None = None,
-    predicted: Predicted | None = None,
+    comparison_id: str, run: ComparisonRun, rates: Rates | None = None, predicted: Predicted | None = None
 ) -> Document:
     """Return the whole comparison as JSON values; times are in seconds, sizes in bytes.
 
@@ -34,8 +28,8 @@ def comparison_document(
         entry["speedup"] = ratio
     return {
         "id": comparison_id,
-        "environment": cast(form.EnvironmentFields, asdict(environment)),
-        "rates": device_rates(rates) if rates else None,
+        "environment": asdict(run.loaded.environment),
+        "rates": asdict(rates) if rates else None,
         "paces": predicted["paces"] if predicted else None,
         "model": source.model,
         "weights": source.weights,
@@ -46,7 +40,7 @@ def comparison_document(
         "batch": work.batch,
         "warmup": work.warmup,
         "repeats": work.repeats,
-        "sampling": cast(form.SamplingFields, asdict(work.sampling)),
+        "sampling": asdict(work.sampling),
         "reference": reference_mode(work.modes),
         "identical": all(entry["identical"] for entry in runs if entry["exact"]),
         "runs": runs,
@@ -83,7 +77,7 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
     }
 
 
-def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> form.EstimateFields | None:
+def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> dict[str, float] | None:
     """Return the cost model's estimate of the middle decode step; None without decode steps or rates."""
     if steps < 2 or rates is None:
         return None
@@ -91,7 +85,7 @@ def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) ->
     model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
     tokens, caches = run.prompt_tokens + steps // 2, mode_named(mode).caches
     estimate = model.step(tokens, run.work.batch, loaded.dtype, rates, caches=caches)
-    return cast(form.EstimateFields, asdict(estimate)) if estimate else None
+    return asdict(estimate) if estimate else None
 
 
 def _layer(spec: LayerSpec, state: LayerState) -> Layer:

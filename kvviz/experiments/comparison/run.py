@@ -6,13 +6,11 @@ mode, then the interleaved timed passes. Every record is a dict of JSON values; 
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import cast
 
 import torch
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.hashing import config_hash
 from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
@@ -21,11 +19,11 @@ from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.experiments.comparison import records as form
-from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt
+from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.first_look import first_look
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.comparison.records import Pass, Predicted, Record, Result, Started, Times
+from kvviz.experiments.comparison.records import Pass, Predicted, Record, Result, Times
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
@@ -55,8 +53,11 @@ def perform(
     run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop)
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
-    env = loaded.environment
-    yield _started(run, comparison_id, cast(form.EnvironmentFields, asdict(env)))
+    modes: list[form.ModeFields] = [
+        {"name": mode.name, "title": mode.title, "summary": mode.summary, "exact": mode.exact}
+        for mode in map(mode_named, work.modes)
+    ]
+    yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)
     run.check_stop()
@@ -65,7 +66,7 @@ def perform(
     for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
         for record in part(run):
             yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
-    yield {"t": "done", "document": comparison_document(comparison_id, run, env, paces.rates, predicted)}
+    yield {"t": "done", "document": comparison_document(comparison_id, run, paces.rates, predicted)}
 
 
 def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted | None:
@@ -80,38 +81,7 @@ def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted |
         curves = predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu")
     except KvvizError:
         return None
-    return {"t": "predicted", "paces": cast(form.PacesFields, paces.to_dict()), "step_s": curves}
-
-
-def _started(run: ComparisonRun, comparison_id: str, env: form.EnvironmentFields) -> Started:
-    work, loaded = run.work, run.loaded
-    ids = run.prompt[0].tolist()
-    return {
-        "t": "started",
-        "id": comparison_id,
-        "spec": cast(form.SpecFields, work.to_dict()),
-        "environment": env,
-        "config_hash": config_hash(loaded.source.config) if loaded.source.config else None,
-        "model": {
-            "id": loaded.source.model,
-            "title": loaded.source.title,
-            "weights": loaded.source.weights,
-            "params": loaded.params,
-            "layers": len(loaded.spec.layers),
-            "context": loaded.spec.context,
-            "end_ids": sorted(loaded.stop_ids),
-            "note": loaded.codec.note,
-        },
-        "prompt": {
-            "tokens": len(ids),
-            "text": work.prompt if work.prompt is not None else loaded.codec.decode(ids),
-            "pieces": [loaded.codec.decode([i]) for i in ids],
-        },
-        "modes": [
-            {"name": m.name, "title": m.title, "summary": m.summary, "exact": m.exact}
-            for m in map(mode_named, work.modes)
-        ],
-    }
+    return {"t": "predicted", "paces": paces.to_dict(), "step_s": curves}
 
 
 def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times]:

@@ -1,6 +1,6 @@
 """Defines a roofline: which prefills and decode steps of one model it times. Standard library only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.roofline import DECODE, PREFILL, WARMUP, Place, Roof, countable, repeats, work_of
 from kvviz.cost.shape import Shape
 from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like
-from kvviz.experiments.kind import Device, DeviceRates, Estimate, Record, Spec
+from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.models.sources import find_source
 
@@ -66,7 +66,7 @@ def places(spec: RoofSpec) -> tuple[Place, ...]:
     return (*single, *wide)
 
 
-def foreseen(shape: Shape, spec: RoofSpec, rates: DeviceRates) -> float:
+def foreseen(shape: Shape, spec: RoofSpec, rates: Mapping[str, float]) -> float:
     """Estimate the seconds of the whole experiment from the device's measured rates.
 
     The estimate includes the prefills that fill a decode's cache. It triples the sum for costs that the rates do not

@@ -21,7 +21,7 @@ from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, 
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.kind import Bench, DeviceRates, device_rates
+from kvviz.experiments.kind import Bench
 from kvviz.experiments.sweep.journal import ModeProof, usable
 from kvviz.experiments.sweep.pace import Key, Pace, guess, missing, tokens_fed
 from kvviz.experiments.sweep.plan import groups, visits, within
@@ -43,7 +43,7 @@ def run(spec: SweepSpec, bench: Bench) -> Iterator[Record]:
     surrounding = environment_for(spec.attn, where, ", ".join(spec.dtypes))
     earlier = usable(bench.earlier, spec)
     _check_place(bench.earlier if earlier else (), surrounding)
-    rates = bench.device.get("rates") or device_rates(measure_rates(where))
+    rates = bench.device.get("rates") or asdict(measure_rates(where))
     free = int(bench.limits.memory_share * device_memory(where)[0])
     yield from _Sweep(spec, bench, earlier, where, rates).records(asdict(surrounding), free)
 
@@ -65,7 +65,9 @@ def _check_place(done: Sequence[Mapping[str, Any]], here: Environment) -> None:
 class _Sweep:
     """A running sweep: the records so far and the work that remains."""
 
-    def __init__(self, spec: SweepSpec, bench: Bench, earlier: list[Record], where: str, rates: DeviceRates) -> None:
+    def __init__(
+        self, spec: SweepSpec, bench: Bench, earlier: list[Record], where: str, rates: dict[str, float]
+    ) -> None:
         self._spec, self._bench, self._where, self._rates = spec, bench, where, rates
         self._records: list[Record] = list(earlier)
         self._proofs = {r["cell"]: r for r in earlier if r["t"] == "cell_proof"}

@@ -6,22 +6,12 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 import pytest
 
 from kvviz.base.checks import Absent, Unfit, check_of, whole
-from kvviz.base.records import Environment, Sampling
-from kvviz.cost.flops import Rates
-from kvviz.cost.predict import Paces
-from kvviz.cost.step_estimate import StepEstimate
 from kvviz.device.allocator import Account
 from kvviz.experiments.comparison import records
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.kind import DeviceRates
 
 PAIRS = [
-    (records.EnvironmentFields, Environment),
-    (records.SamplingFields, Sampling),
-    (records.PacesFields, Paces),
     (records.AllocatorAccount, Account),
-    (records.EstimateFields, StepEstimate),
-    (DeviceRates, Rates),
     (records.SpecFields, ComparisonSpec),
 ]
 
