@@ -12,7 +12,7 @@ from typing import Annotated, TypeGuard
 from kvviz.base.checks import number, text, whole
 from kvviz.base.errors import KvvizError
 
-Line = Annotated[str, text(300)]
+Line = Annotated[str, text(200)]
 
 
 def new_id() -> str:

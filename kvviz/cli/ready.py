@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +39,8 @@ LEAST_DISK = 1_000_000_000  # bytes: thousands of runs, and what a system needs 
 LONGEST_TRIAL = 120.0  # seconds; a comparison with a longer estimate is tried with fewer tokens
 TRIAL_TOKENS = 4  # of such a trial
 LOCAL = ("127.0.0.1", "localhost", "::1")
+
+Trial = dict[str, Any]  # what it took to load a model and to decode with it; `measured_s` is None if that was cut short
 
 
 def ready(
@@ -78,19 +80,6 @@ class Check:
     ok: bool
     says: str
     do: str = ""
-
-
-class Trial(TypedDict):
-    """What it took to load a model and to decode with it; `measured_s` is None for a trial with fewer tokens."""
-
-    model: str
-    weights: str
-    params: int
-    bytes: int
-    load_s: float
-    estimated_s: float
-    measured_s: float | None
-    identical: bool
 
 
 def with_weights() -> list[str]:

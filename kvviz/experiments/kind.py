@@ -1,7 +1,4 @@
-"""What every kind of experiment is made of: its spec, its run, and what the scheduler has to know of both.
-
-Standard library only. `kvviz.experiments.registry` has a row for each kind.
-"""
+"""What every kind of experiment is made of: its spec, its run, and what the scheduler has to know of both. No torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields

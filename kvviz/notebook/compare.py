@@ -12,6 +12,7 @@ from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
+from kvviz.models.text import STORY
 from kvviz.store.files.reading import to_json
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CURVES = ("step_s", "step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes")  # with a value for each step
-PROMPT = "Once upon a time there was a little"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def compare(
         model=str(model) if isinstance(model, str | Path) else type(model).__name__,
         weights=weights,
         modes=tuple(modes),
-        prompt=PROMPT if prompt is None and prompt_tokens is None else prompt,
+        prompt=STORY if prompt is None and prompt_tokens is None else prompt,
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
         batch=batch,

@@ -146,10 +146,7 @@ def _started(trace: Trace, loaded: Loaded) -> form.Started:
 
 
 def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> form.Proof:
-    """Build a step's record. Its token is the one fed to the next forward pass.
-
-    Fields that need a second mode or traced tensors are None.
-    """
+    """Build a step's record: its token is the one fed next; fields that need a second mode or tracing are None."""
     following = trace.steps[step.index + 1].fed if step.index + 1 < len(trace.steps) else ()
     seen: form.CheckedStep = {
         "ids": [row[-1] for row in following],

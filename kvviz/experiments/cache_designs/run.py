@@ -73,10 +73,7 @@ def _part(name: str, done: int, of: int) -> Record:
 
 
 def with_distinct_next_tokens(loaded: Loaded, prompt: torch.Tensor) -> torch.Tensor:
-    """Append the i-th likeliest next token to row i, so that the sequences diverge: (B, T) -> (B, T + 1).
-
-    A single sequence is returned unchanged.
-    """
+    """Append the i-th likeliest next token to row i, so that they diverge: (B, T) -> (B, T + 1). A row alone stays."""
     batch = prompt.shape[0]
     if batch == 1:
         return prompt
@@ -116,9 +113,8 @@ def pictured(steps: int) -> list[int]:
 
 
 def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Record, torch.Tensor]:
-    """Return the text that quality is measured on, as a description and as ids (1, T).
-
-    It is the held-out story, or the prompt with the model's own continuation if the tokenizer can't encode the story.
+    """Return the text to measure quality on, described and as ids (1, T): the held-out story, or if the tokenizer can't
+    encode it, the prompt with the model's own continuation.
     """
     source, limit = "heldout", min(TEXT_TOKENS, loaded.spec.context or TEXT_TOKENS)
     try:

@@ -1,6 +1,7 @@
 """Turns the result of a race of cache designs into table rows and sentences. Standard library only."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypedDict
 
 from kvviz.base.words import human
@@ -12,20 +13,14 @@ Document = Mapping[str, Any]  # a race's document, or one of its runs
 
 
 class Quality(TypedDict):
-    """How well a mode predicts a text.
+    """How well a mode predicts a text: KL(reference || mode) of the next token after each token, in nats; perplexity.
 
-    `kl` is KL(reference || mode) of the next-token distribution after each token, in nats; `perplexity` is that of the
-    text; `nbytes` is what the cache holds at its end.
+    `nbytes` is what the cache holds at the text's end.
     """
 
     kl: list[float]
     perplexity: float
     nbytes: int
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean."""
-    return sum(values) / len(values)
 
 
 def _tokens_words(run: Document) -> str:
@@ -48,10 +43,10 @@ def _row(run: Document, reference: Document) -> Document:
         and (
             "as the reference"
             if max(quality["kl"]) < KL_ROUNDING
-            else f"KL {mean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
+            else f"KL {fmean(quality['kl']):.2g} nats on average, perplexity {quality['perplexity']:.4g}"
         ),
         "perplexity": quality["perplexity"] if quality else None,
-        "kl": mean(quality["kl"]) if quality else None,
+        "kl": fmean(quality["kl"]) if quality else None,
         "held": held,
         "allocated": allocated,
         "wasted": allocated - held,

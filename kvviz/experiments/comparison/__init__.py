@@ -9,5 +9,6 @@ seconds, sent at most ten times a second, so that the instruments stay under a f
 (`bench/overhead.py`). Each timed pass has to choose the tokens of the check again, else the run is marked as not
 repeatable.
 
-Before the check the curves are **predicted** and sent, so that no prediction knows a measured step.
+Before the check the curves are **predicted** and sent, so that no prediction knows a measured step. Where somebody
+watches, a **first look** (`first_look.py`) comes between the two.
 """

@@ -41,11 +41,7 @@ class TimedPasses:
 
 @dataclass
 class ComparisonRun:
-    """State shared by all parts of a comparison.
-
-    Each part fills one table, keyed by mode: the equivalence check fills `checked`, the memory accounting `memory`,
-    the timed passes `passes`.
-    """
+    """State shared by all parts of a comparison; each fills one table, keyed by mode: `checked`, `memory`, `passes`."""
 
     work: ComparisonSpec
     loaded: Loaded

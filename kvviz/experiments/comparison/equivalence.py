@@ -1,7 +1,4 @@
-"""The equivalence check: an untimed first pass that steps all modes in lockstep and compares them at every step.
-
-It provides the tokens, the text and the layer states; the timed passes only add seconds.
-"""
+"""The equivalence check: an untimed first pass that steps all modes in lockstep and compares them at every step."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Computes the figures of a comparison from the seconds of its steps. Standard library only.
-
-Scripts rely on the field names; docs/json.md describes them.
-"""
+"""Computes the figures of a comparison (docs/json.md) from the seconds of its steps. Standard library only."""
 
 import statistics
 from collections.abc import Mapping, Sequence

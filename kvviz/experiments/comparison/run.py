@@ -1,8 +1,4 @@
-"""Runs one comparison as a generator of plain records; the live feed and the command line both use it.
-
-Where somebody watches, a first look comes first. The equivalence check follows, then the memory accounting of each
-mode, then the interleaved timed passes. Every record is a dict of JSON values; the last one holds the whole comparison.
-"""
+"""Runs one comparison as a generator of plain records; `kvviz.experiments.comparison` says in which order, and why."""
 
 import time
 from collections.abc import Callable, Iterator

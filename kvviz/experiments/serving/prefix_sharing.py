@@ -94,10 +94,7 @@ def serve(
 def _request(
     model: PreTrainedModel, cache: DesignCache, hits: int, ids: list[int], new_tokens: int, sync: Sync
 ) -> Served:
-    """Prefill what was no cache hit, under the clock, and decode after it.
-
-    `found_tokens` were cache hits, in `found_bytes`; the other tokens were computed.
-    """
+    """Prefill what was no cache hit, under the clock, and decode; the hits are `found_tokens`, in `found_bytes`."""
     new, layers = torch.tensor([ids[hits:]], device=model.device), layers_of(cache)
     hit_bytes = sum(own.nbytes for own in layers)
     forward = reading_new_tokens(model, cache, cache.note)

@@ -52,10 +52,7 @@ def sharing(spec: SharingSpec, bench: Bench) -> Iterator[Record]:
 
 
 def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
-    """Serve the turns of a conversation, cold and warm: a record of where, then the document with all tokens.
-
-    Raises as `sharing` does.
-    """
+    """Serve the turns of a conversation, cold and warm, as `sharing` does; it raises the same."""
     loaded = bench.load(spec.work())
     yield look(spec, loaded)
     codec = loaded.codec

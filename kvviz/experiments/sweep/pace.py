@@ -26,10 +26,7 @@ class Guess:
 
 
 def guess(spec: SweepSpec, device: Device | None) -> Guess | None:
-    """Estimate the seconds of passes and equivalence checks from the device's measured rates.
-
-    None for a device without rates or a model whose size is unknown until it is loaded.
-    """
+    """Estimate the seconds of passes and checks from the device's rates; None without them or for an unknown size."""
     sources = find_sources(spec)
     if not device or "rates" not in device:
         return None
@@ -121,9 +118,6 @@ class Pace:
 
 def _sum(parts: Iterable[float | None]) -> float | None:
     """The sum; None if a part is unknown."""
-    total = 0.0
-    for part in parts:
-        if part is None:
-            return None
-        total += part
-    return total
+    parts = list(parts)
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -101,10 +101,7 @@ def estimated(spec: SweepSpec, device: Device, earlier: Sequence[Record] = ()) -
 
 
 def groups(spec: SweepSpec, sources: Mapping[str, Source], free: int) -> list[list[Cell]]:
-    """Group the cells to interleave: those whose models fit in `free` bytes together.
-
-    A model whose size is unknown until it is loaded gets a group of its own.
-    """
+    """Group the cells to interleave: those whose models fit in `free` bytes together; one of unknown size is alone."""
     by_model: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells(spec):
         by_model.setdefault((cell.model, cell.dtype), []).append(cell)
