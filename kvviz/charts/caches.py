@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,7 +11,7 @@ from kvviz.base.words import human
 from kvviz.charts import palette
 from kvviz.charts.layout import blank
 from kvviz.charts.memory import unit_for
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, mean
+from kvviz.experiments.cache_designs.words import KL_ROUNDING
 
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
@@ -67,13 +68,13 @@ def quality_figure(runs: Runs) -> go.Figure:
     """
     kept = [run for run in runs if run["quality"] is not None]
     lossy = _lossy(kept)
-    lost = [mean(run["quality"]["kl"]) for run in lossy]
+    lost = [fmean(run["quality"]["kl"]) for run in lossy]
     top = math.ceil(math.log10(max(lost))) if lost else 0
     bottom = math.floor(math.log10(min(lost))) - 1 if lost else -3
     unit, size = unit_for(max(run["quality"]["nbytes"] for run in kept))
     places: dict[tuple[float, float], list[Run]] = {}
     for run in kept:
-        height = mean(run["quality"]["kl"]) if run in lossy else 10.0**bottom
+        height = fmean(run["quality"]["kl"]) if run in lossy else 10.0**bottom
         places.setdefault((run["quality"]["nbytes"] / size, height), []).append(run)
     widest = max(x for x, _ in places)
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
@@ -100,7 +101,7 @@ def _label(members: Runs) -> str:
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:
     mode, where = members[0]["mode"], "middle right" if right else "top left"
     told = "<br>".join(
-        f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {mean(run['quality']['kl']):.2g}, "
+        f"<b>{run['title']}</b>: {human(run['quality']['nbytes'])}, KL {fmean(run['quality']['kl']):.2g}, "
         f"perplexity {run['quality']['perplexity']:.4g}"
         for run in members
     )

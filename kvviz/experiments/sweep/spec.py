@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
@@ -62,7 +62,11 @@ class SweepSpec(Spec):
 
     def __post_init__(self) -> None:
         for name in LISTS:
-            _check_list(name, getattr(self, name))
+            values, words = getattr(self, name), name.replace("_", " ")
+            if not isinstance(values, tuple) or not values:
+                raise KvvizError(f"{words} of a sweep is a list of at least one value, not {str(values)[:80]!r}")
+            if len({repr(value) for value in values}) != len(values):
+                raise KvvizError(f"{words} of a sweep names a value twice: {', '.join(map(str, values))[:200]}")
         count = math.prod(len(getattr(self, name)) for name in LISTS if name != "modes")
         if count > MOST_CELLS:
             raise KvvizError(f"this grid has {count:,} cells; a sweep has at most {MOST_CELLS}: give fewer values")
@@ -93,14 +97,6 @@ class SweepSpec(Spec):
 
 
 LISTS = ("models", "modes", "prompt_tokens", "new_tokens", "batches", "dtypes")
-
-
-def _check_list(name: str, values: Any) -> None:
-    words = name.replace("_", " ")
-    if not isinstance(values, tuple) or not values:
-        raise KvvizError(f"{words} of a sweep is a list of at least one value, not {str(values)[:80]!r}")
-    if len({repr(value) for value in values}) != len(values):
-        raise KvvizError(f"{words} of a sweep names a value twice: {', '.join(map(str, values))[:200]}")
 
 
 def cells(spec: SweepSpec) -> tuple[Cell, ...]:
