@@ -1,13 +1,15 @@
 """One row for each cache design: all that kvviz knows of it but its code, which is in its own file. No torch here.
 
-A new design is a class over `KVCache` in a file of its own and a row here. Modes, the default race, the formula, the
-charts and the tests find it by its row.
+A new design is a class over `KVCache` in a file of its own, a table in `designs.toml` and a rule of its bytes here.
+Modes, the default race, the formula, the charts and the tests find it by its row.
 """
 
 import importlib
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvviz.base.precision import Precision
 from kvviz.memory.engine_views import BLOCK, token_bytes
@@ -122,119 +124,29 @@ def _codes(bits: int) -> ByteRule:
     return count
 
 
-def _quantised(bits: int, summary: str, width: str, line: Line) -> Design:
-    """The row of `int8` or `int4`, which differ in the width of a code alone."""
-    return Design(
-        name=f"int{bits}",
-        title=f"{bits} bits",
-        summary=summary,
-        exact=False,
-        cls=f"kvviz.caches.quantized:Int{bits}",
-        source="https://arxiv.org/abs/2402.02750",
-        nbytes=_codes(bits),
-        formula=f"groups of {GROUP} tokens at {width} a number, with 4 bytes of scale and zero for each channel of a "
-        f"group of keys and for each token of values; the newest {RESIDUAL} to {RESIDUAL + GROUP - 1} tokens in full "
-        "precision",
-        slack="the newest tokens lie in a longer tensor until the next step",
-        slow="Each step turns all codes into numbers: our simple code; a kernel does it where it multiplies.",
-        line=line,
-        least=GROUP + RESIDUAL,
-    )
-
-
-_TRANSFORMERS = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/cache_utils.py"
+_RULES: dict[str, ByteRule] = {
+    "concat": EVERY_TOKEN,
+    "prealloc": RING,
+    "paged": _BLOCKS,
+    "prefix": _BLOCKS,
+    "sinks": _SINKS,
+    "int8": _codes(8),
+    "int4": _codes(4),
+    "offloaded": EVERY_TOKEN,
+}
 
 # --- the rows --------------------------------------------------------------------------------------------------------
 
-_ROWS = (
-    Design(
-        name="concat",
-        title="Joined anew",
-        summary="joins new keys and values to the old ones in a new tensor: each step copies the whole cache",
-        cls="kvviz.caches.concat:Concat",
-        source=_TRANSFORMERS,
-        nbytes=EVERY_TOKEN,
-        slack="a window is a view of a longer tensor until the next step",
-        slow="Each step copies all tokens so far: that is the design.",
-        line=Line("#9C5518", "#E0A36A", "dashdot", "x"),
-        work="joined",
-    ),
-    Design(
-        name="prealloc",
-        title="Reserved at once",
-        summary="one buffer for the longest text; a new token goes into the next free slot, nothing moves",
-        cls="kvviz.caches.prealloc:Prealloc",
-        source="https://github.com/pytorch-labs/gpt-fast/blob/main/model.py",
-        nbytes=RING,
-        slack="the buffer has room for all tokens of the run from the start, and a window's for a whole window",
-        slow="Nothing is copied but the new token; the memory of tokens that never come is the price.",
-        line=Line("#1B7837", "#7CCB8F", "longdash", "triangle-down"),
-        windows="ring",
-    ),
-    Design(
-        name="paged",
-        title="Paged",
-        summary=f"blocks of {BLOCK} tokens and a table of them for each sequence; at most {BLOCK - 1} slots are empty",
-        cls="kvviz.caches.paged:Paged",
-        source="https://arxiv.org/abs/2309.06180",
-        nbytes=_BLOCKS,
-        slack="the last block of each sequence is not full, and blocks that were given back are kept for the next",
-        slow="Each step gathers all blocks into one tensor: our simple code; a paged kernel reads them in place.",
-        line=Line("#117A8B", "#5CC8D8", "solid", "hexagon"),
-    ),
-    Design(
-        name="prefix",
-        title="Shared prefixes",
-        summary="paged, and blocks with the same tokens after the same prefix are kept once for all sequences",
-        cls="kvviz.caches.paged:Prefix",
-        source="https://docs.vllm.ai/en/latest/design/prefix_caching.html",
-        nbytes=_BLOCKS,
-        slack="the last block of each sequence is not full, and free blocks are kept for the next text with their "
-        "prefix",
-        less="Shared blocks are kept once: the formula, which counts each sequence,",
-        slow="As paged: the gather is our simple code. Reading the tokens' ids waits for the device at each step.",
-        line=Line("#4053D3", "#9AA6FF", "dash", "star"),
-        reads=True,
-    ),
-    Design(
-        name="sinks",
-        title="Window with sinks",
-        summary=f"keeps the first {SINKS} and the newest {WINDOW} tokens and drops all between: constant memory, lossy",
-        exact=False,
-        cls="kvviz.caches.ring:Sinks",
-        source="https://arxiv.org/abs/2309.17453",
-        nbytes=_SINKS,
-        formula=f"layers × sequences × KV heads × min(tokens, {SINKS} + {WINDOW}) × (K dim + V dim) × bytes",
-        slack="the ring is allocated at once for all its tokens",
-        slow="Nothing is copied but the new token.",
-        line=Line("#B51D14", "#FF8A80", "dot", "triangle-left"),
-        windows="theirs",
-    ),
-    _quantised(
-        8,
-        f"older keys and values as 8-bit codes with scales, at least the newest {RESIDUAL} tokens in full: lossy",
-        "1 byte",
-        Line("#6F4C9B", "#BFA3E6", "longdashdot", "triangle-right"),
-    ),
-    _quantised(
-        4,
-        "the same with 4 bits, two codes in a byte: lossy",
-        "half a byte",
-        Line("#B0328F", "#F58FD8", "dashdot", "pentagon"),
-    ),
-    Design(
-        name="offloaded",
-        title="In host memory",
-        summary="keys and values lie in the host's memory and are fetched to the device layer by layer at each step",
-        cls="kvviz.caches.prealloc:Offloaded",
-        source=_TRANSFORMERS,
-        nbytes=EVERY_TOKEN,
-        slack="the buffer in the host's memory has room for all tokens of the run from the start",
-        elsewhere="the host's memory",
-        slow="The bus between host and device: that is the design; that ours waits for each layer is our simple code.",
-        line=Line("#4B5563", "#AEB8C4", "longdash", "cross"),
-        windows="theirs",
-        accelerator=True,
-    ),
-)
-DESIGNS: Mapping[str, Design] = {row.name: row for row in _ROWS}
+_SIZES = {"BLOCK": BLOCK, "SPARE": BLOCK - 1, "SINKS": SINKS, "WINDOW": WINDOW}
+_SIZES |= {"GROUP": GROUP, "RESIDUAL": RESIDUAL, "NEWEST": RESIDUAL + GROUP - 1}
+
+
+def _row(name: str, fields: Mapping[str, Any]) -> Design:
+    """A design from its table in designs.toml."""
+    filled: dict[str, Any] = {k: v.format(**_SIZES) if isinstance(v, str) else v for k, v in fields.items()}
+    filled["line"] = Line(*fields["line"])
+    return Design(name=name, nbytes=_RULES[name], **filled)
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("designs.toml").read_text(encoding="utf-8"))
+DESIGNS: Mapping[str, Design] = {name: _row(name, fields) for name, fields in _TABLE.items()}
