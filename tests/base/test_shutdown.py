@@ -118,7 +118,7 @@ def last_messages(feed):
 @pytest.mark.worker
 def test_the_step_is_finished_all_is_kept_and_the_server_goes(server, tmp_path):
     with connect(f"ws://127.0.0.1:{server.port}/kv/feed?comparison={server.running}") as feed:
-        while not any(r["t"] == "proof" for r in json.loads(feed.recv(timeout=20)).get("records", ())):
+        while not any(r["t"] == "first_look" for r in json.loads(feed.recv(timeout=20)).get("records", ())):
             pass
         stuck = half_a_request(server.port)
         told = time.monotonic()
@@ -139,7 +139,7 @@ def check_store(store, server):
     records = [json.loads(text) for text in store.records(server.running)]
     assert store.get(server.running).state == "stopped" and "is kept" in store.get(server.running).message
     assert records[0]["t"] == "loading" and records[-1]["t"] == "stopped"
-    assert sum(record["t"] == "proof" for record in records) >= 1
+    assert sum(record["t"] == "first_look" for record in records) >= 1
     assert store.get(server.waiting).state == "stopped" and "before this run began" in store.get(server.waiting).message
     store.close()
 

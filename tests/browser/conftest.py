@@ -94,7 +94,7 @@ def open_page(chromium, server):
     contexts, complaints = [], []
 
     def open_page(path="/live", **options):
-        context = chromium.new_context(viewport={"width": 1280, "height": 1600}, **options)
+        context = chromium.new_context(viewport={"width": 1280, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)

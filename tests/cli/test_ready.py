@@ -16,22 +16,6 @@ from kvviz.cli.port import health_at
 from kvviz.cli.ready import Readiness, ready, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.comparison.spec import opening
-from kvviz.experiments.sweep.spec import PRESETS
-
-
-@pytest.mark.slow
-@pytest.mark.worker
-def test_a_machine_without_the_dashboards_packages(bare):
-    """The device, a model that really decodes, the lesson's times, the queue; one JSON document."""
-    told = bare.ready
-    assert told["ready"] and all(check["ok"] for check in told["checks"])
-    (model,) = told["models"]
-    assert (model["model"], model["weights"], model["identical"]) == ("tiny-gpt2", "random", True)
-    assert model["measured_s"] > 0 and model["load_s"] > 0
-    assert told["queue_worst_s"] == pytest.approx(7 * model["measured_s"], rel=0.01)
-    assert {sweep["preset"] for sweep in told["sweeps"]} == set(PRESETS)
-    assert all(sweep["estimated_s"] > 0 for sweep in told["sweeps"])
-    assert told["device"]["total_bytes"] >= told["device"]["free_bytes"] > 0 and told["device"]["rates"]["read"] > 0
 
 
 @pytest.fixture

@@ -1,22 +1,6 @@
 """`kvviz sweep` as scripts see it: one JSON document, a table to read, a journal that survives a kill."""
 
-import json
-
 import pytest
-import torch
-
-
-@pytest.mark.slow
-@pytest.mark.worker
-def test_it_prints_one_document_without_the_dashboards_packages(bare):
-    assert {"environment", "rows"} <= set(bare.sweep)
-    cells = [(row["prompt_tokens"], row["mode"]) for row in bare.sweep["rows"]]
-    assert cells == [(4, "uncached"), (4, "cached"), (8, "uncached"), (8, "cached")]
-    assert {
-        "model", "mode", "prompt_tokens", "new_tokens", "batch", "dtype", "ttft_s", "itl_s", "itl_s_q1", "itl_s_q3",
-        "itl_mean_s", "tokens_per_s", "total_s", "peak_bytes", "peak_kind", "cache_bytes", "speedup",
-    } <= set(bare.sweep["rows"][0])  # fmt: skip
-    assert "passes" in bare.err and "USDT" not in bare.err
 
 
 @pytest.mark.slow
@@ -33,33 +17,6 @@ def test_a_config_on_standard_input(kvviz):
     config = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
     arguments = ("--model", "-", "--prompt-tokens", "4", "--new-tokens", "2", "--repeats", "1", "--json")
     assert len(kvviz("sweep", *arguments, stdin=config).document["rows"]) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.worker
-def test_a_killed_sweep_goes_on_from_its_journal(bare, kvviz):
-    """With another number of threads the second would refuse to add to the first."""
-    kept = passes(bare.journal)
-    assert 5 < len(kept) < 160
-    usual = torch.get_num_threads()
-    torch.set_num_threads(json.loads(bare.journal.read_text().splitlines()[0])["environment"]["threads"])
-    try:
-        document = kvviz("sweep", "--resume", str(bare.journal), "--repeats", "4", "--json").document
-    finally:
-        torch.set_num_threads(usual)
-    assert all(row["repeats"] >= 4 and row["repeatable"] for row in document["rows"])
-    after = passes(bare.journal)
-    assert after[: len(kept)] == kept and len(set(after)) == len(after), "nothing is measured twice"
-
-
-def passes(journal):
-    """(cell, mode, round) of each pass in a journal; the last line may be torn."""
-    found = []
-    for line in journal.read_text().splitlines():
-        if '"cell_pass"' in line and line.endswith("}"):
-            record = json.loads(line)
-            found.append((record["cell"], record["mode"], record["round"]))
-    return found
 
 
 @pytest.mark.slow
