@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from kvviz import compare
 from kvviz.memory.calculator import pack
 from kvviz.store.files import reading
-from tests.browser.test_live import open_more
+from tests.browser.test_live import handed_on, open_more
 
 pytestmark = pytest.mark.browser
 
@@ -106,11 +106,9 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     expect(kept.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
     kept.get_by_text("A | B").click()
     expect(kept.get_by_role("heading", name="A:")).to_contain_text("<img src=x onerror=alert(7)>")
-    kept.get_by_text("Hand on", exact=True).click()
-    with kept.expect_download() as event:
-        kept.get_by_role("button", name="HTML, opens from disk").click()
-    assert event.value.suggested_filename.startswith("kvviz-") and "<" not in event.value.suggested_filename
-    page_file = event.value.path().rename(event.value.path().with_suffix(".html"))
+    download = handed_on(kept, "HTML, opens from disk")
+    assert download.suggested_filename.startswith("kvviz-") and "<" not in download.suggested_filename
+    page_file = download.path().rename(download.path().with_suffix(".html"))
 
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     memory = watched(f"/memory?models={pack({**config, '_name_or_path': NAME})},gpt2")

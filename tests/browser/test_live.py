@@ -4,12 +4,13 @@ import json
 import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import torch
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
 from kvviz import compare, watch
 from kvviz.store.files import reading
@@ -39,6 +40,19 @@ def many_passes(page, count="20"):
     field.press("Enter")
     page.keyboard.press("Escape")
     settled(page)
+
+
+def handed_on(page, name):
+    """The download that a button of "Hand on" starts; pressed again if the page was drawn anew under the press."""
+    button = page.get_by_role("button", name=name)
+    for _ in range(4):
+        settled(page)
+        if not button.is_visible():
+            page.get_by_text("Hand on", exact=True).click()
+        with suppress(TimeoutError), page.expect_download(timeout=15_000) as event:
+            button.click(timeout=5_000)
+            return event.value
+    raise AssertionError(f"{name} brings no file")
 
 
 def open_more(page):

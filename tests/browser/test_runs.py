@@ -1,12 +1,11 @@
 """Kept runs in a real browser: what the live page measured is found, laid over, zoomed, and handed on."""
 
 import json
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_live import choose
+from tests.browser.test_live import choose, handed_on
 
 pytestmark = pytest.mark.browser
 
@@ -47,10 +46,8 @@ def test_zooming_one_chart_zooms_all(comparison, open_page):
 
 def test_what_is_handed_on_opens_from_disk_without_a_network(comparison, open_page, chromium):
     page = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
-    page.get_by_text("Hand on", exact=True).click()
-    with page.expect_download() as event:
-        page.get_by_role("button", name="HTML, opens from disk").click()
-    path = Path(event.value.path()).rename(Path(event.value.path()).with_suffix(".html"))
+    file = handed_on(page, "HTML, opens from disk").path()
+    path = file.rename(file.with_suffix(".html"))
     context = chromium.new_context(offline=True)
     alone = context.new_page()
     complaints = []
@@ -64,10 +61,7 @@ def test_what_is_handed_on_opens_from_disk_without_a_network(comparison, open_pa
 
 def test_a_file_comes_back_as_a_run(comparison, open_page):
     page = open_page(f"/compare?runs={comparison}-cached")
-    page.get_by_text("Hand on", exact=True).click()
-    with page.expect_download() as event:
-        page.get_by_role("button", name="JSON, opens here again").click()
-    content = Path(event.value.path()).read_text(encoding="utf-8")
+    content = handed_on(page, "JSON, opens here again").path().read_text(encoding="utf-8")
     assert json.loads(content)["kvviz"] == "comparison"
     page.get_by_text("Take in", exact=True).click()
     page.locator('input[type="file"]').set_input_files(

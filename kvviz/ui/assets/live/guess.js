@@ -124,7 +124,10 @@ export class Guess {
     this.state = state
     this.modes = guess?.modes ?? []
     const measured = state.modes.some((mode) => curve(mode).length)
-    if (this.open && measured && state.id !== this.over) this.open = false
+    if (this.open && measured && state.id !== this.over) {
+      if (ended(state) && !Object.keys(this.strokes).length) this.over = state.id // it was over before, and came late
+      else this.open = false
+    }
     const idle = ended(state) || ["waiting", "gone"].includes(state.state)
     this.button.hidden = this.open || !idle
     this.surface.hidden = !this.open
