@@ -11,6 +11,8 @@ from kvviz import KvvizError, compare, watch
 from kvviz.decoding.loading import hf_config
 from kvviz.store.files import reading
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 IDS = torch.randint(0, 256, (1, 20), generator=torch.Generator().manual_seed(2))
 
 
@@ -36,7 +38,6 @@ def by_hand(model, new_tokens=6):
         new = logits[:, -1].argmax(-1, keepdim=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-gemma3", "tiny-qwen3"])
 def test_generate_is_seen_step_by_step(load, name):
     model = load(name).model
@@ -54,7 +55,6 @@ def test_generate_is_seen_step_by_step(load, name):
     )
 
 
-@pytest.mark.slow
 def test_a_loop_by_hand_is_seen(load):
     model = load("tiny-mistral").model
     with watch(model) as trace:
@@ -66,7 +66,6 @@ def test_a_loop_by_hand_is_seen(load):
     assert trace.figure().data[0].y[0] == pytest.approx(trace.steps[0].seconds * 1000)
 
 
-@pytest.mark.slow
 def test_assisted_generation_is_seen(load):
     """The watched model checks several tokens at once: each forward is a step, fed more than one token."""
     model, assistant = load("tiny-llama").model, load("tiny-llama", attn="eager").model
@@ -79,7 +78,6 @@ def test_assisted_generation_is_seen(load):
     assert max(len(step.fed[0]) for step in trace.steps[1:]) > 1
 
 
-@pytest.mark.slow
 def test_hooks_go_when_the_run_breaks(load):
     model = load("tiny-gpt2").model
     with pytest.raises(RuntimeError, match="mine"), watch(model) as trace:
@@ -89,7 +87,6 @@ def test_hooks_go_when_the_run_breaks(load):
     assert len(trace.steps) == 1
 
 
-@pytest.mark.slow
 def test_a_run_without_cache_shows_none(load):
     model = load("tiny-gpt2").model
     with watch(model) as trace:
@@ -97,7 +94,6 @@ def test_a_run_without_cache_shows_none(load):
     assert [step.cache_bytes for step in trace.steps] == [0, 0, 0]
 
 
-@pytest.mark.slow
 def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     model = load("tiny-qwen3").model
     with watch(model) as trace:
@@ -109,7 +105,6 @@ def test_a_trace_is_a_recording_that_opens(load, tmp_path):
     assert records[0]["prompt"]["tokens"] == 20
 
 
-@pytest.mark.slow
 def test_a_recording_of_a_watched_run_claims_nothing_that_nobody_observed(load, tmp_path):
     model = load("tiny-gpt2").model
     with watch(model) as trace:
@@ -132,7 +127,6 @@ def older(records):
     return copy
 
 
-@pytest.mark.slow
 def test_layers_of_recordings_made_before_their_fields_had_names_are_read_alike(good):
     named = read(written(good))
     assert read(written(older(good))) == named
@@ -154,7 +148,6 @@ def test_layers_in_another_order_or_number_are_refused(good, change):
         read(written(broken))
 
 
-@pytest.mark.slow
 def test_compare_by_name(tmp_path):
     result = compare("tiny-gpt2", new_tokens=5, repeats=2, modes=["uncached", "cached"])
     assert result.document["identical"]
@@ -169,7 +162,6 @@ def test_compare_by_name(tmp_path):
     assert saved.document == result.document and saved.records[0]["model"]["id"] == "tiny-gpt2"
 
 
-@pytest.mark.slow
 def test_compare_a_model_of_ones_own():
     model = AutoModelForCausalLM.from_config(hf_config(dict(OWN)), dtype=torch.float32).eval()
     result = compare(model, new_tokens=4, repeats=1, prompt_tokens=9)

@@ -24,6 +24,8 @@ from kvviz.experiments.registry import read_spec
 from kvviz.models.catalog.rows import heldout
 from tools.heldout import heldout as written
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 HERE = tuple(name for name in RACEABLE if name != "offloaded")
 MODEL, PROMPT, NEW, BATCH, READ = "tiny-llama", "The same beginning of all, some tokens long.", 24, 3, 72
 SPEC = CachesSpec(MODEL, HERE, prompt=PROMPT, new_tokens=NEW, batch=BATCH, repeats=1)
@@ -50,7 +52,6 @@ def token_bytes(load):
     return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * 4
 
 
-@pytest.mark.slow
 def test_records_tell_how_far_it_is_and_end_with_the_document(records):
     parts = [record["part"] for record in records[1:-1]]
     assert records[0]["t"] == "look" and records[-1]["t"] == "done"
@@ -61,7 +62,6 @@ def test_records_tell_how_far_it_is_and_end_with_the_document(records):
     json.dumps(records, allow_nan=False)
 
 
-@pytest.mark.slow
 def test_sequences_share_the_prompt_and_then_part(load, found):
     loaded = load(MODEL)
     prompt = torch.tensor([loaded.codec.encode(PROMPT)] * BATCH)
@@ -90,7 +90,6 @@ def test_where_tokens_first_differ_is_where_they_first_differ(found):
         assert (run["divergence_margin"] is None) == (not any(unlike))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["concat", "paged", "sinks", "int4"])
 def test_kl_and_perplexity_by_torchs_own_functions(load, found, mode):
     loaded = load(MODEL)
@@ -113,7 +112,6 @@ def test_the_window_with_sinks_loses_nothing_before_it_is_full(found):
     assert max(kl[:64]) < 1e-9 < max(kl[64:])
 
 
-@pytest.mark.slow
 def test_bytes_held_allocated_copied_and_gathered_by_hand(found, token_bytes):
     before = found["prompt_tokens"]
     lengths = [before + i for i in range(NEW)]
@@ -190,7 +188,6 @@ def test_many_steps_are_drawn_evenly():
     assert {b - a for a, b in pairwise(some)} <= {2, 3}
 
 
-@pytest.mark.slow
 def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load, bench):
     class Deaf:
         note = ""
@@ -216,13 +213,11 @@ def test_a_model_that_can_not_read_the_story_reads_what_it_wrote(load, bench):
     assert len(document["runs"][1]["quality"]["kl"]) == len(ids)
 
 
-@pytest.mark.slow
 def test_the_story_is_the_grammars_and_long_enough(load):
     assert written()["text"] == heldout()
     assert len(load("mini-gpt2").codec.encode(heldout())) >= racing.TEXT_TOKENS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 50, 200])
 def test_it_stops_where_it_is_told_to(bench, monkeypatch, after):
     monkeypatch.setattr(racing, "TEXT_TOKENS", 20)
@@ -261,7 +256,6 @@ def test_it_is_read_back_as_it_was_written():
         read_spec("caches", {**SPEC.to_dict(), "colour": 1})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "fields", "said"),
     [
@@ -293,7 +287,6 @@ def test_its_time_is_foreseen_from_the_rates(scheduler_without_worker):
     assert scheduler_without_worker.get(work).countdown.left(time.monotonic()) > few
 
 
-@pytest.mark.slow
 def test_the_command_prints_the_document(monkeypatch, capsys):
     monkeypatch.setattr(headless, "settle", lambda: None)
     monkeypatch.setattr(racing, "TEXT_TOKENS", 20)

@@ -9,6 +9,8 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.text import book
 from kvviz.store.files import reading
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 WORK = ComparisonSpec("tiny-gemma3", prompt="Once upon a time", new_tokens=5, repeats=1)
 
 

@@ -17,6 +17,8 @@ from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 WORK = dict(model="tiny-qwen3", prompt="Once upon a time", new_tokens=6, repeats=2, warmup=2)
 
 
@@ -41,7 +43,6 @@ def document(done):
     return done[-1]["document"]
 
 
-@pytest.mark.slow
 def test_the_order_of_the_records(done):
     kinds = [r["t"] for r in done]
     assert kinds[0] == "started" and kinds[-1] == "done"
@@ -73,7 +74,6 @@ def test_the_rates_and_what_they_say_of_the_middle_step_travel_with_the_document
     )
 
 
-@pytest.mark.slow
 def test_a_run_without_a_decode_step_has_no_estimate(engine):
     doc = document(records(engine, new_tokens=1, repeats=1, warmup=1))
     assert [run["estimate"] for run in doc["runs"]] == [None, None] and doc["rates"]
@@ -121,7 +121,6 @@ def test_cache_bytes_follow_the_formula(done):
     assert (layer["kind"], layer["kv_heads"], layer["key_dim"], layer["seen"], layer["held"]) == ("full", 2, 32, 21, 21)
 
 
-@pytest.mark.slow
 def test_three_figures_for_the_memory_agree(engine, done, monkeypatch):
     """Formula, tensors and the allocator's own account (the profiler's on a CPU), which knows no cache by name."""
     monkeypatch.undo()
@@ -136,7 +135,6 @@ def test_three_figures_for_the_memory_agree(engine, done, monkeypatch):
     assert window["allocator"]["kept"] == window["storages"] + 4 * 8, "and each layer keeps its window as a tensor"
 
 
-@pytest.mark.slow
 def test_it_ends_at_the_stop_text_in_every_mode(engine):
     whole = document(records(engine, new_tokens=12))["runs"][0]
     stop = whole["text"][4:7]
@@ -148,7 +146,6 @@ def test_it_ends_at_the_stop_text_in_every_mode(engine):
         assert run["token_ids"] == whole["token_ids"][: len(run["token_ids"])]
 
 
-@pytest.mark.slow
 def test_it_ends_at_an_end_token_when_every_row_has(engine):
     whole = document(records(engine, new_tokens=12))["runs"][0]["token_ids"]
     work = ComparisonSpec(**{**WORK, "new_tokens": 12, "stop_at_eos": True})
@@ -157,7 +154,6 @@ def test_it_ends_at_an_end_token_when_every_row_has(engine):
     assert doc["runs"][0]["token_ids"] == whole[: whole.index(whole[5]) + 1]
 
 
-@pytest.mark.slow
 def test_batches_and_random_prompts(engine):
     doc = document(records(engine, prompt=None, prompt_tokens=9, batch=3, sampling=Sampling(1.0, seed=5)))
     for run in doc["runs"]:
@@ -166,7 +162,6 @@ def test_batches_and_random_prompts(engine):
     assert doc["identical"] and doc["runs"][1]["cache_bytes"][0] == 3 * 9 * 4 * 2 * 64 * 4
 
 
-@pytest.mark.slow
 def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
     """A mode that is off from its third step on: the first different token and the margin are reported."""
 
@@ -187,14 +182,12 @@ def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
     assert wrong["first_divergence"] == 2 and wrong["divergence_margin"] > 0 and wrong["max_abs_logit_diff"] >= 1
 
 
-@pytest.mark.slow
 def test_without_uncached_the_first_mode_is_the_reference(engine):
     doc = document(records(engine, modes=("cached", "unpassed")))
     assert doc["reference"] == "cached" and doc["identical"]
     assert [run["speedup"] for run in doc["runs"]] == [None, None]
 
 
-@pytest.mark.slow
 def test_stop_ends_it_within_a_step(engine):
     work = ComparisonSpec(**{**WORK, "new_tokens": 200})
     calls = []
@@ -208,7 +201,6 @@ def test_stop_ends_it_within_a_step(engine):
     assert len(calls) == 21
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_is_refused(engine):
     with pytest.raises(KvvizError, match="1,024 positions"):
         records(engine, model="tiny-gpt2", new_tokens=1020)
@@ -216,7 +208,6 @@ def test_what_does_not_fit_is_refused(engine):
         records(engine, model="llama-3.1-405b", new_tokens=8)
 
 
-@pytest.mark.slow
 def test_logits_that_overflow_are_named(engine, monkeypatch):
     def opened(model, capacity):
         return lambda ids, new: (torch.full((1, 256), float("nan")), None)

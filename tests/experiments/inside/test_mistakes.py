@@ -13,6 +13,8 @@ from kvviz.experiments.inside.mistiming import mistime, verdict
 from kvviz.experiments.inside.spec import MistakeSpec
 from kvviz.models.text import ByteCodec
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 NEW = 6
 PROMPT = torch.arange(5, 5 + 2 * CHUNK + 3)[None] * 7 % 200
 
@@ -39,7 +41,6 @@ def test_the_line_at_fault_stands_in_the_loop_as_shown(name):
     assert mistake.mend not in lines
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, row in PITFALLS.items() if row.shows != "clock"])
 def test_the_right_loop_tells_the_truth(broken, name):
     right = broken(name)["right"]
@@ -106,7 +107,6 @@ def test_a_mistake_that_is_none_is_named():
         pitfall_named("x")
 
 
-@pytest.mark.slow
 def test_the_stopwatch_that_does_not_wait_never_waits(load):
     model, waits = from_transformers(load("tiny-gpt2").model), []
     list(mistakes.not_synchronised(model, PROMPT, 3, lambda: waits.append(1)))
@@ -115,7 +115,6 @@ def test_the_stopwatch_that_does_not_wait_never_waits(load):
     assert len(waits) == 6  # before and after each step
 
 
-@pytest.mark.slow
 def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
     model, waits = from_transformers(load("tiny-gpt2").model), []
     assert len(list(mistakes.with_warm_up(model, PROMPT, 3, lambda: waits.append(1)))) == 3
@@ -135,7 +134,6 @@ def test_the_verdict_says_what_was_measured(wrong, right, said):
     assert said in verdict(wrong, right)
 
 
-@pytest.mark.slow
 def test_no_warm_up_is_measured_in_a_new_process(load):
     spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
     found = mistime(spec, load("tiny-gpt2"))
@@ -143,7 +141,6 @@ def test_no_warm_up_is_measured_in_a_new_process(load):
     assert min(found["wrong"] + found["right"]) > 0
 
 
-@pytest.mark.slow
 def test_on_a_cpu_there_is_nothing_to_wait_for(load):
     spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-sync")
     assert "nothing to see on a CPU" in mistime(spec, load("tiny-gpt2"))["verdict"]

@@ -23,6 +23,8 @@ from kvviz.experiments.roofline.words import text
 from kvviz.server.scheduler import Scheduler
 from tests.cost.test_roofline import CEILINGS
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 SPEC = RoofSpec("tiny-llama", tokens=64, batch=3)
 
 
@@ -45,7 +47,6 @@ def document(records):
     return records[-1]["document"]
 
 
-@pytest.mark.slow
 def test_records_come_in_order_and_every_forward_is_a_point(records):
     kinds = [record["t"] for record in records]
     count = len(places(SPEC))
@@ -103,7 +104,6 @@ class Spy:
         return spied
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [Place(DECODE, 16), Place(DECODE, 64, 3)])
 def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, bench, monkeypatch, place):
     spy = Spy(mode_named("cached"))
@@ -118,7 +118,6 @@ def test_the_timed_step_in_the_middle_makes_the_context_of_its_place(load, bench
         torch.testing.assert_close(logits, logits[:1].expand_as(logits))
 
 
-@pytest.mark.slow
 def test_a_batch_of_copies_decodes_what_one_sequence_does(load, monkeypatch):
     found = []
     for batch in (1, 3):
@@ -129,13 +128,11 @@ def test_a_batch_of_copies_decodes_what_one_sequence_does(load, monkeypatch):
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_prefills_each_begin_with_an_empty_cache(load, bench):
     loaded, prompt = load("tiny-llama"), torch.arange(64)[None]
     assert len(_measured(loaded, Place(PREFILL, 32), prompt, 3, bench())) == 3
 
 
-@pytest.mark.slow
 def test_it_stops_between_two_forwards(bench):
     asked = []
 
@@ -148,13 +145,11 @@ def test_it_stops_between_two_forwards(bench):
     assert len(asked) == 6
 
 
-@pytest.mark.slow
 def test_a_context_beyond_the_models_positions_is_refused(bench):
     with pytest.raises(KvvizError, match="this model has 1,024 positions"):
         list(run(RoofSpec("tiny-gpt2", tokens=1020), bench()))
 
 
-@pytest.mark.slow
 def test_a_precision_without_a_ceiling_is_refused(bench):
     with pytest.raises(KvvizError, match="no matrix product in bfloat16"):
         list(run(RoofSpec("tiny-llama", tokens=64, dtype="bfloat16"), bench()))
@@ -173,12 +168,10 @@ def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):
     assert roofing._ceilings("cpu") is CEILINGS
 
 
-@pytest.mark.slow
 def test_an_unprofiled_call_is_timed():
     assert roofing._alone(lambda: time.sleep(0.002), synchroniser("cpu")) >= 0.002
 
 
-@pytest.mark.slow
 def test_the_command_prints_the_document(records, monkeypatch, capsys):
     monkeypatch.setattr(headless, "settle", lambda: None)
     monkeypatch.setattr(roofing, "run", lambda spec, bench: iter(records) if spec == SPEC else iter(()))

@@ -14,6 +14,8 @@ from kvviz.experiments.sweep import run as sweeping
 from kvviz.experiments.sweep.run import failure, run
 from kvviz.experiments.sweep.spec import SweepSpec, cells
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 RATES = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
 WORK = dict(models=("tiny-gpt2",), prompt_tokens=(4, 8, 16), new_tokens=(3,), repeats=2)
 
@@ -41,7 +43,6 @@ def quick(swept, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
-@pytest.mark.slow
 def test_cells_and_modes_take_turns(swept):
     """A B C, then C B A; a cell's proof before its first pass; the modes of a cell alternate as well."""
     assert order(swept) == ["p0", "0u", "0c", "p1", "1u", "1c", "p2", "2u", "2c", "2c", "2u", "1c", "1u", "0c", "0u"]
@@ -88,7 +89,6 @@ def test_rows_have_consistent_ratios(swept):
 # --- going on ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("until", [1, 2, 3, 9])
 def test_an_interrupted_sweep_goes_on_where_it_was(engine, swept, until):
     earlier = [r for r in swept if r["t"] != "progress"][:until]

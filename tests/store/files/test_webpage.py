@@ -12,6 +12,8 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.store.files import reading, webpage
 
+pytestmark = pytest.mark.slow  # they decode with real models
+
 HOSTILE = (
     "</script><script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -112,7 +114,6 @@ def test_it_shows_the_figures(benign, single):
     assert "template" not in figure["layout"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_are_shown_as_text(benign, single, text):
     page = Page(webpage.to_html(*hostile(single, text)))
