@@ -92,7 +92,7 @@ def _modes_among(offered: Sequence[str]) -> Read:
 
 
 def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[Choice, DeltaGenerator]:
-    """Draw the form as one bar and read it; returns the place beside it for Run and Stop. `more` ends its last part."""
+    """Draw the form as one bar and read it; returns the place for Run and Stop. `more` draws the end of "More"."""
     bar = st.container(horizontal=True, vertical_alignment="center", gap="small", key="live_bar")
     with bar:
         model, weights = _model(form)

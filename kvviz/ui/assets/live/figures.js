@@ -25,7 +25,7 @@ export class Figures {
     const head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
     this.call = element("div", { class: "kv-call" }, this.big, this.badge)
-    this.node = element("div", { class: "kv-headline kv-scroll" }, this.table)
+    this.node = element("div", { class: "kv-scroll" }, this.table)
     this.rows = new Map()
   }
 

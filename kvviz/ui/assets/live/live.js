@@ -9,8 +9,8 @@ import { Figures } from "./figures.js"
 import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
-import { StepSlider } from "./slider.js"
 import { Replay } from "./replay.js"
+import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
 import { Viewpoint } from "./viewpoint.js"
@@ -146,12 +146,14 @@ class Live {
     this.viewpoint.report(this.state.id)
   }
 
-  // What is on the screen: the run, or while there is none a kept recording of the run that the page starts with.
+  // What is on the screen: the run, or a kept recording of the page's first run once the server has said that it has
+  // none to show.
   shown() {
-    if (this.state.modes.length || !this.replay.wanted(this.state)) {
+    if (!this.queue || this.state.state !== "waiting" || this.state.id) {
       this.replay.stop()
       return this.state
     }
+    this.replay.play()
     return this.replay.state ?? this.state
   }
 

@@ -1,8 +1,8 @@
-// The kept recording that is shown before anything has run: the first look goes at the speed at which it was measured.
+// Replays the kept recording before anything has run: the first look at the speed at which it was measured, then the rest.
 
 import { apply, emptyState } from "../shared/state.js"
 
-const PAUSE_MS = 1500 // between the first look and the result
+const PAUSE_S = 1.5 // between the first look and the result
 const FRAME_MS = 100
 
 export class Replay {
@@ -10,46 +10,32 @@ export class Replay {
     Object.assign(this, { url, redraw, state: null, timer: null, asked: false })
   }
 
-  // Only an empty page shows it: nothing was asked for, and nothing runs.
-  wanted(state) {
-    if (!this.url || state.state !== "waiting" || state.id) return false
-    if (!this.asked) this.start()
-    return true
+  // Starts it, at the first call.
+  play() {
+    if (this.asked) return
+    this.asked = true
+    this.start().catch(() => {}) // a browser without DecompressionStream sees the empty chart, which says what to press
   }
 
   async start() {
-    this.asked = true
-    try {
-      const packed = (await fetch(this.url)).body.pipeThrough(new DecompressionStream("gzip"))
-      const { made, records } = await new Response(packed).json()
-      this.records = records
-      this.made = made
-    } catch {
-      return // a browser without DecompressionStream sees the empty chart, which says what to press
-    }
-    this.state = Object.assign(emptyState(""), { recorded: this.made })
+    const packed = (await fetch(this.url)).body.pipeThrough(new DecompressionStream("gzip"))
+    const { made, records } = await new Response(packed).json()
+    const looks = records.filter((record) => record.t === "first_look").map((record) => record.at)
+    const end = looks.at(-1) - looks[0] + PAUSE_S
+    const due = (record) => (record.at === undefined ? 0 : record.t === "first_look" ? record.at - looks[0] : end)
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches
+    this.waiting = records.map((record) => ({ record, due: still ? 0 : due(record) }))
+    this.state = Object.assign(emptyState(""), { recorded: made })
     this.began = performance.now()
-    this.next = 0
-    this.still = matchMedia("(prefers-reduced-motion: reduce)").matches
     this.tick()
   }
 
-  // A record is due when its `at` has come; what follows the first look is due after a pause, all at once.
+  // Applies the records whose time has come, in their order.
   tick() {
     const now = (performance.now() - this.began) / 1000
-    for (; this.next < this.records.length; this.next++) {
-      const record = this.records[this.next]
-      if (record.t === "first_look") this.looked = record.at
-      const due = record.t === "first_look" ? record.at - this.first() : this.looked === undefined ? 0 : this.looked - this.first() + PAUSE_MS / 1000
-      if (due > now && !this.still) break
-      apply(this.state, record)
-    }
+    while (this.waiting.length && this.waiting[0].due <= now) apply(this.state, this.waiting.shift().record)
     this.redraw()
-    if (this.next < this.records.length) this.timer = setTimeout(() => this.tick(), FRAME_MS)
-  }
-
-  first() {
-    return (this.start_at ??= this.records.find((record) => record.t === "first_look")?.at ?? 0)
+    if (this.waiting.length) this.timer = setTimeout(() => this.tick(), FRAME_MS)
   }
 
   stop() {

@@ -13,11 +13,13 @@ export class StatusBar {
     this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
   }
 
-  // `instead`: the sentence while a recording is shown, and nothing runs.
+  // `status` is the server's word on the queue. `instead` replaces the sentence while the page shows a recording, and
+  // `takes` says how long the form's run would take.
   draw(state, linked, status, instead, takes) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     const { share, left } = progress(state)
-    put(this.left, state.spec && !ended(state) && left !== null ? `about ${duration(Math.max(left, 0.1))} left` : state.spec && !ended(state) ? "" : takes)
+    const running = state.spec && !ended(state)
+    put(this.left, !running ? takes : left === null ? "" : `about ${duration(Math.max(left, 0.1))} left`)
     this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
     this.node.dataset.state = state.state

@@ -59,7 +59,8 @@ const steps = {
   failed: (s, r) => { s.message = r.message },
 }
 
-// What a step has left: its token and its cache. The first look tells it first; the check adds what outlives the step.
+// Keeps the token and the cache of a step. The first look sends both; the check sends them again, with the bytes that
+// outlive the step.
 function seen(s, mode, i, row) {
   s.steps = Math.max(s.steps, i + 1)
   mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text }
@@ -143,7 +144,8 @@ export function headline(state, mode) {
   }
 }
 
-const CHECKING = 2.3 // times as long as its passes is what the check takes, which traces every tensor
+// The check traces every tensor, so it takes about this many times as long as a pass. Used until the check has begun.
+const CHECKING = 2.3
 
 // Seconds left: the passes still to come at what a pass of that mode took, in the first look or else in the check.
 export function progress(state) {
