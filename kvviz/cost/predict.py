@@ -13,6 +13,7 @@ from kvviz.base.checks import list_of, number, short_name, whole
 from kvviz.cost.blocks import Forward, Matrix
 from kvviz.cost.flops import Rates, cache_bytes_read, cached_step, prefill
 from kvviz.cost.shape import Shape
+from kvviz.cost.step_estimate import StepEstimate
 from kvviz.memory.formula import DTYPE_BYTES
 
 PASSES = 24  # elementwise passes over a layer's hidden rows (norms, residuals, rotary positions); order of magnitude
@@ -72,12 +73,10 @@ class Paces:
 
 def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) -> dict[str, float]:
     """Seconds of a forward by kind of work: the amount of each block's work times the pace of its kind."""
-    counts = shape.counts.items()
-    matrices = [(block, count) for block, count in counts if isinstance(block, Matrix)]
+    matrices, resident = _matrices(shape, paces)
     size = DTYPE_BYTES[paces.dtype]
-    resident = size * sum(count * block.weights for block, count in matrices) <= paces.cache_bytes
     row_pace = (paces.resident if resident else paces.streamed)[0]  # one query reads the cache as one row reads weights
-    others = sum(count * block.flops(forward) for block, count in counts if not isinstance(block, Matrix))
+    others = sum(count * block.flops(forward) for block, count in shape.counts.items() if not isinstance(block, Matrix))
     inner = sum(count * _activated(block, shape.hidden, forward) for block, count in matrices)
     layers = len(shape.layers)
 
@@ -94,10 +93,20 @@ def step_parts(shape: Shape, forward: Forward, paces: Paces, operations: int) ->
     }
 
 
+def _matrices(shape: Shape, paces: Paces) -> tuple[list[tuple[Matrix, int]], bool]:
+    """The matrices of a model with their counts, and whether all of them stay in the processor's cache."""
+    found = [(block, count) for block, count in shape.counts.items() if isinstance(block, Matrix)]
+    weights = sum(count * block.weights for block, count in found)
+    return found, DTYPE_BYTES[paces.dtype] * weights <= paces.cache_bytes
+
+
+def _elements(block: Matrix, forward: Forward) -> float:
+    return block.inputs * block.outputs * block.copies if block.weightless else block.weights_read(forward)
+
+
 def _product(block: Matrix, forward: Forward, paces: Paces, resident: bool) -> float:
     """Seconds of one matrix; for experts, of those expected to be chosen, each with its share of the rows."""
-    elements = block.inputs * block.outputs * block.copies if block.weightless else block.weights_read(forward)
-    rows = block.rows(forward)
+    elements, rows = _elements(block, forward), block.rows(forward)
     if not elements or not rows:
         return 0.0
     active = elements / (block.inputs * block.outputs)
@@ -108,6 +117,32 @@ def _activated(block: Matrix, hidden: int, forward: Forward) -> int:
     """Elements that go through the MLP's activation; they are the inputs of the matrix back to the hidden size."""
     leads_back = block.term == "mlp" and block.outputs == hidden != block.inputs
     return block.rows(forward) * block.inputs * block.used if leads_back else 0
+
+
+def step_of(shape: Shape, work: str, tokens: int, batch: int) -> Forward:
+    """The decode step that makes the context `tokens` long, in a mode that does this work."""
+    return (prefill if work == AGAIN else cached_step)(shape, tokens, batch)
+
+
+def foretold(shape: Shape, forward: Forward, paces: Paces, operations: int) -> StepEstimate:
+    """The prediction of a forward in the four parts that a verdict names; their sum is `predict`'s on a CPU.
+
+    Reading the weights is what their products take with one row; what more rows add to it is arithmetic.
+    """
+    parts, (matrices, resident) = step_parts(shape, forward, paces, operations), _matrices(shape, paces)
+    reading = sum(
+        count * paces.product(1, _elements(block, forward), resident=resident)
+        for block, count in matrices
+        if block.rows(forward)
+    )
+    looking = "computing_s" if forward.new > 1 else "scan_s"
+    found = {
+        "weights_s": min(reading, parts["products"]),
+        "computing_s": max(0.0, parts["products"] - reading) + parts["activations"] + parts["elementwise"],
+        "starting_s": parts["starting"],
+        "scan_s": parts["joining"],
+    }
+    return StepEstimate(forward.seen, **{**found, looking: found[looking] + parts["attention"]})
 
 
 def predict(
@@ -128,8 +163,8 @@ def predict(
     """
 
     def seconds(work: str, index: int) -> float:
-        make = prefill if work == AGAIN or index == 0 else cached_step
-        found = step_parts(shape, make(shape, prompt_tokens + index, batch), paces, operations)
+        forward = step_of(shape, work if index else AGAIN, prompt_tokens + index, batch)
+        found = step_parts(shape, forward, paces, operations)
         starting = found.pop("starting")
         total = max(sum(found.values()), starting) if queues else sum(found.values()) + starting
         return float(f"{total:.6g}")

@@ -15,7 +15,7 @@ OPERATIONS_PER_LAYER = 100  # eager PyTorch, kernels and the Python around them;
 WORDS = {
     "weights_s": "reading the weights",
     "computing_s": "arithmetic",
-    "starting_s": "launching operations",
+    "starting_s": "launch overhead",
     "scan_s": "reading the cached keys and values",
 }
 _Seconds = Annotated[float, number(0, 1e6)]

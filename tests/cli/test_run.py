@@ -24,7 +24,7 @@ def test_it_prints_a_comparison_and_its_verdict(kvviz):
     assert document["identical"] is True
     assert [run["mode"] for run in document["runs"]] == ["uncached", "cached"]
     assert document["runs"][1]["speedup"] > 0
-    assert document["verdict"]["sentence"].startswith("By estimate from")
+    assert document["verdict"]["sentence"].startswith("By prediction")
     assert "4 steps are too few" in document["verdict"]["modes"][0]["untold"][0]
     assert "/40 " in done.err, "a bar of 2 modes x 5 tokens x 4 passes"
 

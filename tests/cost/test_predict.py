@@ -9,7 +9,7 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.flops import cached_step, prefill
-from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, off_by, predict, step_parts
+from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, foretold, off_by, predict, step_of, step_parts
 from kvviz.cost.shape import read_shape
 from kvviz.decoding import measure_paces as pacing
 from kvviz.device.clock import timed
@@ -90,6 +90,19 @@ def test_the_curve_climbs_without_a_cache_and_not_with_one():
     assert again[0] == once[0] and len(again) == len(once) == 40
     assert all(b > a for a, b in itertools.pairwise(again))
     assert once[-1] < 1.1 * once[1] < again[1]
+
+
+@pytest.mark.parametrize("work", [AGAIN, JOINED])
+@pytest.mark.parametrize(
+    "name", ["tiny-gpt2", next(r.id for r in models().values() if "num_experts_per_tok" in r.config)]
+)
+def test_the_parts_that_a_verdict_names_add_up_to_the_dashed_line(work, name):
+    known = paces(streamed=(1e-9, 3e-9), attention=1e-11, joined=1e-10, activation=1e-9, elementwise=1e-9, start=1e-6)
+    found = predict(shape(name), known, {"m": work}, operations=9, prompt_tokens=8, new_tokens=6, batch=2, queues=False)
+    told = foretold(shape(name), step_of(shape(name), work, 11, 2), known, 9)
+    parts = (told.weights_s, told.computing_s, told.starting_s, told.scan_s)
+    assert told.tokens == 11 and sum(parts) == pytest.approx(found["m"][3], rel=1e-5) and min(parts) >= 0
+    assert told.starting_s == 9e-6 and bool(told.scan_s) == (work == JOINED)
 
 
 def test_where_a_device_queues_its_work_the_longer_of_the_two_counts():

@@ -41,13 +41,13 @@ def formulas(app):
 def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
     own = visit.scheduler.submit(ComparisonSpec(model="tiny-gpt2", prompt="x"))
     app = visit("live", comparison=own)
-    assert not formulas(app) and "By estimate from" not in said(app)
+    assert not formulas(app) and "By prediction" not in said(app)
     visit.scheduler.record(own, {"t": "done", "document": document()})
     app.run()
     uncached, cached = formulas(app)
     assert r"without the cache}}(T) = (" in uncached and r"\text{token}^2}\,T^2" in uncached
     assert r"with the cache}}(T) = (2.0000" in cached and r"\text{ms} + (1.000" in cached
-    assert "with the cache, mostly into reading the weights (1 ms of 1.81 ms; measured" in said(app)
+    assert "with the cache mostly reading the weights (1 ms of 1.81 ms; measured" in said(app)
     assert "The cache pays from the first step measured, at 10 tokens." in said(app)
 
 

@@ -5,7 +5,8 @@ from typing import cast
 
 from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
-from kvviz.cost.flops import Rates, estimated
+from kvviz.cost.flops import estimated
+from kvviz.cost.predict import Paces, foretold, step_of
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
@@ -16,20 +17,24 @@ from kvviz.models.layers import LayerSpec
 
 
 def comparison_document(
-    comparison_id: str, run: ComparisonRun, rates: Rates | None = None, predicted: Predicted | None = None
+    comparison_id: str,
+    run: ComparisonRun,
+    measured: tuple[Paces, int] | None = None,
+    predicted: Predicted | None = None,
 ) -> Document:
     """Return the whole comparison as JSON values; times are in seconds, sizes in bytes.
 
-    `rates` are the device's at the run's dtype; `predicted` is the prediction sent before the first step.
+    `measured` are the device's paces and the operations of a step (`paces_of`); `predicted` is the prediction sent
+    before the first step.
     """
     work, source = run.work, run.loaded.source
-    runs = [_run(f"{comparison_id}-{mode}", run, mode, rates, predicted) for mode in work.modes]
+    runs = [_run(f"{comparison_id}-{mode}", run, mode, measured, predicted) for mode in work.modes]
     for entry, ratio in zip(runs, speedups([(r["mode"], len(r["step_s"]), r["total_s"]) for r in runs]), strict=True):
         entry["speedup"] = ratio
     return {
         "id": comparison_id,
         "environment": asdict(run.loaded.environment),
-        "rates": asdict(rates) if rates else None,
+        "rates": asdict(measured[0].rates) if measured else None,
         "paces": predicted["paces"] if predicted else None,
         "model": source.model,
         "weights": source.weights,
@@ -47,7 +52,9 @@ def comparison_document(
     }
 
 
-def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predicted: Predicted | None) -> Run:
+def _run(
+    run_id: str, run: ComparisonRun, mode: str, measured: tuple[Paces, int] | None, predicted: Predicted | None
+) -> Run:
     """Build one mode's entry. Its speed-up needs the other entries and is filled in later."""
     checked, passes = run.checked[mode], run.passes[mode]
     flat = run.work.batch == 1
@@ -72,19 +79,26 @@ def _run(run_id: str, run: ComparisonRun, mode: str, rates: Rates | None, predic
         "layers": [_layer(run.loaded.spec.layers[row.index], row) for row in checked.layers[-1]],
         "memory": run.memory.get(mode),
         "speedup": None,
-        "estimate": _estimate(run, mode, len(steps), rates),
+        "estimate": _estimate(run, mode, len(steps), measured, predicted),
         **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
     }
 
 
-def _estimate(run: ComparisonRun, mode: str, steps: int, rates: Rates | None) -> dict[str, float] | None:
-    """Return the cost model's estimate of the middle decode step; None without decode steps or rates."""
-    if steps < 2 or rates is None:
+def _estimate(
+    run: ComparisonRun, mode: str, steps: int, measured: tuple[Paces, int] | None, predicted: Predicted | None
+) -> dict[str, float] | None:
+    """Return the parts of the middle decode step: those of its prediction, or in a mode without one an estimate.
+
+    None without decode steps or paces.
+    """
+    if steps < 2 or measured is None:
         return None
-    loaded = run.loaded
-    model = Model(loaded.spec, loaded.params, estimated(loaded.source.config))
-    tokens, caches = run.prompt_tokens + steps // 2, mode_named(mode).caches
-    estimate = model.step(tokens, run.work.batch, loaded.dtype, rates, caches=caches)
+    loaded, known, (paces, operations) = run.loaded, mode_named(mode), measured
+    shape, size = estimated(loaded.source.config), (run.prompt_tokens + steps // 2, run.work.batch)
+    if shape is not None and predicted and mode in predicted["step_s"]:
+        return asdict(foretold(shape, step_of(shape, known.work, *size), paces, operations))
+    model = Model(loaded.spec, loaded.params, shape)
+    estimate = model.step(*size, loaded.dtype, paces.rates, caches=known.caches)
     return asdict(estimate) if estimate else None
 
 

@@ -62,7 +62,7 @@ def perform(
     for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
         for record in part(run):
             yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
-    yield {"t": "done", "document": comparison_document(comparison_id, run, paces.rates, predicted)}
+    yield {"t": "done", "document": comparison_document(comparison_id, run, (paces, operations), predicted)}
 
 
 def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted | None:

@@ -93,11 +93,17 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "line": _coefficients(line) if isinstance(line, Fit) else None,
         "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
         "bound": WORDS[estimate.largest] if estimate else None,
-        "estimate_s": estimate.total if estimate else None,
+        "estimate_s": _whole(run, estimate) if estimate else None,
         "measured_s": measured,
         "prediction_error": run.get("prediction_error"),
         "prediction_bias": run.get("prediction_bias"),
     }
+
+
+def _whole(run: Run, estimate: StepEstimate) -> float:
+    """Seconds of the step that an estimate is of: as predicted, the dashed line's; in a mode without one, its total."""
+    predicted = run.get("predicted_s") or ()
+    return predicted[len(predicted) // 2] if len(predicted) > 1 else estimate.total
 
 
 def _typical(run: Run) -> float | None:
@@ -151,11 +157,10 @@ def _prediction(runs: Sequence[Run]) -> str | None:
     if not known:
         return None
     each = [
-        f"{_name(run)} {run['prediction_error']:.1%} off in the median step"
-        f" (the steps took {'longer' if run['prediction_bias'] < 0 else 'less time'} than predicted)"
+        f"{run['prediction_error']:.0%} too {'low' if run['prediction_bias'] < 0 else 'high'} {_name(run)}"
         for run in known
     ]
-    return f"Predicted before the first step, from the work of a step and this device's paces alone: {'; '.join(each)}."
+    return f"Dashed: predicted before the first step, from measured paces; in the median step {', '.join(each)}."
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------
@@ -166,24 +171,29 @@ def _name(run: Run) -> str:
 
 
 def _bounded(runs: Sequence[Run]) -> str:
-    """Say what a step spends most of its time on by estimate, next to the measured time."""
+    """Say what a step spends most of its time on by its prediction, next to the measured time.
+
+    No part of a step takes longer than the whole of it: a part that was predicted to is cut off at the measured step.
+    """
     each, apart, tokens = [], [], 0
     for run in runs:
         estimate, seconds = StepEstimate.of_run(run), _typical(run)
         if estimate is None:
             continue
-        measured = f"; measured: {ms(seconds)}" if seconds else ""
-        part = f"{ms(getattr(estimate, estimate.largest))} of {ms(estimate.total)}{measured}"
-        each.append(f"{_name(run)}, mostly into {WORDS[estimate.largest]} ({part})")
+        part, whole = getattr(estimate, estimate.largest), _whole(run, estimate)
+        share = f"{ms(part)} of {ms(whole)}" + (f"; measured: {ms(seconds)}" if seconds else "")
+        if seconds and part > seconds:
+            share = f"at most the measured {ms(seconds)}; predicted: {ms(part)} of {ms(whole)}"
+        each.append(f"{_name(run)} mostly {WORDS[estimate.largest]} ({share})")
         tokens = tokens or estimate.tokens
-        factor = max(seconds / estimate.total, estimate.total / seconds) if seconds else 1.0
-        if factor > OFF:
+        factor = max(seconds / whole, whole / seconds) if seconds and whole else 1.0
+        if factor > OFF or (seconds and part > seconds):
             apart.append(f"{factor:.3g} times {_name(run)}")
     if not each:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
-    words = f"By estimate from this device's measured rates, a step at {counted(tokens)} goes,"
-    caution = f" Estimate and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
-    return f"{words} {' and, '.join(each)}.{caution if apart else ''}"
+    words = f"By prediction, a step at {counted(tokens)} is {', and '.join(each)}."
+    caution = f" Prediction and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
+    return words + (caution if apart else "")
 
 
 ONE_CALL = (

@@ -14,7 +14,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 
-FIGURES = ("mode", "step_s", "speedup", "estimate", "prediction_error", "prediction_bias")
+FIGURES = ("mode", "step_s", "speedup", "estimate", "predicted_s", "prediction_error", "prediction_bias")
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> None:
@@ -39,7 +39,7 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     st.subheader("What the curves say", anchor=False)
     st.markdown(found["sentence"])
     if found["prediction"]:
-        st.markdown(f"{found['prediction']} It is the thin dashed line.")
+        st.markdown(found["prediction"])
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     for entry in found["modes"]:

@@ -99,8 +99,8 @@ def test_too_much_noise_and_too_few_steps_are_said():
 @pytest.mark.parametrize("part", WORDS)
 def test_the_sentence_names_the_largest_part_beside_the_measured_time(part):
     found = verdict(made(bounds=(part, "computing_s")))
-    assert f"goes, with the cache, mostly into {WORDS[part]} (" in found["sentence"]
-    assert found["sentence"].startswith("By estimate") and "measured: " in found["sentence"]
+    assert f"with the cache mostly {WORDS[part]} (" in found["sentence"]
+    assert found["sentence"].startswith("By prediction") and "measured: " in found["sentence"]
     assert entry(found, "cached")["bound"] == WORDS[part]
     assert "far apart" not in found["sentence"] and found["advice"] is None
 
@@ -111,14 +111,28 @@ def test_an_estimate_that_does_not_fit_the_measurement_is_called_a_guess():
     assert "far apart" in verdict(document)["sentence"] and "guess" in verdict(document)["sentence"]
 
 
+def test_the_verdict_speaks_of_the_dashed_lines_prediction_and_of_no_other():
+    document = made()
+    document["runs"][1]["predicted_s"] = [5e-3, 4.6e-3, 4.7e-3, 4.8e-3]
+    found = verdict(document)
+    assert " of 4.7 ms; measured: " in found["sentence"] and entry(found, "cached")["estimate_s"] == 4.7e-3
+
+
+def test_no_part_of_a_step_is_said_to_take_longer_than_the_step():
+    document = made(cached=curve((2e-3, 1e-7), noise=0), bounds=("starting_s", "computing_s"))
+    document["runs"][1] |= {"estimate": estimate("starting_s", 3.5e-3), "predicted_s": [4.5e-3] * STEPS}
+    found = verdict(document)["sentence"]
+    assert "launch overhead (at most the measured 2.01 ms; predicted: 3.5 ms of 4.5 ms)" in found
+    assert "so take the reason as a guess" in found
+
+
 def test_how_far_off_the_prediction_was_is_said():
     document = made()
     assert verdict(document)["prediction"] is None
     document["runs"][0] |= {"prediction_error": 0.073, "prediction_bias": -0.07}
     document["runs"][1] |= {"prediction_error": 0.04, "prediction_bias": 0.04}
     found = verdict(document)
-    assert "without the cache 7.3% off in the median step (the steps took longer than predicted)" in found["prediction"]
-    assert "with the cache 4.0% off in the median step (the steps took less time than predicted)" in found["prediction"]
+    assert "in the median step 7% too low without the cache, 4% too high with the cache" in found["prediction"]
     assert entry(found, "cached")["prediction_bias"] == 0.04
 
 
