@@ -122,7 +122,7 @@ def _scratch(model: "PreTrainedModel", capacity: int) -> Forward:
     caches = twin.new_caches()
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
-        return twin.head(twin.read(new, caches)[:, -1]), caches
+        return twin.last_logits(new, caches), caches
 
     return forward
 

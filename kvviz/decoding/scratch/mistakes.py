@@ -46,9 +46,9 @@ def right(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Pas
     caches = model.new_caches()
     new = prompt
     for index in range(steps):
-        logits = model(new, caches)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def right_in_chunks(model: Transformer, prompt: Tensor, choose: Choose, steps: int, mask: Mask = causal) -> Passes:
@@ -56,22 +56,22 @@ def right_in_chunks(model: Transformer, prompt: Tensor, choose: Choose, steps: i
     caches = model.new_caches()
     pieces = prompt.split(CHUNK, dim=1)
     for piece in pieces[:-1]:
-        model(piece, caches, mask=mask)
+        model.read(piece, caches, mask=mask)
         yield ForwardPass(None, piece, caches)
     new = pieces[-1]
     for index in range(steps):
-        logits = model(new, caches, mask=mask)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches, mask=mask)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def right_without_cache(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     """Read the whole sequence again at every step."""
     ids = prompt
     for index in range(steps):
-        logits = model(ids)
-        yield ForwardPass(logits[:, -1], ids, [])
-        ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
+        logits = model.last_logits(ids)
+        yield ForwardPass(logits, ids, [])
+        ids = torch.cat([ids, choose(index, logits)], dim=1)
 
 
 # --- wrong -----------------------------------------------------------------------------------------------------
@@ -82,9 +82,9 @@ def positions_stand_still(model: Transformer, prompt: Tensor, choose: Choose, st
     new = prompt
     for index in range(steps):
         at = torch.arange(new.shape[1], device=new.device)
-        logits = model(new, caches, at=at)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches, at=at)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def square_mask(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
@@ -115,37 +115,37 @@ def appended_twice(model: Transformer, prompt: Tensor, choose: Choose, steps: in
     caches: list[LayerCache] = [TwiceCache() for _ in model.blocks]
     new = prompt
     for index in range(steps):
-        logits = model(new, caches)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def cache_made_anew(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     new = prompt
     for index in range(steps):
         caches = model.new_caches()
-        logits = model(new, caches)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def cache_not_passed_on(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     ids = prompt
     for index in range(steps):
         caches = model.new_caches()
-        logits = model(ids, caches)
-        yield ForwardPass(logits[:, -1], ids, caches)
-        ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
+        logits = model.last_logits(ids, caches)
+        yield ForwardPass(logits, ids, caches)
+        ids = torch.cat([ids, choose(index, logits)], dim=1)
 
 
 def stale_cache(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
-    model(prompt.flip(1)[:, :OLD_PROMPT], caches)  # an earlier prompt, another one
+    model.read(prompt.flip(1)[:, :OLD_PROMPT], caches)  # an earlier prompt, another one
     new = prompt
     for index in range(steps):
-        logits = model(new, caches)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def with_gradients(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
@@ -157,26 +157,26 @@ def one_token_for_the_prompt(model: Transformer, prompt: Tensor, choose: Choose,
     caches = model.new_caches()
     new = prompt[:, -1:]
     for index in range(steps):
-        logits = model(new, caches)
-        yield ForwardPass(logits[:, -1], new, caches)
-        new = choose(index, logits[:, -1])
+        logits = model.last_logits(new, caches)
+        yield ForwardPass(logits, new, caches)
+        new = choose(index, logits)
 
 
 def prompt_fed_again(model: Transformer, prompt: Tensor, choose: Choose, steps: int) -> Passes:
     caches = model.new_caches()
     ids = prompt
     for index in range(steps):
-        logits = model(ids, caches)
-        yield ForwardPass(logits[:, -1], ids, caches)
-        ids = torch.cat([ids, choose(index, logits[:, -1])], dim=1)
+        logits = model.last_logits(ids, caches)
+        yield ForwardPass(logits, ids, caches)
+        ids = torch.cat([ids, choose(index, logits)], dim=1)
 
 
 # --- under a stopwatch: each yields the seconds that it attributes to every forward, the prefill's first -----------
 
 
 def chosen(logits: Tensor) -> Tensor:
-    """Choose the likeliest next token: (B, T, vocabulary) -> (B, 1)."""
-    return logits[:, -1:].argmax(dim=-1)
+    """Choose the likeliest next token: (B, vocabulary) -> (B, 1)."""
+    return logits.argmax(dim=-1, keepdim=True)
 
 
 @torch.no_grad()
@@ -185,7 +185,7 @@ def synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync) -> 
     for _ in range(steps):
         sync()
         start = time.perf_counter()
-        logits = model(new, caches)
+        logits = model.last_logits(new, caches)
         sync()
         yield time.perf_counter() - start
         new = chosen(logits)
@@ -196,7 +196,7 @@ def not_synchronised(model: Transformer, prompt: Tensor, steps: int, sync: Sync)
     caches, new = model.new_caches(), prompt
     for _ in range(steps):
         start = time.perf_counter()
-        logits = model(new, caches)
+        logits = model.last_logits(new, caches)
         yield time.perf_counter() - start
         new = chosen(logits)
 

@@ -85,6 +85,12 @@ class Transformer(nn.Module):
         """Compute the logits of every new token: (B, T) -> (B, T, vocabulary)."""
         return self.head(self.read(ids, caches, at=at, mask=mask))
 
+    def last_logits(
+        self, ids: Tensor, caches: Sequence[Cache] | None = None, *, at: Tensor | None = None, mask: Mask = causal
+    ) -> Tensor:
+        """Compute the logits of the last position alone, all that a decode needs: (B, T) -> (B, vocabulary)."""
+        return self.head(self.read(ids, caches, at=at, mask=mask)[:, -1])
+
     def read(
         self, ids: Tensor, caches: Sequence[Cache] | None = None, *, at: Tensor | None = None, mask: Mask = causal
     ) -> Tensor:

@@ -82,7 +82,7 @@ def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int)
     caches, new = model.new_caches(), prompt
     for _ in range(new_tokens):
         with observed(model, [layer]) as seen, MultiplyAdds() as counter:
-            logits = model.head(model.read(new, caches)[:, -1])  # (1, vocabulary)
+            logits = model.last_logits(new, caches)  # (1, vocabulary)
         made = _made(seen[layer])
         yield {
             "ids": new,
@@ -99,7 +99,7 @@ def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int)
 def _again(model: Transformer, ids: torch.Tensor, layer: int, kept: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Repeat a step without a cache: read all tokens so far again and compare the results with the cached ones."""
     with observed(model, [layer]) as seen, MultiplyAdds() as counter:
-        logits = model.head(model.read(ids)[:, -1])
+        logits = model.last_logits(ids)
     made, total = _made(seen[layer]), ids.shape[1]
     step = next(step for step in kept if step["total"] == total)
     before = {name: torch.cat([s["made"][name] for s in kept if s["total"] <= total], dim=2) for name in ("k", "v")}
