@@ -1,6 +1,6 @@
 """Turns the result of a race of cache designs into table rows and sentences. Standard library only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypedDict
 
@@ -50,6 +50,7 @@ def _row(run: Document, reference: Document) -> Document:
         "held": held,
         "allocated": allocated,
         "wasted": allocated - held,
+        "mean_wasted": fmean(a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)),
         "copied": account["copied"][-1] if account else None,
         "gathered": account["gathered"][-1] if account else None,
         "share": held / reference["cache_bytes"][-1],
@@ -94,19 +95,32 @@ def _lossy(r: Document) -> str:
 
 
 def _moved(designs: Sequence[Document]) -> list[str]:
-    """Name the designs that write most and least at the last step, and the one that wastes most."""
-    written = [(r["copied"], r["gathered"] or 0, r["title"]) for r in designs if r["copied"] is not None]
+    """Name the designs that write most and least at the last step, and those that waste most over all steps."""
     found = []
-    if len(written) > 1:
-        least, most = (pick(written, key=lambda one: one[0] + one[1]) for pick in (min, max))
+    if len(written := [r for r in designs if r["copied"] is not None]) > 1:
+        least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
+        copied, gathered = most[0]["copied"], most[0]["gathered"] or 0
+        low = human(least[0]["copied"] + (least[0]["gathered"] or 0))
+        parts = f"{human(copied)} into what is kept, {human(gathered)} for attention alone"
         found.append(
-            f"**{most[2]}** writes most at the last step, {human(most[0] + most[1])} ({human(most[0])} into what it "
-            f"keeps, {human(most[1])} for attention alone); **{least[2]}** least, {human(least[0] + least[1])}."
+            f"Most written at the last step: **{_titles(most)}**, {human(copied + gathered)} ({parts}); least: "
+            f"**{_titles(least)}**, {low}."
         )
-    worst = max(designs, key=lambda r: r["wasted"], default=None)
-    if worst is not None and worst["wasted"]:
-        found.append(f"**{worst['title']}** wastes most: {human(worst['wasted'])} are allocated and hold nothing.")
+    worst = _those(max, designs, lambda r: r["mean_wasted"]) if designs else []
+    if worst and worst[0]["mean_wasted"]:
+        found.append(
+            f"Most wasted: **{_titles(worst)}**, where on average over the steps {human(worst[0]['mean_wasted'])} are "
+            f"allocated and hold nothing; after the last step {human(worst[0]['wasted'])}."
+        )
     return found
+
+
+def _those(
+    pick: Callable[[Iterable[float]], float], designs: Sequence[Document], key: Callable[[Document], float]
+) -> list[Document]:
+    """All designs with the largest, or the smallest, value; those that `human` writes alike are alike."""
+    best = human(pick(map(key, designs)))
+    return [r for r in designs if human(key(r)) == best]
 
 
 def _titles(members: Sequence[Document]) -> str:
