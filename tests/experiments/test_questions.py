@@ -48,6 +48,11 @@ def test_each_question_stands_on_its_page(words, page):
     assert found in on_page(page)
 
 
+def test_which_cache_can_shorten_a_ttft_and_which_can_not_is_said_together():
+    words = " ".join(ALL["ttft"].text.split())
+    assert "a request's own cache can't shorten it" in words and "Serving measures that" in words
+
+
 def test_no_question_is_out_of_sight():
     assert len(ALL) == len(QUESTIONS) == len(ASKED)
 

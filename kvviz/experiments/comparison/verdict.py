@@ -239,7 +239,8 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
     if fast and slow and slow / fast >= PAYS:
         return (
             f"{head}, though its decode steps are {slow / fast:.3g} times as fast: most of the time goes into the "
-            "prefill, which no cache shortens. To see the difference in the whole, decode more new tokens."
+            "prefill, its prompt's first reading, which a cache cannot skip. To see the difference in the whole, "
+            "decode more new tokens."
         )
     estimate = StepEstimate.of_run(again)
     if estimate is None or estimate.largest not in _WHY:

@@ -86,7 +86,7 @@ class Anatomy {
                          element("div", { class: "kv-under" },
                                  section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
                                  section("The next token", "The likeliest pieces, and their shares.", this.guess)),
-                         section("The code that runs", "The lit lines are at work in this scene; behind each stands what it makes, with this step's numbers.", this.code))
+                         section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code))
   }
 
   update(data) {
@@ -281,7 +281,7 @@ class Anatomy {
     this.counts.replaceChildren(
       row("with the cache", kept, "kept"), row("without it", again, "again"),
       element("p", { class: "kv-note" }, `The cache after this step: ${bytes(now.cache_bytes)}, all ${layers} layers. ` +
-        `${heads} query heads share ${kvHeads} KV heads${kvHeads === heads ? ": each has its own" : `, ${heads / kvHeads} to each`}.`))
+        (kvHeads === heads ? "Each query head has its own KV head." : `${heads} query heads share ${kvHeads} KV heads, ${heads / kvHeads} to each.`)))
   }
 
   // --- pointing --------------------------------------------------------------------------------------------------
