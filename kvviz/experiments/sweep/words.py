@@ -1,5 +1,6 @@
 """Says what a sweep's rows show, beside a published table too, and writes its report. Standard library only."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import Source
 
 FLAT = 1.25  # a figure is flat if its largest value is at most this many times its smallest
+WITH = 1.2  # a figure goes with its axis if it grows as a power between 1 / 1.2 and 1.2 of it
 FEW = 3  # with fewer repeats, one slow step can move the median
 AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
 FIGURES = {
@@ -59,11 +61,24 @@ class Trend:
         return "climbs" if self.ratio > 1 else "falls"
 
     @property
+    def pace(self) -> str:
+        """Whether what climbs or falls does so slower or faster than its axis, or with it; else empty."""
+        if self.word not in ("climbs", "falls") or self.end <= self.start:
+            return ""
+        power = abs(math.log(self.ratio)) / math.log(self.end / self.start)
+        return next(
+            word
+            for most, word in ((1 / WITH, "slower than"), (WITH, "with"), (math.inf, "faster than"))
+            if power <= most
+        )
+
+    @property
     def change(self) -> str:
         """The shape with its factor and both end values: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
         factor = {"climbs": f" ×{self.ratio:.3g}", "falls": f" to 1/{1 / self.ratio:.3g}"}.get(self.word, "")
         first, last = (shown(self.figure, value) for value in (self.values[0], self.values[-1]))
-        return f"{'is flat' if self.word == 'flat' else self.word}{factor} ({first} → {last})"
+        level = f"is flat within {max(self.values) / min(self.values) - 1:.0%}"
+        return f"{level if self.word == 'flat' else self.word}{factor} ({first} → {last})"
 
     @property
     def words(self) -> str:
@@ -145,11 +160,18 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
     found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
     pairs = [(found.get((there.mode, there.axis, there.figure)), there) for there in trends(both)]
     return [
-        f"{there.mode}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: "
-        f"{'the' if here.word == there.word else 'not the'} published shape"
+        f"{there.mode}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: {_alike(here, there)}"
         for here, there in pairs
         if here is not None
     ]
+
+
+def _alike(here: Trend, there: Trend) -> str:
+    if here.word != there.word:
+        return "not the published shape"
+    if here.pace == there.pace:
+        return "the published shape"
+    return f"the published direction, but here {here.pace} the {AXES[here.axis]} and there {there.pace} it"
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
