@@ -61,11 +61,14 @@ class Roof:
 
 
 def roof_of(found: Ceilings, dtype: str) -> Roof:
-    """Return the roof measured on a device. Raises KvvizError for a dtype without a measured matrix product."""
+    """Return the roof measured on a device, its reading the faster of a plain read and a one-row product.
+
+    Raises KvvizError for a dtype without a measured matrix product.
+    """
     if dtype not in found.matrix_rate:
         known = ", ".join(found.matrix_rate) or "none"
         raise KvvizError(f"no matrix product in {dtype} was measured on this device; measured are {known}")
-    return Roof(found.read_bandwidth, found.matrix_rate[dtype])
+    return Roof(max(found.read_bandwidth, *found.row_product.values()), found.matrix_rate[dtype])
 
 
 def row_roof(found: Ceilings, dtype: str) -> Roof:
@@ -153,6 +156,15 @@ def point(shape: Shape, place: Place, dtype: str, timed: tuple[float, float, flo
         "flops_per_s": work["flops"] / middle,
         "tokens_per_s": place.batch * (place.tokens if place.phase == PREFILL else 1) / middle,
     }
+
+
+def raised(roof: Roof, points: Sequence[Point], fast_memory_bytes: int) -> Roof:
+    """Lift each ceiling to the highest rate that a forward has reached, so that no measurement lies above its roof.
+
+    A forward whose weights fit into the chip's cache need not read them from memory, and tells nothing of reading.
+    """
+    read = [p["bytes"] / p["s"] for p in points if p["weight_bytes"] > fast_memory_bytes]
+    return Roof(max(roof.read, *read, 0.0), max(roof.flops, *(p["flops_per_s"] for p in points)))
 
 
 def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """The roofline in numbers: the roof, a forward's bytes, what bounds it, which batch outweighs the weights."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvviz.base.errors import KvvizError
@@ -16,6 +18,7 @@ from kvviz.cost.roofline import (
     judged,
     outweighs,
     point,
+    raised,
     repeats,
     roof_of,
     row_roof,
@@ -53,6 +56,8 @@ def test_a_roof_is_slanted_up_to_its_ridge_and_flat_behind():
 def test_the_measured_roof_is_the_plain_read_and_the_highest_product():
     assert roof_of(CEILINGS, "float32") == Roof(2e10, 9e10)
     assert row_roof(CEILINGS, "float32") == Roof(1.5e10, 9e10)
+    faster = replace(CEILINGS, row_product={"float32": 2.2e10})
+    assert roof_of(faster, "float32").read == row_roof(faster, "float32").read == 2.2e10, "the fastest of all reads"
     with pytest.raises(KvvizError, match="no matrix product in float16 was measured"):
         roof_of(CEILINGS, "float16")
 
@@ -140,6 +145,15 @@ def test_the_largest_part_of_the_time_bounds_a_forward(p, bound, share):
 def test_starting_takes_no_longer_than_the_shortest_forward_or_the_gaps():
     assert starting_seconds([step(1.0), step(3e-4)], GAPS) == 3e-4
     assert starting_seconds([step(1.0)], GAPS) == 4e-4
+
+
+def test_no_forward_lies_above_the_roof_unless_its_weights_stay_in_the_chip():
+    points = [step(1e-3, nbytes=3e7, flops=1e6), step(0.01, flops=2e9, nbytes=1e7, phase=PREFILL)]
+    points = [{**p, "flops_per_s": p["flops"] / p["s"]} for p in points]
+    roof = raised(ROOF, points, 0)
+    assert roof == Roof(3e10, 2e11) and all(p["roof_share"] <= 1 for p in judged(points, roof, roof, 1e-6))
+    assert raised(ROOF, points, 10**9) == Roof(ROOF.read, 2e11), "those say nothing of the memory"
+    assert raised(ROOF, [{**p, "flops_per_s": 1.0, "s": 9.0} for p in points], 0) == ROOF, "never lowered"
 
 
 def test_reading_is_judged_by_the_row_line_and_shown_by_both():

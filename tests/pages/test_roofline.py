@@ -146,6 +146,19 @@ def test_the_page_says_what_bounds_what_and_works_two_points_out(measured, recor
 
 
 @pytest.mark.slow
+def test_a_time_that_was_disturbed_is_not_held_against_another(visit, records):
+    document = records[-1]["document"]
+    loud = [
+        {**p, "unprofiled_s": 2 * p["wall_s"]} if p["forward"] == "compiled step" else p for p in document["profiles"]
+    ]
+    app = visit(model="tiny-llama", tokens="64", batch="2")
+    answered(app, "r", lambda _: [*records[:-1], {"t": "done", "document": {**document, "profiles": loud}}])
+    words = said(app)
+    assert "are not held against each other" in words and "The same step, compiled" not in words
+    assert "without (disturbed)" in words
+
+
+@pytest.mark.slow
 def test_another_roof_is_the_data_sheets_or_unknown(measured):
     measured.selectbox(key="r_beside").select("h100-sxm").run()
     assert not measured.exception

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -58,7 +58,9 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
         profiles.append(record)
         yield {"t": "profile", **record}
     gaps = [record["classes"]["gaps"] for record in profiles if record["forward"] == DECODE]
-    starting_s = cost.starting_seconds(points, gaps)
+    starting_s, fast = cost.starting_seconds(points, gaps), fast_memory(loaded.device)
+    roof = cost.raised(roof, points, fast)
+    row = replace(row, flops=roof.flops)
     document = {
         "model": loaded.source.model,
         "spec": spec.to_dict(),
@@ -72,7 +74,7 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
         "row": asdict(row),
         "launch": ceilings.launch,
         "starting_s": starting_s,
-        "fast_memory_bytes": fast_memory(loaded.device),
+        "fast_memory_bytes": fast,
         "points": cost.judged(points, roof, row, starting_s),
         "profiles": profiles,
         "outweighs": cost.weighed(shape, spec.lengths, spec.dtype),

@@ -35,9 +35,14 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     return [*_disturbed(found), *said, *_small(found, single[-1]), *_batches(steps)]
 
 
+def disturbed(profile: Mapping[str, Any]) -> bool:
+    """Whether something else used the device while a forward was timed: the profiler, which slows, found it faster."""
+    return bool(profile["unprofiled_s"] > DISTURBED * profile["wall_s"])
+
+
 def _disturbed(found: Mapping[str, Any]) -> list[str]:
     """Warn of other work on the device if a forward ran faster under the profiler, which can only slow it."""
-    slower = [p for p in found["profiles"] if p["unprofiled_s"] > DISTURBED * p["wall_s"]]
+    slower = [p for p in found["profiles"] if disturbed(p)]
     return [
         f"**Something else used this device**: the {p['forward']} took {millis(p['unprofiled_s'])} alone and "
         f"{millis(p['wall_s'])} under the profiler, which only slows. Measure again when the machine is idle."

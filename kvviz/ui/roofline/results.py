@@ -8,6 +8,7 @@ from kvviz.base.words import millis
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
+from kvviz.experiments.roofline.words import disturbed
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
@@ -126,8 +127,8 @@ def times(found: Document) -> None:
     plot(profile_figure(found["profiles"]), key="r_profile")
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     walls = "; ".join(
-        f"{p['forward']} {millis(p['wall_s'])} with it, **{millis(p['unprofiled_s'])}** without, "
-        f"{p['operations']:,} operations"
+        f"{p['forward']} {millis(p['wall_s'])} with it, {millis(p['unprofiled_s'])} without"
+        f"{' (disturbed)' if disturbed(p) else ''}, {p['operations']:,} operations"
         for p in found["profiles"]
     )
     st.markdown(
@@ -138,8 +139,8 @@ def times(found: Document) -> None:
     if "compiled step" in both:
         eager, compiled = both["decode"], both["compiled step"]
         took, instead = millis(compiled["unprofiled_s"]), millis(eager["unprofiled_s"])
-        count = f"{eager['operations']:,}"
-        st.markdown(TEXTS["roofline"]["compiled"].format(took=took, instead=instead, count=count))
+        text = "compiled_disturbed" if disturbed(eager) or disturbed(compiled) else "compiled"
+        st.markdown(TEXTS["roofline"][text].format(took=took, instead=instead, count=f"{eager['operations']:,}"))
     st.caption(
         f"The profiler slows what it watches, most of all the time between operations: {walls}. An operation's kind "
         "follows from its name and from the module around it."
