@@ -14,11 +14,13 @@ ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "t
 
 @contextmanager
 def page(name: str) -> Iterator[None]:
-    """Draw a page's head, then what stands in the `with`, then its foot."""
+    """Draw a page's head, then what stands in the `with`, then its foot: the sentences, if the page has them."""
     row = TEXTS[name]
     st.title(row["title"], anchor=False)
     st.container(key=f"{name}_opening").markdown(row["opening"])
     yield
+    if not row.keys() >= ALOUD.keys():
+        return
     st.divider()
     st.subheader("How to say it out loud", anchor=False)
     for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):

@@ -1,0 +1,61 @@
+"""The field's words, defined once (`glossary.toml`)."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of the field, what it says, where more is published, and other ways to write it."""
+
+    term: str
+    says: str
+    source: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Every way to write it."""
+        return (self.term, *self.also)
+
+
+_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
+NAMES = {way.lower(): name for name, term in TERMS.items() for way in term.ways}
+
+
+def pattern() -> str:
+    """A regular expression of every term, the longest first, in words that Python and JavaScript read alike."""
+    ways = sorted((way for term in TERMS.values() for way in term.ways), key=len, reverse=True)
+    return rf"(?<![\w-])(?:{'|'.join(map(_written, ways))})s?(?![\w-])"
+
+
+def _written(way: str) -> str:
+    first = f"[{way[0].upper()}{way[0]}]" if way[0].islower() else way[0]
+    return first + re.escape(way[1:]).replace(r"\ ", r"\s+").replace(r"\-", "-")
+
+
+def terms_in(text: str) -> set[str]:
+    """The terms that stand in a text."""
+    found = (re.sub(r"\s+", " ", match[0]).lower() for match in re.finditer(pattern(), text))
+    return {NAMES.get(way) or NAMES[way.removesuffix("s")] for way in found}
+
+
+def listed() -> str:
+    """The whole glossary as Markdown, a heading to link to for each term."""
+    return "\n\n".join(
+        f"#### {term.term}\n{term.says}{_other_names(term)} [{_publisher(term.source)}]({term.source})"
+        for term in TERMS.values()
+    )
+
+
+def _other_names(term: Term) -> str:
+    return f" *Also: {', '.join(term.also)}.*" if term.also else ""
+
+
+def _publisher(address: str) -> str:
+    """A source's name: an arXiv number, or the site."""
+    site = address.split("/")[2].removeprefix("www.")
+    return f"arXiv:{address.rsplit('/', 1)[1]}" if site == "arxiv.org" else site

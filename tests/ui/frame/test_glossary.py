@@ -1,0 +1,107 @@
+"""The glossary: whatever word of the field stands on a page is defined, once, with a source."""
+
+import ast
+import re
+import tomllib
+from functools import cache
+
+import pytest
+
+from kvviz.ui.folders import ASSETS, PAGES
+from kvviz.ui.frame.glossary import NAMES, TERMS, listed, terms_in
+
+ROOT = PAGES.parent
+# Words with two capitals that a reader of any field knows, or that are names.
+KNOWN = """
+CPU CPUs GPU GPUs CUDA MPS CSV JSON HTML PNG SVG QR ID URL UTC TOML GB MB KB GiB MiB KiB TiB TFLOP GPT NLP PyTorch vLLM
+LLaMA DeepSeek NVIDIA MODEL HOST PORT OK NaN TF32 AND
+"""
+# Words of the field, defined or not. Whichever the pages use, the glossary has to define.
+FIELD = """
+activation, ALiBi, allocator, attention, attention sink, bandwidth, batch, beam, beam search, block, block table,
+cache hit, causal, checkpoint, compute-bound, continuous batching, cross-attention, decode step, distillation, dtype,
+embedding, encoder, evicted, eviction, expert, FlashAttention, FLOP, forward pass, fragmentation, GQA, greedy,
+grouped-query, head dim, hidden size, inter-token latency, ITL, kernel, key, KL divergence, KV cache, KV head, latent,
+launch overhead, layernorm, logit, LoRA, mask, median, memory-bound, MHA, MLA, MLP, MQA, multi-head, multi-query,
+multiply-add, nucleus, p50, p99, paged, perplexity, pipeline parallel, position, preempted, prefill, prefix, prefix
+sharing, quantised, quartile, query, recurrent, residual, ring, roofline, RoPE, rotary, router, sampling, sdpa, sink,
+sliding window, softmax, speculative, swapped, temperature, tensor parallel, throughput, time to first token, token,
+top-k, top-p, TTFT, value, warm-up
+"""
+
+
+def strings(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from strings(each)
+
+
+def written(tree):
+    """The texts of a Python file: its strings of several words that are no docstrings."""
+    bodies = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)]
+    docs = {id(node.body[0].value) for node in bodies if node.body and isinstance(node.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docs and " " in str(node.value):
+            yield node.value
+
+
+@cache
+def words():
+    """All that the pages can say: tables of text, the texts of Python files, those of scripts."""
+    found = []
+    for folder in ("ui", "charts", "experiments", "memory", "caches", "decoding"):
+        for path in (ROOT / "kvviz" / folder).rglob("*.toml"):
+            if path.name != "glossary.toml":
+                found += strings(tomllib.loads(path.read_text(encoding="utf-8")))
+        for path in (ROOT / "kvviz" / folder).rglob("*.py"):
+            found += written(ast.parse(path.read_text(encoding="utf-8")))
+    for path in ASSETS.rglob("*.js"):
+        if "vendor" not in path.parts:
+            found += re.findall(r'(?<=")[^"\n]* [^"\n]*(?=")|(?<=`)[^`\n]* [^`\n]*(?=`)', path.read_text("utf-8"))
+    return re.sub(r"\{.*?\}", "", "\n".join(found))
+
+
+@pytest.mark.parametrize("word", FIELD.replace("\n", " ").strip().split(", "))
+def test_a_word_of_the_field_that_stands_on_a_page_is_defined(word):
+    case = re.IGNORECASE if word.islower() else 0
+    stands = re.search(rf"(?<![\w-]){re.escape(word)}(s|es)?(?![\w-])", words(), case)
+    assert stands is None or terms_in(stands[0]), stands[0]
+
+
+def test_an_abbreviation_that_stands_on_a_page_is_defined():
+    short = set(re.findall(r"(?<![\w.-])[A-Z]{2,}s?(?![\w(.-])", words()))
+    assert len(short) > 20
+    assert {word for word in short - {*KNOWN.split()} if not terms_in(word)} == set()
+
+
+def test_each_term_is_said_in_a_sentence_or_two_and_has_a_source():
+    assert len(TERMS) > 70
+    ways = [way.lower() for term in TERMS.values() for way in term.ways]
+    assert len(set(ways)) == len(ways) == len(NAMES), "a way to write a term belongs to one term"
+    for name, term in TERMS.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+        assert term.says.endswith(".") and 1 <= len(re.findall(r"[.:;] ", term.says + " ")) <= 3, name
+        assert term.source.startswith("https://"), name
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Keys and values, in each of 4 KV heads", {"key", "value", "kv-head"}),
+        ("a KV\ncache of 4-bit numbers", {"kv-cache"}),
+        ("memory-bound, not bound by memory", {"memory-bound"}),
+        ("two queries and a cross-attention", {"query", "cross-attention"}),
+        ("TTFT, and no ttft; monkeys", {"ttft"}),
+        ("Batches share one reading of the weights", {"batch", "weights"}),
+    ],
+)
+def test_terms_are_found_as_words_are_written(text, found):
+    assert terms_in(text) == found
+
+
+def test_the_page_has_a_heading_for_each_term_under_the_name_that_links_to_it():
+    headings = re.findall(r"^#### (.*)$", listed(), re.MULTILINE)
+    assert headings == [term.term for term in TERMS.values()]
+    assert [re.sub(r"\W+", "-", heading.lower()) for heading in headings] == list(TERMS)
