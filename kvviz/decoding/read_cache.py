@@ -1,6 +1,7 @@
 """Read caches of kvviz and of transformers after the clock has stopped; no tensor is copied or kept alive."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import zip_longest
 from typing import Any
 
@@ -38,6 +39,28 @@ def cache_class(cache: object) -> str | None:
     return None if cache is None else type(first if layered else cache).__name__
 
 
+def whereabouts(cache: object) -> str | None:
+    """Name a cache's class and the way from it to the keys of the first layer that has any; None where none has.
+
+    Such as 'DynamicCache → layers[0].keys'. The way to a design that keeps no such tensor ends at the design's object.
+    """
+    of, crossing = cache_class(cache), hasattr(cache, "cross_attention_cache")
+    own = getattr(cache, "self_attention_cache", None) if crossing else cache
+    head = type(cache).__name__ + (f" of {of}" if of != type(cache).__name__ else "")
+    lists = {"": own} if isinstance(own, list | tuple) else {name: getattr(own, name, ()) for name in _PER_LAYER}
+    for name, layers in lists.items():
+        for number, layer in enumerate(() if isinstance(layers, Mapping) else layers):
+            for way in _TO_KEYS:
+                if isinstance(_follow(layer, way), torch.Tensor | KVCache):
+                    return f"{head} → {'self_attention_cache.' * crossing}{name}[{number}].{way}"
+    return None
+
+
+def _follow(thing: object, way: str) -> object:
+    """Follow the names of attributes with dots between them; None if one is missing."""
+    return reduce(lambda at, name: getattr(at, name, None), way.split("."), thing)
+
+
 def _groups(cache: object) -> tuple[Sequence[object], Sequence[object]]:
     """Split a cache into the layers of self-attention and those of cross-attention, if any."""
     if not hasattr(cache, "cross_attention_cache"):
@@ -46,6 +69,7 @@ def _groups(cache: object) -> tuple[Sequence[object], Sequence[object]]:
     return _layers(getattr(cache, "self_attention_cache", None)), cross if any(map(_tensors, cross)) else []
 
 
+_TO_KEYS = ("keys", "k", "_quantized_keys", "own.keys", "own")
 # Attributes with one item per layer: a list, or a dict by layer number. MiniMax's cache has two of them.
 _PER_LAYER = ("layers", "linear_cache", "rnn_state")
 

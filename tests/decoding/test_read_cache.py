@@ -14,7 +14,7 @@ from transformers import (
 
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import MODES, Mode
-from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
+from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
 from kvviz.decoding.scratch.cache import LayerCache
 
 
@@ -64,6 +64,29 @@ def test_a_cache_is_named_by_its_class_or_by_its_layers():
     assert cache_class(DynamicCache()) == "DynamicCache"
     assert cache_class([LayerCache(), LayerCache()]) == "LayerCache"
     assert cache_class([torch.zeros(1), torch.zeros(1)]) == "list"  # RWKV's states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "model", "said"),
+    [
+        ("cached", "tiny-gpt2", "DynamicCache → layers[0].keys"),
+        ("scratch", "tiny-qwen3", "list of LayerCache → [0].k"),
+        ("static", "tiny-qwen3", "StaticCache → layers[0].keys"),
+        ("concat", "tiny-qwen3", "DesignCache of Concat → layers[0].own.keys"),
+    ],
+)
+def test_the_way_to_the_keys_is_one_that_can_be_gone(load, mode, model, said):
+    loaded = load(model)
+    *_, last = decode(loaded.model, torch.arange(5)[None], mode=mode, new_tokens=2)
+    assert whereabouts(last.cache) == said
+    keys = eval(f"cache{'' if '→ [' in said else '.'}{said.split(' → ')[1]}", {"cache": last.cache})
+    shape = layer_states(last.cache)[0].key_shape
+    assert (*keys.shape[:2], keys.shape[3]) == (*shape[:2], shape[3]) and keys.shape[2] >= shape[2] == 6
+
+
+def test_what_keeps_no_keys_has_no_way_to_them():
+    assert whereabouts(None) is None is whereabouts([torch.zeros(1)]) is whereabouts(DynamicCache())
 
 
 @pytest.mark.slow

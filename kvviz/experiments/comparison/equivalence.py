@@ -10,7 +10,7 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import LayerState
 from kvviz.decoding.loop import Step
-from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states
+from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
 from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, Proof
@@ -56,6 +56,7 @@ class Reading:
     def read(self, step: Step) -> None:
         self.ids: list[int] = step.token_ids.tolist()
         self.layers = layer_states(step.cache, self._kinds)
+        self.where = whereabouts(step.cache) if step.index == 0 else None
         self.piece, self.text = self._codec.decode(self.ids[:1]), self._streams[0].push(self.ids[0])
         for row, token in enumerate(self.ids):
             self._ended[row] |= token in self._end_ids
@@ -103,6 +104,8 @@ class _Lane(Reading):
             record["piece"] = self.piece
         if checked.margin is not None:
             record["margin"] = checked.margin
+        if self.where is not None:
+            record["where"] = self.where
         return record
 
 

@@ -31,10 +31,13 @@ def first_look(run: ComparisonRun) -> Iterator[FirstLook]:
 
 def _looked(reading: Reading, clocked: Timed[Step]) -> LookedStep:
     reading.read(clocked.step)
-    return {
+    record: LookedStep = {
         "s": round(clocked.seconds, 9),
         "ids": reading.ids,
         "text": reading.text,
         "piece": reading.piece,
         "layers": grouped(reading.layers),
     }
+    if reading.where is not None:
+        record["where"] = reading.where
+    return record

@@ -171,6 +171,7 @@ class LookedStep(TypedDict):
     text: Piece
     piece: Piece
     layers: Annotated[list[LayerGroup], layer_groups]
+    where: NotRequired[Annotated[str, text(200)]]
 
 
 class FirstLook(TypedDict):
@@ -191,6 +192,7 @@ class CheckedStep(TypedDict):
     delta: Size | None
     divergence: Count | None
     margin: NotRequired[Size | None]
+    where: NotRequired[Annotated[str, text(200)]]
 
 
 class Proof(TypedDict):

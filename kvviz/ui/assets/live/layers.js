@@ -66,14 +66,14 @@ export class LayerTable {
     const step = Math.min(this.upto, mode?.rows.length ?? 0)
     const row = mode?.rows[step - 1]
     this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
-    put(this.note, row ? held(row, step, watched(this.state)) : "")
+    put(this.note, row ? held(row, step, watched(this.state)) + (row.layers.length && mode.where ? ` Read from: ${mode.where}.` : "") : "")
     this.grid.draw(this.state, mode, step)
     this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode) : []))
     const layers = row ? row.layers.flatMap((group) => group.indices.map((index) => ({ ...group, index }))).sort((a, b) => a.index - b.index) : []
     this.table.hidden = !layers.length
     while (this.cells.length < layers.length) this.add()
     while (this.cells.length > layers.length) this.cells.pop()[0].parentNode.remove()
-    layers.forEach((layer, i) => this.update(this.cells[i], layer))
+    layers.forEach((layer, i) => this.update(this.cells[i], layer, mode.where))
   }
 
   add() {
@@ -82,10 +82,10 @@ export class LayerTable {
     this.cells.push(cells)
   }
 
-  update(cells, layer) {
+  update(cells, layer, where) {
     put(cells[0], String(layer.index))
     put(cells[1], layer.kind)
-    shape(cells[2], layer.key_shape, layer.dtype)
+    shape(cells[2], layer.key_shape, [where?.replace(/\[\d+\]/, `[${layer.index}]`), layer.dtype].filter(Boolean).join(", "))
     shape(cells[3], layer.value_shape, layer.dtype)
     put(cells[4], count(layer.seen))
     put(cells[5], count(layer.held))
@@ -96,10 +96,10 @@ export class LayerTable {
 }
 
 // The axis that grows, the third, stands out.
-function shape(cell, sizes, dtype) {
+function shape(cell, sizes, title) {
   const text = `[${sizes.join(", ")}]`
-  if (cell.textContent === text) return
-  cell.title = dtype
+  if (cell.textContent === text && cell.title === title) return
+  cell.title = title
   cell.replaceChildren(...sizes.flatMap((n, i) => [i ? ", " : "[", i === 2 ? element("b", {}, String(n)) : String(n)]), "]")
 }
 

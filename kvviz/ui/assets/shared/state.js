@@ -64,6 +64,7 @@ const steps = {
 function seen(s, mode, i, row) {
   s.steps = Math.max(s.steps, i + 1)
   mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text }
+  mode.where ??= row.where
   mode.rows[i] = { layers: row.layers.map(layerRow), outliving: row.outliving ?? null }
 }
 
