@@ -93,39 +93,54 @@ def curve_of(run: Mapping[str, Any], prompt_tokens: int, name: str) -> Curve:
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 
 
-def overlay(curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0) -> go.Figure:
-    """Draw four charts that share an x axis and zoom together. Speed-ups are relative to curve `baseline`."""
+# Which of the four charts are drawn, from the top: the time of each token, the time so far, the cache, the speed-up.
+VIEWS = {"all": ("all four", (0, 1, 2, 3)), "step": ("time per token", (0,)), "total": ("time so far", (1,))}
+
+
+def overlay(
+    curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0, view: str = "all"
+) -> go.Figure:
+    """Draw a view's charts, which share an x axis and zoom together. Speed-ups are relative to curve `baseline`."""
     unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
     titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", "speed-up, times")
-    figure = make_subplots(rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=[0.4, 0.2, 0.2, 0.2])
+    drawn = VIEWS[view][1]
+    heights = [0.4 if which == 0 else 0.2 for which in drawn]
+    figure = make_subplots(rows=len(drawn), cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=heights)
     for number, curve in enumerate(curves):
-        _draw(figure, curve, number, by, size, _ratio(curves[baseline], by))
-    for row, title in enumerate(titles, 1):
-        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+        _draw(figure, curve, number, by, size, _ratio(curves[baseline], by), drawn)
+    for row, which in enumerate(drawn, 1):
+        figure.update_yaxes(title_text=titles[which], rangemode="tozero", row=row, col=1)
     figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
-    figure.update_xaxes(title_text=ALIGNMENTS[by], row=4, col=1)
+    figure.update_xaxes(title_text=ALIGNMENTS[by], row=len(drawn), col=1)
     legend = {"orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0}
-    return figure.update_layout(
-        font_size=15, height=1000, hovermode="closest", legend=legend, margin={"t": 30, "r": 20}
-    )
+    look: dict[str, Any] = {"font_size": 15, "hovermode": "closest", "legend": legend, "margin": {"t": 30, "r": 20}}
+    return figure.update_layout(height=1000 if len(drawn) > 1 else 560, **look)
 
 
 def _draw(
-    figure: go.Figure, curve: Curve, number: int, by: str, size: int, ratio: Callable[[Curve], list[float | None]]
+    figure: go.Figure,
+    curve: Curve,
+    number: int,
+    by: str,
+    size: int,
+    ratio: Callable[[Curve], list[float | None]],
+    drawn: Sequence[int],
 ) -> None:
-    """Add a run to all four charts, in one colour and dash; the legend hides all of it together."""
+    """Add a run to the charts `drawn`, in one colour and dash; the legend hides all of it together."""
     shown = telling(curve.step_s)
     x, line = _at(curve.x(by), shown), palette.series_line(number)
     group, top = {"legendgroup": str(number)}, {"row": 1, "col": 1, "showlegend": False}
-    low, high, predicted = (
-        [1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s, curve.predicted_s)
-    )
-    band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
-    figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)
-    if predicted:  # before the run: thin and dashed
+    low, high = ([1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s))
+    if 0 in drawn:
+        band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.16, "mode": "none", "hoverinfo": "skip"}
+        figure.add_scatter(x=x + x[::-1], y=high + low[::-1], **band, **group, **top)
+    if curve.predicted_s and drawn[0] < 2:  # before the run: thin and dashed
         look = {"mode": "lines", "line": {**line, "width": 1.5, "dash": "dash"}, "opacity": 0.75}
-        hover = "predicted before the run: %{y:.2f} ms<extra></extra>"
-        figure.add_scatter(x=x, y=predicted, hovertemplate=hover, **look, **group, **top)
+        unit, foretold = (
+            ("s so far", accumulate(curve.predicted_s)) if drawn[0] else ("ms", (1e3 * s for s in curve.predicted_s))
+        )
+        hover = f"predicted before the run: %{{y:.3f}} {unit}<extra></extra>"
+        figure.add_scatter(x=x, y=_at(list(foretold), shown), hovertemplate=hover, **look, **group, **top)
     milliseconds = [curve.step_s[i] * 1000 for i in shown]
     held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
     lines: tuple[tuple[Sequence[float | None], list[str] | None], ...] = (
@@ -135,7 +150,7 @@ def _draw(
         (_at(ratio(curve), shown), None),
     )
     mode, name = "lines" if len(x) > 80 else "lines+markers", as_text(curve.name)
-    for row, (values, words) in enumerate(lines, 1):
+    for row, (values, words) in enumerate((lines[which] for which in drawn), 1):
         hover = ("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>"
         look = {"name": name, "mode": mode, "line": line, "marker": {"size": 5}, "showlegend": row == 1}
         figure.add_scatter(x=x, y=list(values), text=words, hovertemplate=hover, row=row, col=1, **look, **group)

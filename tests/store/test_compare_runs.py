@@ -67,6 +67,15 @@ def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():
     assert len(figure.data) == len(overlay([plain]).data) + 1
 
 
+def test_the_time_so_far_is_a_view_of_its_own_with_the_prediction_added_up():
+    run = dataclasses.replace(curve("a", [4, 2, 2]), predicted_s=(3.0, 2.0, 1.0))
+    figure = overlay([run], view="total")
+    predicted, so_far = figure.data
+    assert list(so_far.y) == [4, 6, 8] and list(predicted.y) == [3, 5, 6] and predicted.line.dash == "dash"
+    assert [axis.title.text for axis in figure.select_yaxes()] == ["seconds so far"]
+    assert [axis.title.text for axis in overlay([run], view="step").select_yaxes()] == ["ms for this token"]
+
+
 def test_the_overlay_lines_up_by_step_or_by_position():
     figure = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)], by="position")
     lines = [trace for trace in figure.data if trace.mode != "none"]

@@ -1,11 +1,12 @@
 """What the compare page shows of the picked runs: their curves over one another, and their figures."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
 from kvviz.base.words import human
-from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, Curve, curve_of, overlay
+from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
@@ -18,21 +19,23 @@ def overlaid(runs: Sequence[Run]) -> None:
     labels = names(runs)
     for words in differences(runs):
         st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
-    one, two, three, four, five = st.columns([2, 2, 1, 1, 1], vertical_alignment="bottom")
+    one, two, three, four, five, six = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
     by = one.segmented_control(
         "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
     )
-    base = two.selectbox("Against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}")
-    log = three.toggle("Logarithmic", key="c_log")
-    apart = four.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
-    picture = choose_picture(five, "c_form")
+    show: dict[str, Any] = {"format_func": lambda name: VIEWS[name][0], "default": "all", "required": True}
+    view = two.segmented_control("Show", list(VIEWS), key="c_view", help=TEXTS["compare"]["views"], **show)
+    base = three.selectbox("Against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}")
+    log = four.toggle("Logarithmic", key="c_log")
+    apart = five.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
+    picture = choose_picture(six, "c_form")
     curves = [
         curve_of(run.figures, run.comparison.prompt_tokens or 0, label) for run, label in zip(runs, labels, strict=True)
     ]
     if apart and len(runs) > 1:
-        _side_by_side(runs, curves, by or "step", log, picture)
+        _side_by_side(runs, curves, by or "step", log, view, picture)
     else:
-        plot(overlay(curves, by=by or "step", log=log, baseline=base), config=picture, key="c_overlay")
+        plot(overlay(curves, by=by or "step", log=log, baseline=base, view=view), config=picture, key="c_overlay")
         thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
         words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
         st.caption(words + thin)
@@ -42,14 +45,16 @@ def overlaid(runs: Sequence[Run]) -> None:
     st.caption(TEXTS["compare"]["ratios"])
 
 
-def _side_by_side(runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, picture: Options) -> None:
+def _side_by_side(
+    runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, view: str, picture: Options
+) -> None:
     """Draw A and B in two columns, on equal axes, with their figures large and their texts below."""
-    top = max(max(curve.q3_s) for curve in curves[:2]) * 1000
+    top = max(sum(curve.step_s) if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
             st.subheader(f"{letter}: {plain(curve.name)}", anchor=False)
             st.metric("Inter-token latency", _ms(run.figures.get("itl_s")))
-            figure = overlay([curve], by=by, log=log)
+            figure = overlay([curve], by=by, log=log, view=view)
             if not log:
                 figure.update_yaxes(range=[0, top * 1.05], row=1, col=1)
             plot(figure, config=picture, key=f"c_side_{letter}")
