@@ -132,6 +132,19 @@ _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
 )
 
 
+def as_it_is(spec: ModelSpec) -> str:
+    """Name a model's own attention by how its query heads share keys and values: MHA, GQA, MQA or latent rows."""
+    own = {layer.kv_heads for layer in spec.layers if _attends(layer)}
+    if not own:
+        return "As it is"
+    if any(layer.latent for layer in spec.layers):
+        return "As it is: latent rows"
+    kind = (
+        "MQA" if own == {1} else "MHA" if own == {spec.heads} else f"GQA, {' or '.join(map(str, sorted(own)))} KV heads"
+    )
+    return f"As it is: {kind}"
+
+
 def ideas(spec: ModelSpec, memory: Memory) -> tuple[Idea, ...]:
     """Every change that has an effect and can be worked out, in the memory's own case but on one device."""
     now = _again(spec, memory, memory.dtype).reserved_bytes

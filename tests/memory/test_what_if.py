@@ -6,7 +6,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.memory.formula import kv_memory
-from kvviz.memory.what_if import as_latent, ideas, with_kv_heads, with_window, without_windows
+from kvviz.memory.what_if import as_it_is, as_latent, ideas, with_kv_heads, with_window, without_windows
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
@@ -98,6 +98,19 @@ def test_ideas_for_llama():
     assert found["Windows of 4,096"].saved == 2**29
     assert found["fp8"].factor == 0.5
     assert "No windows" not in found and "GQA, 8 KV heads" not in found and "float16" not in found
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("gpt2", "MHA"),
+        ("llama-3.1-8b", "GQA, 8 KV heads"),
+        ("falcon-7b", "MQA"),
+        ("deepseek-v3", "latent rows"),
+    ],
+)
+def test_what_a_model_has_is_named(model, said):
+    assert as_it_is(spec_of(model)) == f"As it is: {said}"
 
 
 def test_ideas_are_those_that_the_view_can_keep():

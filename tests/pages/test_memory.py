@@ -104,6 +104,18 @@ def test_a_broken_link_says_what_and_goes_on(visit):
     assert len(app.warning) == 2 and total(app) == "1.0 GiB"
 
 
+def test_a_change_is_signed_and_the_model_itself_is_named(visit):
+    rows = table(visit(models="llama-3.1-8b"), "idea").set_index("idea")
+    assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1×"
+    assert rows.loc["MHA", "more or less"].startswith("+") and rows.loc["MQA", "more or less"].startswith("−")
+
+
+def test_no_context_is_promised_that_the_model_was_not_made_for(visit):
+    rows = table(visit(models="llama-3.1-8b"), "longest context, tokens")["longest context, tokens"]
+    longest = [int(row.split(" ")[0].replace(",", "")) for row in rows]
+    assert max(longest) == 131_072 and any("(room for " in row for row in rows)
+
+
 def test_all_published_figures_agree(visit):
     rows = table(visit(), "published, B")
     assert len(rows) >= 80 and rows["agrees"].all()

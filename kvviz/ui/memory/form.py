@@ -138,7 +138,10 @@ def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
     view = five.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
     offered = [name for name in PRECISIONS if name in VIEWS[view].dtypes]
     three.selectbox("Cache dtype", help=PRECISIONS[offered[0]].title, **form.choice("dtype", offered, "bfloat16"))
-    four.selectbox("Weights dtype", help="The cache does not follow it.", **form.choice("weights", list(WEIGHT_BITS)))
+    how = (
+        "The cache does not follow it. A quantized format's scales are left out, as formats differ; the cache's count."
+    )
+    four.selectbox("Weights dtype", help=how, **form.choice("weights", list(WEIGHT_BITS)))
     with st.expander("Beams, several devices, encoder"):
         six, seven, eight = st.columns(3)
         six.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))

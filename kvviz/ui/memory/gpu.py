@@ -37,7 +37,7 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     _show_estimate(main, estimate)
     case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
-    st.dataframe([_row(found) for found in every], hide_index=True, key="m_fits")
+    st.dataframe([_row(found, main.spec.context) for found in every], hide_index=True, key="m_fits")
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
     plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart")
     st.caption("The weights are there once; every sequence brings a cache of its own.")
@@ -63,13 +63,16 @@ def _weights(main: Answer, asked: Asked) -> int | None:
     return weight_bytes(params, asked.weights)
 
 
-def _row(found: Fit) -> dict[str, object]:
+def _row(found: Fit, trained: int | None) -> dict[str, object]:
+    """A row; `trained` is the longest context that the model was made for."""
     row = found.accelerator
+    room = "any" if found.context == UNLIMITED else f"{found.context or 0:,}"
+    beyond = trained and (found.context or 0) > trained
     return {
         "accelerator": row.title,
         "memory": human(row.memory_bytes),
         "left for caches": human(found.room) if found.room > 0 else "none",
-        "longest context, tokens": "any" if found.context == UNLIMITED else f"{found.context or 0:,}",
+        "longest context, tokens": f"{trained:,} (room for {room})" if beyond else room,
         "sequences at once": "any" if found.sequences == UNLIMITED else f"{found.sequences:,}",
         "fits as asked": found.fits,
         "source": row.source,

@@ -1,10 +1,12 @@
 """The same model with another idea for its cache: what each saves."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from kvviz.base.words import human
 from kvviz.memory.calculator import Answer, Asked, memory_of
-from kvviz.memory.what_if import Idea, ideas, with_kv_heads
+from kvviz.memory.what_if import Idea, as_it_is, ideas, with_kv_heads
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.tables import COUNTS, exact
@@ -14,7 +16,9 @@ def what_if(main: Answer, asked: Asked) -> None:
     """Draw a row for each idea."""
     if main.memory is None or main.spec is None:
         return
-    rows = [_row(idea) for idea in ideas(main.spec, main.memory)]
+    now = memory_of(main.spec, replace(asked, tensor_parallel=1))
+    same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
+    rows = [_row(idea) for idea in (same, *ideas(main.spec, main.memory))]
     st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_ideas")
     st.caption(TEXTS["memory"]["ideas"])
     _grouped(main, asked)
@@ -26,7 +30,7 @@ def _row(idea: Idea) -> dict[str, object]:
         "what changes": idea.sentence,
         "total": human(idea.memory.reserved_bytes),
         "bytes": exact(idea.memory.reserved_bytes),
-        "saved": human(idea.saved),
+        "more or less": f"{'−' if idea.saved > 0 else '+'}{human(abs(idea.saved))}" if idea.saved else "",
         "as a factor": f"{idea.factor:.3g}×",
     }
 
