@@ -1,7 +1,7 @@
 """Compare the shorthand for decoding's cost, N P d^2 + N^2 d^2 / 2 against (P + N) d^2, with the full count.
 
 The shorthand counts one d x d product for each token that a forward processes, and nothing else; P is the prompt's
-length and N the number of new tokens. The full count of a plain decoder layer is 24 n d^2 + 4 n^2 d FLOPs over n tokens
+length and N the number of new tokens. The full count of a plain decoder layer is 24 T d^2 + 4 T^2 d FLOPs over T tokens
 (query, key, value, output, an MLP four times as wide; scores and weighted sum); `kvviz.cost.flops` counts real models.
 """
 
@@ -137,7 +137,7 @@ Terms = dict[str, int]
 
 @dataclass(frozen=True)
 class Count:
-    """The full count of a case: FLOPs of a step by term at a context of n tokens, without and with the cache.
+    """The full count of a case: FLOPs of a step by term at a context of T tokens, without and with the cache.
 
     `overtakes` is the context at which attention's products cost more than the layers' other products.
     """
@@ -148,7 +148,7 @@ class Count:
 
 
 def plain(width: int, layers: int) -> Count:
-    """Count plain decoder layers: 24 n d^2 + 4 n^2 d each; a cached step 24 d^2 + 4 n d; no head."""
+    """Count plain decoder layers: 24 T d^2 + 4 T^2 d each; a cached step 24 d^2 + 4 T d; no head."""
 
     def step(n: int, new: int) -> Terms:
         matrices, products = layers * new * width**2, 4 * layers * new * n * width
@@ -197,13 +197,13 @@ def disagreements(case: Case) -> list[tuple[str, str]]:
     return [
         (
             "A step without the cache costs the square of the context.",
-            f"Both powers are there, n and n². At {end:,} tokens attention's square is {attention:.1%} of the step; "
+            f"Both powers are there, T and T². At {end:,} tokens attention's square is {attention:.1%} of the step; "
             f"it overtakes the layers' other products {overtakes}.",
         ),
         (
             f"So the cache saves (P + N)³ / (P + N)² = {end:,}×.",
-            f"The square alone gives {square_alone(case.prompt, case.new):,.1f}×; everything counted, "
-            f"{without / within:,.1f}×.",
+            "It takes every step for one at the longest context, and attention for all of it. Attention's products "
+            f"alone save {square_alone(case.prompt, case.new):,.1f}×, the run {without / within:,.1f}×, as above.",
         ),
         (
             "A step with the cache is constant.",

@@ -24,7 +24,10 @@ def test_the_classroom_case_first(page):
     }
     assert "655{,}360" in test.latex[0].value and "819{,}200" in test.latex[0].value
     assert "1{,}474{,}560" in test.latex[0].value and "114{,}688" in test.latex[0].value
-    assert any("28,672 B" in caption.value for caption in test.caption)
+    assert any("28,672 B" in caption.value and "one token fewer" in caption.value for caption in test.caption)
+    whole = next(part.value for part in test.markdown if part.value.startswith("The whole run"))
+    assert "**13.1×**, where the shorthand said 12.9×" in whole, "the two ratios stand side by side"
+    assert any("the run 13.1×, as above" in part.value for part in test.markdown)
 
 
 @pytest.mark.slow

@@ -42,8 +42,8 @@ def shorthand(case: Case) -> None:
     st.caption(
         f"The cache: 2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
         f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) "
-        f"or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads."
-        + _own_cache(case)
+        f"or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads and the last "
+        "new token read too; a run on the live page ends before that and holds one token fewer." + _own_cache(case)
     )
 
 
@@ -95,8 +95,8 @@ def areas(case: Case) -> None:
         st.subheader("Step by step", anchor=False)
         steps = case.steps()
         some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
-        rows = [{"Generate": f"token {t:,}", "Forward sees": n, "Cost, n d²": cost} for t, n, cost in some]
-        st.dataframe(rows, hide_index=True, height=340, column_config=localized("Forward sees", "Cost, n d²"))
+        rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
+        st.dataframe(rows, hide_index=True, height=340, column_config=localized("Forward sees T", "Cost, T d²"))
         exact = sum(cost for _, _, cost in steps)
         st.caption(
             f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
@@ -114,8 +114,8 @@ def whole_count(case: Case) -> None:
     st.subheader("Everything counted", anchor=False)
     count = full(case)
     st.latex(
-        r"\text{a plain layer over } n \text{ tokens: } \underbrace{24\,n\,d^2}_{\text{matrices}} + "
-        r"\underbrace{4\,n^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } n = 6\,d"
+        r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
+        r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } T = 6\,d"
         + (f" = {_tex(6 * case.width)}" if not case.model else "")
     )
     st.caption(_says(case, count.overtakes))
@@ -130,12 +130,13 @@ def whole_count(case: Case) -> None:
         mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
         with column:
             st.markdown(f"**{title}**, one step")
-            drawn = area_figure(xs, parts, x_title="context, tokens", unit="FLOP", mark=mark)
+            drawn = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", mark=mark)
             plot(drawn, key=f"c_full_{key}")
     without, within = run_flops(case)
     st.markdown(
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "
-        f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**."
+        f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**, where the shorthand said "
+        f"{case.ratio:,.1f}×."
     )
 
 
@@ -158,5 +159,5 @@ def parting(case: Case) -> None:
     st.subheader("Where the two part", anchor=False)
     st.markdown(TEXTS["cost"]["parting"])
     rows = "\n".join(f"| {claim} | {counted} |" for claim, counted in disagreements(case))
-    st.markdown(f"| A widely used shorthand says | The full count |\n|---|---|\n{rows}")
+    st.markdown(f"| What is often said | What is counted here |\n|---|---|\n{rows}")
     st.caption(TEXTS["cost"]["counted"])
