@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from kvviz.charts import palette
 from kvviz.charts.layout import as_text, blank
 from kvviz.charts.memory import unit_for
-from kvviz.decoding.modes import MODES
+from kvviz.decoding.modes import title_of
 
 T = TypeVar("T")
 
@@ -34,11 +34,10 @@ def _add_run(figure: go.Figure, run: Mapping[str, Any]) -> None:
     low, high = _ms(run["step_s_q1"]), _ms(run["step_s_q3"])
     band = {"fill": "toself", "fillcolor": line["color"], "opacity": 0.18, "mode": "none", "hoverinfo": "skip"}
     figure.add_scatter(x=x + x[::-1], y=high + low[::-1], showlegend=False, **band)
-    title = MODES[name].title if name in MODES else name
     marker = {"symbol": palette.MARKER.get(name, "cross"), "size": [11] + [5] * (len(x) - 1)}
     words = {"text": [_hover(run, i) for i in range(len(x))], "hoverinfo": "text"}
     look = {"mode": "lines+markers", "line": line, "marker": marker}
-    figure.add_scatter(x=x, y=_ms(run["step_s"]), name=title, **look, **words)
+    figure.add_scatter(x=x, y=_ms(run["step_s"]), name=title_of(name), **look, **words)
 
 
 def _ms(seconds: list[float]) -> list[float]:

@@ -25,9 +25,9 @@ CLASSES = {
 }
 FORWARDS = {
     "prefill": "prefill",
-    "decode": "decode step",
+    "decode": "decode step,<br>KV cache",
     "compiled step": "decode step,<br>compiled",
-    "uncached step": "step without<br>the cache",
+    "uncached step": "decode step,<br>no cache",
 }
 Points = Sequence[Mapping[str, Any]]
 

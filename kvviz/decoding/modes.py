@@ -222,6 +222,11 @@ _ROWS = (
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}
 
 
+def title_of(name: str) -> str:
+    """A mode's name on every page; a mode that there is no more keeps the name under which it was kept."""
+    return MODES[name].title if name in MODES else name
+
+
 def mode_named(name: str) -> Mode:
     """Return the row of a mode. Raises KvvizError, which lists the modes, for an unknown name."""
     if name not in MODES:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.base.words import human
+from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.words import AXES, FLAT, shown, trends
 
 UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
 
-NAMES = {"uncached": "without the cache", "cached": "with the cache"}
+NAMES = {name: title_of(name) for name in ("uncached", "cached")}
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,17 @@ def steps_apart(at: AtHand) -> str | None:
         return None
     first, last = at.prompt_tokens + 1, at.prompt_tokens + len(uncached) - 1
     words = (
-        f"{at.here} the first uncached decode step read {counted(first)} and took {ms(uncached[1])}; the last read "
-        f"{counted(last)} and took {ms(uncached[-1])}, {_ratio(uncached[1], uncached[-1])}."
+        f"{at.here}, {NAMES['uncached']}: the first decode step read {counted(first)} and took {ms(uncached[1])}; the "
+        f"last read {counted(last)} and took {ms(uncached[-1])}, {_ratio(uncached[1], uncached[-1])}."
     )
     if cached:
         words += (
-            f" With the cache each read 1 token: {ms(cached[1])} for the first, {ms(cached[-1])} for the last, "
+            f" {NAMES['cached']}: each read 1 token, {ms(cached[1])} for the first, {ms(cached[-1])} for the last, "
             f"{_ratio(cached[1], cached[-1])}."
         )
     if uncached[-1] <= FLAT * uncached[1]:
         words += (
-            " If the uncached curve hardly climbs, that is no error: the work grew, but so small a step mostly starts "
+            " If the upper curve hardly climbs, that is no error: the work grew, but so small a step mostly starts "
             "operations and reads weights. Take a longer prompt or a larger model."
         )
     return words + at.caution
@@ -124,7 +125,7 @@ def waits(at: AtHand) -> str | None:
     for mode, name in NAMES.items():
         run = at.runs.get(mode, {})
         if run.get("ttft_s") and run.get("itl_s"):
-            parts.append(f"TTFT {ms(run['ttft_s'])} {name}, then {ms(run['itl_s'])} per token")
+            parts.append(f"{name}, TTFT {ms(run['ttft_s'])}, then {ms(run['itl_s'])} per token")
     both = " Both prefills do the same work; only the pace after them differs."
     return at.told(parts, both if len(parts) == 2 else "")
 
@@ -179,7 +180,7 @@ def four_metrics(at: AtHand) -> str | None:
             parts.append(f"at most {human(run['peak_bytes'])} above the weights")
         if run.get("cache_bytes"):
             parts.append(f"{human(run['cache_bytes'][-1])} in the cache at the end")
-        lines.append(f"- **{name.capitalize()}**: {', '.join(parts)}.")
+        lines.append(f"- **{name}**: {', '.join(parts)}.")
     found = "\n".join(lines)
     return f"{at.here}:\n\n{found}\n\n{at.caution.strip()}".rstrip() if lines else None
 
@@ -190,7 +191,7 @@ def _along_an_axis(at: AtHand) -> str | None:
     for trend in trends(at.rows, ("tokens_per_s", "itl_s", "ttft_s", "peak_bytes")):
         place = place or (trend.model, trend.fixed, trend.axis)
         if trend.mode in NAMES and (trend.model, trend.fixed, trend.axis) == place:
-            head = f"**{NAMES[trend.mode].capitalize()}**, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
+            head = f"**{NAMES[trend.mode]}**, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
             lines.setdefault(trend.mode, (head, []))[1].append(trend.words)
     if not lines:
         return None

@@ -1,11 +1,12 @@
 """Compares stored runs: their ratios to a baseline, and the differences in their work.
 
-A ratio is the baseline's seconds over the run's, so 2 means twice as fast. Standard library only.
+A ratio is the baseline's seconds over the run's, so 2 means twice as fast.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvviz.decoding.modes import title_of
 from kvviz.store.db.stored import Run, Stored
 
 
@@ -34,7 +35,7 @@ def names(runs: Sequence[Run]) -> list[str]:
         lambda run: f"{run.comparison.created:%Y-%m-%d %H:%M:%S}",
         lambda run: run.id,
     )
-    labels, alone = [run.mode for run in runs], len(runs) == 1
+    labels, alone = [title_of(run.mode) for run in runs], len(runs) == 1
     for part in parts[:1] if alone else parts:
         words = [part(run) for run in runs]
         if alone or (len(set(labels)) < len(labels) and len(set(words)) > 1):

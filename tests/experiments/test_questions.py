@@ -73,7 +73,7 @@ def test_the_pattern_knows_a_figure():
     ("name", "figures"),
     [
         ("square", ["10 tokens", "12.3 ms", "13 tokens", "45.6 ms", "3.71 times", "3.1 ms", "3.45 ms", "1.11 times"]),
-        ("ttft", ["TTFT 11.1 ms without the cache", "20 ms per token", "TTFT 11.2 ms with", "3.2 ms per token"]),
+        ("ttft", ["No cache, TTFT 11.1 ms", "20 ms per token", "KV cache, TTFT 11.2 ms", "3.2 ms per token"]),
         ("parting", ["TTFT 11.1 ms", "first decode step 12.3 ms", "last decode step 45.6 ms", "3.1 ms", "3.45 ms"]),
         (
             "metrics",
@@ -137,8 +137,8 @@ def row(mode, prompt, itl, batch=1):
 def test_a_sweep_answers_with_its_rows():
     rows = [row("uncached", 64, 0.01), row("uncached", 128, 0.03), row("cached", 64, 0.005), row("cached", 128, 0.0051)]
     answer = ALL["metrics"].answer(AtHand(rows=rows))
-    assert "**Without the cache**, prompt 64 → 128" in answer and "climbs ×3 (10 ms → 30 ms)" in answer
-    assert "**With the cache**, prompt 64 → 128" in answer and "is flat within 2% (5 ms → 5.1 ms)" in answer
+    assert "**No cache**, prompt 64 → 128" in answer and "climbs ×3 (10 ms → 30 ms)" in answer
+    assert "**KV cache**, prompt 64 → 128" in answer and "is flat within 2% (5 ms → 5.1 ms)" in answer
     assert "64.0 MiB → 128.0 MiB" in answer
     assert ALL["batching"].run in ALL["batching"].answer(AtHand(rows=rows)), "no batch varies here"
 

@@ -55,10 +55,10 @@ def test_an_empty_store_says_what_to_do(visit):
 
 def test_a_link_lays_runs_over_one_another(visit, keep):
     app = visit(",".join(keep("one")))
-    assert list(figures(app)["run"]) == ["uncached", "cached"]
+    assert list(figures(app)["run"]) == ["No cache", "KV cache"]
     assert len(app.get("plotly_chart")) == 1
     spec = json.loads(app.get("plotly_chart")[0].proto.spec)
-    assert [trace["name"] for trace in spec["data"] if trace.get("showlegend")] == ["uncached", "cached"]
+    assert [trace["name"] for trace in spec["data"] if trace.get("showlegend")] == ["No cache", "KV cache"]
 
 
 def test_a_question_is_answered_with_the_runs_of_the_first_comparison(visit, keep, measured):
@@ -66,8 +66,8 @@ def test_a_question_is_answered_with_the_runs_of_the_first_comparison(visit, kee
     words = next(box for box in app.expander if "total quadratic" in box.label).markdown[0].value
     prompt = measured[0]["prompt_tokens"]
     read = sum(prompt + i for i in range(6))
-    assert f"without the cache, {read} tokens were read for 6 new ones" in words
-    assert f"with the cache, {prompt + 5} tokens were read for 6 new ones" in words
+    assert f"No cache, {read} tokens were read for 6 new ones" in words
+    assert f"KV cache, {prompt + 5} tokens were read for 6 new ones" in words
 
 
 def test_a_run_that_is_gone_is_said(visit, keep):
@@ -85,7 +85,7 @@ def test_side_by_side_for_the_projector(visit, keep):
     app = visit(",".join(keep("one")))
     app.toggle(key="c_apart").set_value(True).run()
     assert not app.exception
-    assert [head.value for head in app.subheader][:2] == ["A: uncached", "B: cached"]
+    assert [head.value for head in app.subheader][:2] == ["A: No cache", "B: KV cache"]
     assert len(app.get("plotly_chart")) == 2
 
 

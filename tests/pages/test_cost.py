@@ -17,8 +17,8 @@ def metrics(test):
 def test_the_classroom_case_first(page):
     test = page()
     assert metrics(test) == {
-        "Without the cache, operations": "1,474,560",
-        "With the cache, operations": "114,688",
+        "No cache, operations": "1,474,560",
+        "KV cache, operations": "114,688",
         "Ratio by the shorthand": "12.9×",
         "The cache at the end": "28.0 KiB",
     }

@@ -45,9 +45,9 @@ def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
     visit.scheduler.record(own, {"t": "done", "document": document()})
     app.run()
     uncached, cached = formulas(app)
-    assert r"without the cache}}(T) = (" in uncached and r"\text{token}^2}\,T^2" in uncached
-    assert r"with the cache}}(T) = (2.0000" in cached and r"\text{ms} + (1.000" in cached
-    assert "with the cache mostly reading the weights (1 ms of 1.81 ms; measured" in said(app)
+    assert r"No cache}}(T) = (" in uncached and r"\text{token}^2}\,T^2" in uncached
+    assert r"KV cache}}(T) = (2.0000" in cached and r"\text{ms} + (1.000" in cached
+    assert "KV cache, mostly reading the weights (1 ms of 1.81 ms; measured" in said(app)
     assert "The cache pays from the first step measured, at 10 tokens." in said(app)
 
 

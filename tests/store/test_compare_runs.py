@@ -25,8 +25,8 @@ def run(mode="cached", repeats=((1.0, 1.0), (1.1, 1.1)), total=2.0, **stored):
 
 
 def test_names_are_as_short_as_tells_apart():
-    assert names([run("uncached"), run("cached")]) == ["uncached", "cached"]
-    assert names([run(id="a"), run(id="b", model="qwen3-4b")]) == ["cached, gpt2", "cached, qwen3-4b"]
+    assert names([run("uncached"), run("cached")]) == ["No cache", "KV cache"]
+    assert names([run(id="a"), run(id="b", model="qwen3-4b")]) == ["KV cache, gpt2", "KV cache, qwen3-4b"]
     twins = names([run(id="a"), run(id="b")])
     assert len(set(twins)) == 2
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.step_estimate import WORDS, StepEstimate
-from kvviz.decoding.modes import MODES
+from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
 from kvviz.experiments.comparison.spec import LIMITS
-from kvviz.experiments.evidence import NAMES, counted, ms
+from kvviz.experiments.evidence import counted, ms
 
 PAYS = 1.2  # a whole run has to be at least this many times as fast with the cache, or the verdict gives advice
 OFF = 2.0  # an estimate that differs from the measured time by more than this factor does not explain it
@@ -157,7 +157,7 @@ def _prediction(runs: Sequence[Run]) -> str | None:
     if not known:
         return None
     each = [
-        f"{run['prediction_error']:.0%} too {'low' if run['prediction_bias'] < 0 else 'high'} {_name(run)}"
+        f"{_name(run)} {run['prediction_error']:.0%} too {'low' if run['prediction_bias'] < 0 else 'high'}"
         for run in known
     ]
     return f"Dashed: predicted before the first step, from measured paces; in the median step {', '.join(each)}."
@@ -167,7 +167,7 @@ def _prediction(runs: Sequence[Run]) -> str | None:
 
 
 def _name(run: Run) -> str:
-    return NAMES.get(run["mode"], f"in mode {run['mode']}")
+    return title_of(run["mode"])
 
 
 def _bounded(runs: Sequence[Run]) -> str:
@@ -184,14 +184,14 @@ def _bounded(runs: Sequence[Run]) -> str:
         share = f"{ms(part)} of {ms(whole)}" + (f"; measured: {ms(seconds)}" if seconds else "")
         if seconds and part > seconds:
             share = f"at most the measured {ms(seconds)}; predicted: {ms(part)} of {ms(whole)}"
-        each.append(f"{_name(run)} mostly {WORDS[estimate.largest]} ({share})")
+        each.append(f"{_name(run)}, mostly {WORDS[estimate.largest]} ({share})")
         tokens = tokens or estimate.tokens
         factor = max(seconds / whole, whole / seconds) if seconds and whole else 1.0
         if factor > OFF or (seconds and part > seconds):
-            apart.append(f"{factor:.3g} times {_name(run)}")
+            apart.append(f"{_name(run)}: {factor:.3g} times")
     if not each:
         return "What bounds this run is unknown: it was kept without what the cost model says at its device's rates."
-    words = f"By prediction, a step at {counted(tokens)} is {', and '.join(each)}."
+    words = f"By prediction, a step at {counted(tokens)} is: {'; '.join(each)}."
     caution = f" Prediction and measurement are far apart ({', '.join(apart)}), so take the reason as a guess."
     return words + (caution if apart else "")
 
@@ -210,7 +210,7 @@ def _starts(known: Mapping[str, Run], once: Run | None) -> str:
     usual, compiled = _typical(once), _typical(known.get("compiled", {}))
     if not usual or not compiled or once["mode"] == "compiled":
         return f" {ONE_CALL}."
-    return f" {ONE_CALL}: here its step took {ms(compiled)}, and {ms(usual)} {_name(once)}."
+    return f" {ONE_CALL}: here its step took {ms(compiled)}, and that of {_name(once)} {ms(usual)}."
 
 
 _WHY = {
@@ -260,7 +260,7 @@ def equation(entry: Mapping[str, Any], which: str = "fit") -> str | None:
     there = [name for name in COEFFICIENTS if name in found]
     rows = [Estimate(*(found[name][key] for key in ("value", "low", "high"))) for name in there]
     terms = [_term(row, place) for place, row in enumerate(rows)]
-    return rf"t_{{\text{{{NAMES.get(entry['mode'], entry['mode'])}}}}}(T) = {' + '.join(terms)}"
+    return rf"t_{{\text{{{title_of(entry['mode'])}}}}}(T) = {' + '.join(terms)}"
 
 
 def _term(row: Estimate, place: int) -> str:

@@ -9,6 +9,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.cost.flops import Rates
 from kvviz.cost.step_estimate import Model
+from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, find_sources
 from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import Source
@@ -139,7 +140,7 @@ def findings(
     sentences: dict[str, list[str]] = {}
     for trend in trends(rows, figures):
         place = [trend.model] if several else []
-        place += [trend.mode, *([trend.fixed] if trend.fixed else [])]
+        place += [title_of(trend.mode), *([trend.fixed] if trend.fixed else [])]
         head = f"{', '.join(place)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
         sentences.setdefault(head, []).append(trend.words)
     return [f"{head}: {'; '.join(words)}" for head, words in sentences.items()]
@@ -160,7 +161,8 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
     found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
     pairs = [(found.get((there.mode, there.axis, there.figure)), there) for there in trends(both)]
     return [
-        f"{there.mode}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: {_alike(here, there)}"
+        f"{title_of(there.mode)}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: "
+        f"{_alike(here, there)}"
         for here, there in pairs
         if here is not None
     ]
@@ -236,7 +238,7 @@ def _heading(document: Mapping[str, Any], spec: SweepSpec) -> str:
 _WORK: tuple[Column, ...] = (
     ("prompt", lambda row: f"{row['prompt_tokens']:,}"),
     ("new", lambda row: f"{row['new_tokens']:,}"),
-    ("mode", lambda row: row["mode"]),
+    ("mode", lambda row: title_of(row["mode"])),
 )
 
 

@@ -12,7 +12,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document, inspected
 
 SOURCE = Path(scratch.__file__).with_name("first_steps.py")
-SHOWN = {"AttentionNoCache": "Without a cache", "AttentionWithCache": "With a cache"}
+SHOWN = {"AttentionNoCache": "No cache", "AttentionWithCache": "KV cache"}
 
 
 def first_steps(scheduler: Scheduler) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
+from kvviz.decoding.modes import title_of
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run, Stored
 from kvviz.ui.shared.form import Field, Form
@@ -79,7 +80,7 @@ def _list_row(stored: Stored, mode: str) -> dict[str, object]:
         "when": f"{stored.created:%Y-%m-%d %H:%M}",
         "title": stored.title or stored.prompt[:60] or f"{stored.prompt_tokens} random tokens",
         "model": stored.model,
-        "mode": mode,
+        "mode": title_of(mode),
         "prompt": stored.prompt_tokens,
         "new": stored.new_tokens,
         "ITL, ms": round(figures["itl_s"] * 1000, 3) if figures.get("itl_s") else None,

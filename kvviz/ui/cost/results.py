@@ -34,8 +34,8 @@ def draw(case: Case) -> None:
 def shorthand(case: Case) -> None:
     """Draw the headline figures, the formula with the numbers put in, and what its two terms are."""
     one, two, three, four = st.columns(4)
-    one.metric("Without the cache, operations", figure_of(case.uncached), border=True)
-    two.metric("With the cache, operations", figure_of(case.cached), border=True)
+    one.metric("No cache, operations", figure_of(case.uncached), border=True)
+    two.metric("KV cache, operations", figure_of(case.cached), border=True)
     three.metric("Ratio by the shorthand", f"{case.ratio:,.1f}×", border=True)
     four.metric("The cache at the end", human(case.cache_bytes), border=True)
     st.latex(_equation(case))
@@ -121,7 +121,7 @@ def whole_count(case: Case) -> None:
     st.caption(_says(case, count.overtakes))
     reach = max(case.prompt + case.new, round(1.3 * min(count.overtakes or 0, 200_000)), 3)
     left, right = st.columns(2, gap="large")
-    panels = ((left, "Without the cache", count.uncached, "u"), (right, "With the cache", count.cached, "c"))
+    panels = ((left, "No cache", count.uncached, "u"), (right, "KV cache", count.cached, "c"))
     for column, title, step, key in panels:
         xs = _points(1, reach if key == "u" else max(case.prompt + case.new, 3))
         rows = [step(n) for n in xs]

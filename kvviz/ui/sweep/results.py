@@ -7,6 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
+from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
@@ -100,7 +101,7 @@ def _row(row: Record) -> dict[str, object]:
         "prompt": row["prompt_tokens"],
         "new": row["new_tokens"],
         "batch": row["batch"],
-        "mode": row["mode"],
+        "mode": title_of(row["mode"]),
         "TTFT, ms": _ms(row["ttft_s"]),
         "ITL, ms": _ms(row["itl_s"]),
         "total, s": round(row["total_s"], 3),
@@ -134,7 +135,7 @@ _PRINTED = {
 
 def _printed(row: Record) -> dict[str, object]:
     known = [(row[name], *_PRINTED[name]) for name in _PRINTED if name in row]
-    return {title: value if factor is None else round(value * factor, 4) for value, title, factor in known}
+    return {title: title_of(value) if factor is None else round(value * factor, 4) for value, title, factor in known}
 
 
 def _charts(found: Sequence[Record]) -> None:
@@ -147,7 +148,8 @@ def _charts(found: Sequence[Record]) -> None:
     picture = choose_picture(four, "s_form")
     plot(against(found, measure, axis, log=log), config=picture, key="s_chart")
     if len(axes) > 1:
-        mode = st.segmented_control("Heat map of", list(dict.fromkeys(row["mode"] for row in found)), key="s_heat")
+        modes = list(dict.fromkeys(row["mode"] for row in found))
+        mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
         plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 

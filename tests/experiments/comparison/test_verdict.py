@@ -99,7 +99,7 @@ def test_too_much_noise_and_too_few_steps_are_said():
 @pytest.mark.parametrize("part", WORDS)
 def test_the_sentence_names_the_largest_part_beside_the_measured_time(part):
     found = verdict(made(bounds=(part, "computing_s")))
-    assert f"with the cache mostly {WORDS[part]} (" in found["sentence"]
+    assert f"KV cache, mostly {WORDS[part]} (" in found["sentence"]
     assert found["sentence"].startswith("By prediction") and "measured: " in found["sentence"]
     assert entry(found, "cached")["bound"] == WORDS[part]
     assert "far apart" not in found["sentence"] and found["advice"] is None
@@ -132,7 +132,7 @@ def test_how_far_off_the_prediction_was_is_said():
     document["runs"][0] |= {"prediction_error": 0.073, "prediction_bias": -0.07}
     document["runs"][1] |= {"prediction_error": 0.04, "prediction_bias": 0.04}
     found = verdict(document)
-    assert "in the median step 7% too low without the cache, 4% too high with the cache" in found["prediction"]
+    assert "in the median step No cache 7% too low, KV cache 4% too high" in found["prediction"]
     assert entry(found, "cached")["prediction_bias"] == 0.04
 
 
@@ -141,8 +141,8 @@ def test_where_starts_bound_the_step_it_names_the_mode_without_them():
     document = made(bounds=("starting_s", "starting_s"))
     assert module.ONE_CALL in verdict(document)["sentence"] and "took" not in verdict(document)["sentence"]
     document["runs"].append({"mode": "compiled", "step_s": [5e-4] * STEPS})
-    assert verdict(document)["sentence"].endswith(" ms with the cache.")
-    assert "its step took 0.5 ms, and 4." in verdict(document)["sentence"]
+    assert "and that of KV cache 4." in verdict(document)["sentence"]
+    assert "its step took 0.5 ms, and that" in verdict(document)["sentence"]
 
 
 LEVEL = {"cached": curve((4e-3, 1e-7)), "uncached": curve((4e-3, 1e-6, 1e-10), seed=2)}
@@ -206,7 +206,7 @@ def test_a_square_that_can_not_be_told_leaves_the_line_that_can():
 def test_the_formula_is_typeset_with_the_numbers_and_their_intervals():
     found = verdict(made())
     line, parabola = equation(entry(found, "cached")), equation(entry(found, "uncached"))
-    assert line.startswith(r"t_{\text{with the cache}}(T) = (4.0") and r"\pm" in line and "T^2" not in line
+    assert line.startswith(r"t_{\text{KV cache}}(T) = (4.0") and r"\pm" in line and "T^2" not in line
     assert r"\tfrac{\text{ns}}{\text{token}^2}\,T^2" in parabola
     assert parabola.isascii()  # KaTeX complains of any other letter
     assert r"\text{ms}" in line and "nan" not in line + parabola

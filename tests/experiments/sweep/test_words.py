@@ -51,8 +51,9 @@ def test_the_word_for_a_change(values, word):
 
 def test_what_is_flat_and_what_climbs():
     assert findings(ROWS) == [
-        "uncached, prompt 64 → 128: time per token climbs ×4 (2 ms → 8 ms)",
-        "cached, prompt 64 → 128: time per token is flat within 10% (1 ms → 1.1 ms); speed-up climbs ×4 (2.0× → 8.0×)",
+        "No cache, prompt 64 → 128: time per token climbs ×4 (2 ms → 8 ms)",
+        "KV cache, prompt 64 → 128: time per token is flat within 10% (1 ms → 1.1 ms); "
+        "speed-up climbs ×4 (2.0× → 8.0×)",
     ]
     swapped = [{**r, "itl_s": 0.01 / r["itl_s"]} for r in ROWS]
     assert "time per token falls to 1/4" in findings(swapped)[0], "the words follow the rows"
@@ -61,7 +62,7 @@ def test_what_is_flat_and_what_climbs():
 def test_other_axes_are_held_and_models_named():
     rows = [{**r, "batch": batch, "model": f"m{batch}"} for r in ROWS for batch in (1, 2)]
     heads = [sentence.split(":")[0] for sentence in findings(rows)]
-    assert "m1, uncached, batch 1, prompt 64 → 128" in heads and len(heads) == 4
+    assert "m1, No cache, batch 1, prompt 64 → 128" in heads and len(heads) == 4
     assert findings(ROWS[:2]) == [] and findings([]) == []
 
 
@@ -82,7 +83,7 @@ def test_where_the_shape_is_the_published_one_and_where_not():
     printed = [{**r, "itl_s": 0.005} for r in ROWS]
     sentences = contrasts(ROWS, Published("n", tuple(printed)))
     assert (
-        "uncached, time per token: climbs ×4 (2 ms → 8 ms) here, is flat within 0% (5 ms → 5 ms) there: "
+        "No cache, time per token: climbs ×4 (2 ms → 8 ms) here, is flat within 0% (5 ms → 5 ms) there: "
         "not the published shape" in sentences
     )
     assert sum(sentence.endswith(": the published shape") for sentence in sentences) == 4
@@ -147,6 +148,6 @@ def test_the_report_of_a_preset():
     text = sweep_text(document(records, spec))
     assert PRESETS["lab-01"].title in text and "a device, 2 threads" in text
     assert "RTX 4090, small model" in text and "46.9×" in text
-    assert "cached, prompt 64 → 512: time per token is flat within " in text
+    assert "KV cache, prompt 64 → 512: time per token is flat within " in text
     assert "256 + 64 tokens: it broke" in text
-    assert "uncached, whole time: climbs ×4 (640 ms → 2.56 s) here, climbs ×14.2" in text
+    assert "No cache, whole time: climbs ×4 (640 ms → 2.56 s) here, climbs ×14.2" in text

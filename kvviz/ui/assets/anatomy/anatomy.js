@@ -279,7 +279,7 @@ class Anatomy {
     const now = this.look.steps[this.step]
     const { heads, kv_heads: kvHeads, layers } = this.look.design
     this.counts.replaceChildren(
-      row("with the cache", kept, "kept"), row("without it", again, "again"),
+      row("KV cache", kept, "kept"), row("No cache", again, "again"),
       element("p", { class: "kv-note" }, `The cache after this step: ${bytes(now.cache_bytes)}, all ${layers} layers. ` +
         (kvHeads === heads ? "Each query head has its own KV head." : `${heads} query heads share ${kvHeads} KV heads, ${heads / kvHeads} to each.`)))
   }
