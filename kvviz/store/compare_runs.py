@@ -65,6 +65,23 @@ def beyond_spread(one: Run, other: Run) -> bool | None:
     return max(ours) < min(theirs) or max(theirs) < min(ours)
 
 
+UNLIKE = 1.5  # a run whose steps took this many times as long as those of a like run was measured beside other work
+
+
+def like_runs(timed: Sequence[tuple[Stored, str, float | None]]) -> list[float | None]:
+    """Compare the ITL of each run, given with its comparison and mode, with the fastest of the same work and device.
+
+    Returns how many times as long its steps took, or None up to UNLIKE times.
+    """
+    fastest: dict[tuple[object, ...], float] = {}
+    keys = [(mode, *(read(stored) for _, read in _WORK)) for stored, mode, _ in timed]
+    for key, (_, _, seconds) in zip(keys, timed, strict=True):
+        if seconds:
+            fastest[key] = min(seconds, fastest.get(key, seconds))
+    ratios = [seconds / fastest[key] if seconds else 1.0 for key, (_, _, seconds) in zip(keys, timed, strict=True)]
+    return [ratio if ratio > UNLIKE else None for ratio in ratios]
+
+
 _WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (
     ("models", lambda c: c.model),
     ("weights", lambda c: c.weights),

@@ -81,6 +81,14 @@ def test_other_work_is_told_in_words(visit, keep):
     assert any("prompt lengths" in box.value for box in app.info)
 
 
+def test_a_run_that_was_disturbed_is_marked_in_the_list_and_where_it_is_shown(visit, keep, measured):
+    slow = [{**run, "itl_s": 3 * run["itl_s"]} for run in measured[0]["runs"]]
+    app = visit(",".join([keep("quiet")[1], keep("busy", runs=slow)[1]]))
+    assert ["its steps took 3.0 times as long" in box.value for box in app.warning] == [True]
+    listed = next(frame.value for frame in app.dataframe if "disturbed" in frame.value.columns)
+    assert sorted(listed["disturbed"]) == ["", "", "3.0× a like run", "3.0× a like run"]
+
+
 def test_side_by_side_for_the_projector(visit, keep):
     app = visit(",".join(keep("one")))
     app.toggle(key="c_apart").set_value(True).run()

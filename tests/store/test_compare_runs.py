@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling
-from kvviz.store.compare_runs import beyond_spread, differences, names, rows
+from kvviz.store.compare_runs import beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
 
 STORED = {
@@ -45,6 +45,14 @@ def test_ratios_are_against_the_baseline_and_say_if_they_exceed_the_spread():
 def test_beyond_the_spread(one, other, said):
     one, other = (run(repeats=[(total,) for total in totals]) for totals in (one, other))
     assert beyond_spread(one, other) is said
+
+
+def test_of_two_like_runs_the_one_that_was_disturbed_is_known():
+    quiet, busy, other = run(id="a"), run(id="b"), run(id="c", prompt_tokens=512)
+    timed = [(quiet.comparison, "cached", 2.5e-3), (busy.comparison, "cached", 6.6e-3)]
+    more = [(other.comparison, "cached", 9.0), (busy.comparison, "uncached", 9.0), (busy.comparison, "cached", None)]
+    assert like_runs(timed + more) == [None, pytest.approx(2.64), None, None, None]
+    assert like_runs([timed[0], (busy.comparison, "cached", 2.9e-3)]) == [None, None], "a little noise is none"
 
 
 def test_other_work_is_told_in_words():

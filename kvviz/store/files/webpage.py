@@ -18,7 +18,7 @@ from jinja2 import Environment, Template
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.decoding.modes import MODES
+from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.store.files.reading import to_json
 
@@ -89,8 +89,7 @@ def _sha256(script: str) -> str:
 
 
 def _title(run: Run) -> str:
-    mode = MODES.get(run["mode"])
-    return mode.title if mode else run["mode"]
+    return title_of(run["mode"])
 
 
 def _figure(document: Document) -> dict[str, object]:

@@ -1,12 +1,14 @@
 """The compare page's form: runs found among what is kept, and picked."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.modes import title_of
 from kvviz.server.persister import library
+from kvviz.store.compare_runs import like_runs
 from kvviz.store.db.stored import Run, Stored
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
@@ -61,7 +63,8 @@ def _search(form: Form) -> None:
 def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
     """Draw a table with a row for each run, and the buttons for those that are ticked."""
     table = [(stored, mode) for stored in found for mode in stored.modes if stored.headline]
-    rows = [_list_row(stored, mode) for stored, mode in table]
+    slower = like_runs([(stored, mode, _headline(stored, mode).get("itl_s")) for stored, mode in table])
+    rows = [_list_row(stored, mode, times) for (stored, mode), times in zip(table, slower, strict=True)]
     event = st.dataframe(rows, hide_index=True, height=320, on_select="rerun", selection_mode="multi-row", key=key)
     ticked = [f"{table[i][0].id}-{table[i][1]}" for i in event["selection"]["rows"] if i < len(table)]
     fresh = [run_id for run_id in ticked if run_id not in form["runs"]]
@@ -74,8 +77,13 @@ def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
         st.rerun()
 
 
-def _list_row(stored: Stored, mode: str) -> dict[str, object]:
-    figures = next((row for row in stored.headline if row.get("mode") == mode), {})
+def _headline(stored: Stored, mode: str) -> dict[str, Any]:
+    return next((row for row in stored.headline if row.get("mode") == mode), {})
+
+
+def _list_row(stored: Stored, mode: str, times: float | None) -> dict[str, object]:
+    """A row; `times` is how many times as long its steps took as those of a like run that was not disturbed."""
+    figures = _headline(stored, mode)
     return {
         "when": f"{stored.created:%Y-%m-%d %H:%M}",
         "title": stored.title or stored.prompt[:60] or f"{stored.prompt_tokens} random tokens",
@@ -86,6 +94,7 @@ def _list_row(stored: Stored, mode: str) -> dict[str, object]:
         "ITL, ms": round(figures["itl_s"] * 1000, 3) if figures.get("itl_s") else None,
         "total, s": round(figures["total_s"], 3) if figures.get("total_s") else None,
         "speed-up": round(figures["speedup"], 2) if figures.get("speedup") else None,
+        "disturbed": f"{times:.1f}× a like run" if times else "",
         "device": stored.device_name,
         "dtype": stored.dtype,
         "tags": ", ".join(stored.tags),

@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
-from kvviz.store.compare_runs import Row, differences, names, rows
+from kvviz.store.compare_runs import Row, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
@@ -19,6 +19,11 @@ def overlaid(runs: Sequence[Run]) -> None:
     labels = names(runs)
     for words in differences(runs):
         st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
+    for label, times in zip(
+        labels, like_runs([(r.comparison, r.mode, r.figures.get("itl_s")) for r in runs]), strict=True
+    ):
+        if times:
+            st.warning(TEXTS["compare"]["disturbed"].format(run=plain(label), times=f"{times:.1f}"))
     one, two, three, four, five, six = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
     by = one.segmented_control(
         "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
