@@ -100,3 +100,7 @@ def test_the_first_steps_run_when_asked(visit):
     app.button(key="f_run").click().run()
     assert not app.exception
     assert [work.spec.kind for work in app.scheduler.jobs()] == ["anatomy", "first-steps"]
+    app.slider(key="f_temperature").set_value(0.5).run()
+    assert app.scheduler.jobs()[-1].spec.temperature == 0.5
+    shown = "\n".join(block.value for block in app.code)
+    assert "class GPTWithCache" in shown and "def generate_with_cache" in shown and "/ temperature" not in shown

@@ -18,7 +18,6 @@ from kvviz.experiments.inside.spec import MOST_PROMPT, AnatomySpec, DecodeInspec
 from kvviz.experiments.kind import Bench, Record
 
 START = "Hello"  # the prompt of the untrained model
-TEMPERATURE = 1.0
 
 
 def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
@@ -55,12 +54,12 @@ def first_steps(spec: FirstStepsSpec, bench: Bench) -> Iterator[Record]:
     model = GPTWithCache(128, 128, 4, 4, 256).to(device)
     letters = {i: chr(i) for i in range(128)}
     prompt = torch.tensor([[ord(letter) for letter in START]], device=device)
-    ids = model.generate_with_cache(prompt, 64, temperature=TEMPERATURE, itos=letters)
+    ids = model.generate_with_cache(prompt, 64, temperature=spec.temperature, itos=letters)
     yield {
         "t": "first-steps",
         "difference": difference,
         "benchmark": benchmark(device=device),
-        "temperature": TEMPERATURE,
+        "temperature": spec.temperature,
         "text": "".join(letters[i] if letters[i].isprintable() else "·" for i in ids),
         "written": len(ids) - len(START),
         "stopped": letters[ids[-1]] == ".",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
 from kvviz.decoding.scratch.pitfalls import pitfall_named
 from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like
@@ -69,3 +70,12 @@ class FirstStepsSpec(Spec):
 
     kind: ClassVar[str] = "first-steps"
     called: ClassVar[str] = "a first-steps benchmark"
+    TEMPERATURES: ClassVar[tuple[float, float]] = (0.1, 3.0)
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        least, most = self.TEMPERATURES
+        known = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
+        if not known or not least <= self.temperature <= most:
+            raise KvvizError(f"temperature is {self.temperature!r}; it is a number from {least} to {most}")

@@ -34,6 +34,23 @@ def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
         AnatomySpec.from_dict({**ANATOMY.to_dict(), **fields})
 
 
+@pytest.mark.parametrize("temperature", [0, 3.1, True, "1", float("nan")])
+def test_a_temperature_is_a_number_that_can_be_divided_by(temperature):
+    with pytest.raises(KvvizError, match=r"a number from 0\.1 to 3\.0"):
+        FirstStepsSpec(temperature)
+
+
+@pytest.mark.slow
+def test_the_temperature_that_was_asked_for_is_the_one_that_draws(bench, monkeypatch):
+    monkeypatch.setattr(inside, "benchmark", lambda device: {})
+    texts = []
+    for temperature in (0.1, 3.0):
+        _, found, _ = inside.first_steps(FirstStepsSpec(temperature), bench())
+        assert found["temperature"] == temperature
+        texts.append(set(found["text"]))
+    assert len(texts[0]) < len(texts[1]), "a low temperature draws few letters again and again"
+
+
 def test_a_mistake_is_named_and_exists():
     with pytest.raises(KvvizError, match="a decode with a mistake needs mistake"):
         MistakeSpec.from_dict({"kind": "mistake", "model": "tiny-gpt2", "prompt": "hello"})
