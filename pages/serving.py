@@ -1,17 +1,24 @@
 """/serving: many sequences in one memory, prefixes that they share, a conversation; and the way from here to vLLM."""
 
+import streamlit as st
+
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.serving import arrivals, conversation, shared_prompt, to_vllm
-from kvviz.ui.serving.form import serving_form
+from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.plots import fit_formulas
 
 with page("serving"):
     fit_formulas()
 
     form = serving_form()
-    arrivals.section(scheduler(), form)
-    shared_prompt.section(scheduler(), form)
-    conversation.section(scheduler(), form)
+    parts = st.tabs(PARTS, key=form.key("part"), default=form["part"], on_change="rerun")
+    with parts[0]:
+        arrivals.section(scheduler(), form)
+    with parts[1]:
+        shared_prompt.section(scheduler(), form)
+    with parts[2]:
+        conversation.section(scheduler(), form)
+    with parts[3]:
+        to_vllm.section()
     form.write()
-    to_vllm.section()

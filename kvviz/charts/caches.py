@@ -28,16 +28,20 @@ _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
 def bytes_figure(runs: Runs, measure: str) -> go.Figure:
-    """Draw the bytes at each step, with a line for each run that keeps a cache."""
+    """Draw the bytes at each step of each run that keeps a cache; runs with the same bytes share a line."""
     title, read = MEASURES[measure]
     kept = [(run, read(run)) for run in runs if run["quality"] is not None]
     lines = [(run, values) for run, values in kept if values is not None]
     unit, size = unit_for(max((max(values) for _, values in lines), default=0))
     figure = blank("new token", f"{title.lower()}, {unit}", height=400, hovermode="x unified", **_WIDE)
+    alike: dict[tuple[int, ...], list[Run]] = {}
     for run, values in lines:
+        alike.setdefault(tuple(values), []).append(run)
+    for values, same in alike.items():
         x, y = list(range(1, len(values) + 1)), [value / size for value in values]
         words = {"customdata": [human(value) for value in values], "hovertemplate": "%{customdata}"}
-        figure.add_scatter(x=x, y=y, name=run["title"], mode="lines", line=palette.line(run["mode"]), **words)
+        name, line = " = ".join(run["title"] for run in same), palette.line(same[0]["mode"])
+        figure.add_scatter(x=x, y=y, name=name, mode="lines", line=line, **words)
     return figure
 
 

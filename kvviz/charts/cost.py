@@ -37,6 +37,11 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
+def most(parts: Mapping[str, Sequence[float]]) -> float:
+    """The largest sum of the parts at one number of tokens."""
+    return max((sum(column) for column in zip(*parts.values(), strict=True)), default=1)
+
+
 def area_figure(
     xs: Sequence[int],
     parts: Mapping[str, Sequence[float]],
@@ -44,11 +49,16 @@ def area_figure(
     x_title: str,
     unit: str,
     mark: tuple[int, str] | None = None,
+    top: float | None = None,
 ) -> go.Figure:
-    """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens."""
-    size, prefix = scaled(max((sum(column) for column in zip(*parts.values(), strict=True)), default=1))
+    """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens.
+
+    `top`: where the axis of the cost ends, as high as the largest sum if None.
+    """
+    size, prefix = scaled(top or most(parts))
     said = f"{prefix}{unit}".strip()
-    figure = blank(x_title, said, height=340, hovermode="x unified", xaxis_range=[xs[0], xs[-1]])
+    reach = {"yaxis_range": [0, top / size]} if top else {}
+    figure = blank(x_title, said, height=340, hovermode="x unified", xaxis_range=[xs[0], xs[-1]], **reach)
     for name, values in parts.items():
         title, colour = PARTS[name]
         y, line = [value / size for value in values], {"width": 1, "color": colour}

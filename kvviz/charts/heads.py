@@ -5,15 +5,18 @@ import plotly.graph_objects as go
 from kvviz.charts.palette import SERIES
 from kvviz.models.layers import LayerSpec
 
+HUES = (*SERIES, "#7A6FBE", "#9C5518")  # of up to eight groups; of more, two hues in turn tell neighbours apart
+
 
 def heads_figure(layer: LayerSpec, heads: int) -> go.Figure:
     """Draw a line from each query head to the KV head below it; in a latent layer, all heads share one latent row."""
     kept = 1 if layer.kind == "latent" else layer.kv_heads
     size = heads // kept
     figure = go.Figure()
+    hues = HUES if kept <= len(HUES) else HUES[:2]
     for group in range(kept):
         members = range(group * size, (group + 1) * size)
-        colour = SERIES[group % len(SERIES)]
+        colour = hues[group % len(hues)]
         centre = (members[0] + members[-1]) / 2
         x, y = [], []
         for head in members:

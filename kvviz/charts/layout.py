@@ -1,6 +1,7 @@
 """What all figures share: an empty one in the usual layout, names from outside made safe, colours for a dark page."""
 
 import html
+import math
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,6 +16,30 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
     """Return a figure without data: titled axes, y from 0, a legend above. `more` is further layout."""
     usual = {"font_size": 14, "legend": LEGEND, "margin": MARGIN, "xaxis_title": x, "yaxis_title": y}
     return go.Figure().update_layout(**{**usual, "yaxis_rangemode": "tozero", **more})
+
+
+FEW = 4  # lines that carry their names at their ends
+LONGEST = 18  # characters of such a name
+APART = 0.07  # of the axis, between two names
+
+
+def name_ends(figure: go.Figure) -> go.Figure:
+    """Put each line's name at its end in place of the legend, if the lines are few and their names short."""
+    named = [line for line in figure.data if line.name and line.x is not None and len(line.x)]
+    if not 0 < len(named) <= FEW or any(len(line.name) > LONGEST for line in named):
+        return figure
+    figure.update_layout(showlegend=False, margin_r=24 + 8 * max(len(line.name) for line in named))
+    x, y = (math.log10 if axis.type == "log" else float for axis in (figure.layout.xaxis, figure.layout.yaxis))
+    drawn = [y(value) for line in named for value in line.y if value is not None]
+    low, high = min(drawn) if figure.layout.yaxis.type == "log" else min(0.0, *drawn), max(drawn)
+    before = -math.inf
+    for line in sorted(named, key=lambda line: line.y[-1]):
+        place = (y(line.y[-1]) - low) / (high - low or 1)
+        before = max(place, before + APART)
+        label = {"text": line.name, "x": x(line.x[-1]), "y": y(line.y[-1]), "xanchor": "left", "xshift": 8}
+        shift = (before - place) * ((figure.layout.height or 450) - 80)
+        figure.add_annotation(**label, yshift=shift, showarrow=False, font_color=line.line.color)
+    return figure
 
 
 def as_text(value: object) -> str:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human
 from kvviz.charts import palette
-from kvviz.charts.layout import MARGIN, as_text, blank
+from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.memory.explain import KIND_WORDS
 from kvviz.memory.formula import Memory
 
@@ -30,8 +30,10 @@ def context_figure(lines: Sequence[Line], at: int, *, log: bool = False) -> go.F
         words = {"text": [f"{human(y)} ({y:,} B)" for y in ys], "hovertemplate": "%{text}"}
         look = {"name": as_text(name), "mode": "lines", "line": palette.series_line(number)}
         figure.add_scatter(x=list(xs), y=[y / size for y in ys], **look, **words)
-    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"})
-    return figure.update_layout(xaxis_type=axis, yaxis_type=axis)
+    chosen = {"text": f"{at:,} tokens", "textangle": -90, "xanchor": "right", "yanchor": "top", "y": 0.98}
+    figure.update_layout(xaxis_type=axis, yaxis_type=axis)
+    figure.add_vline(x=at, line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=chosen)
+    return name_ends(figure)
 
 
 def _blank(x: str, y: str, **more: Any) -> go.Figure:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import blank, name_ends
 
 SAME = 1e-3  # in float32, logits of two equivalent computations differ by less than this
 _DOTTED = {"dash": "dot", "color": "#888888", "width": 1}
@@ -22,14 +22,16 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
     figure = _blank("new token", "largest |logit difference|", "log")
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
-    ends, words = [1, max(len(right), len(wrong))], "rounding stays below"
-    return figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
+    ends, words = [1, max(len(right), len(wrong))], "rounding"
+    figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
+    return name_ends(figure)
 
 
 def by_forward(what: str, right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the bytes alive after each forward (`memory`), its multiply-adds (`work`) or its seconds (`clock`)."""
     title, unit, hover = _AXES[what]
-    return _lines(_blank("forward", title, "linear"), [n / unit for n in right], [n / unit for n in wrong], hover)
+    figure = _blank("forward", title, "linear")
+    return name_ends(_lines(figure, [n / unit for n in right], [n / unit for n in wrong], hover))
 
 
 def _blank(x: str, y: str, kind: str) -> go.Figure:

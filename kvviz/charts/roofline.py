@@ -165,17 +165,19 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
 
 
 def profile_figure(profiles: Points) -> go.Figure:
-    """Draw each profiled forward as a bar of 100 %, divided by kind of work."""
+    """Draw each profiled forward as a bar of its milliseconds, divided by kind of work; all on one scale."""
     legend = {"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"}
-    axes = {"xaxis": {"range": [0, 100], "ticksuffix": " %"}, "yaxis": {"automargin": True}}
-    bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 34, "t": 10, "b": 10}}
+    axes = {"xaxis": {"title": "ms, under the profiler", "automargin": True}, "yaxis": {"automargin": True}}
+    bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 70, "t": 10, "b": 10}}
     figure = go.Figure().update_layout(font_size=14, height=340, legend=legend, **bars, **axes)
     rows = list(reversed(profiles))
     for name, (title, colour) in CLASSES.items():
-        seconds = [p["classes"][name] for p in rows]
-        x = [100 * s / p["wall_s"] for s, p in zip(seconds, rows, strict=True)]
+        x = [1e3 * p["classes"][name] for p in rows]
+        shares = [p["classes"][name] / p["wall_s"] for p in rows]
         look = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
-        words = {"name": title, "hovertemplate": f"{title}: %{{x:.0f}} %, %{{customdata:.3g}} ms<extra></extra>"}
-        y, milliseconds = [FORWARDS[p["forward"]] for p in rows], [s * 1e3 for s in seconds]
-        figure.add_bar(x=x, y=y, customdata=milliseconds, **look, **words)
+        words = {"name": title, "hovertemplate": f"{title}: %{{x:.3g}} ms, %{{customdata:.0%}}<extra></extra>"}
+        figure.add_bar(x=x, y=[FORWARDS[p["forward"]] for p in rows], customdata=shares, **look, **words)
+    for p in rows:
+        total = {"text": f" {millis(p['wall_s'])}", "xanchor": "left", "showarrow": False}
+        figure.add_annotation(x=1e3 * p["wall_s"], y=FORWARDS[p["forward"]], **total)
     return figure

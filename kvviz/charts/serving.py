@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import palette
-from kvviz.charts.layout import MARGIN, blank
+from kvviz.charts.layout import MARGIN, blank, name_ends
 
 WAYS = {  # colour, dash and short name of each allocation policy
     "reserved": ("#D55E00", "dash", "reserved"),
@@ -15,8 +15,11 @@ WAYS = {  # colour, dash and short name of each allocation policy
     "paged": ("#0072B2", "solid", "blocks"),
     "prefix": ("#00916E", "dashdot", "shared blocks"),
 }
-PARTS = {"used": ("tokens", "#0072B2"), "internal": ("wasted inside", "#E69F00"), "external": ("between", "#9A4B7D")}
-COLD, WARM, KEPT = "#D55E00", "#0072B2", "#8A94A0"
+PARTS = {
+    "used": ("tokens", palette.KEPT),
+    "internal": ("wasted inside", palette.WASTED),
+    "external": ("wasted between", "#B8860B"),
+}
 FREE, FINDABLE, SHARED = "rgba(128,128,128,0.13)", "rgba(0,145,110,0.35)", "#3B4652"
 OWNERS = tuple(palette.SERIES[i] for i in (0, 1, 3, 4))  # the other hues are too close to the colours above
 Found = Mapping[str, Any]
@@ -30,7 +33,7 @@ def counts_figure(ways: Sequence[Found], name: str) -> go.Figure:
         look = {"name": title, "mode": "lines", "hovertemplate": "%{y}"}
         line = {"color": colour, "dash": dash, "width": 2, "shape": "hv"}
         figure.add_scatter(x=way["ticks"]["tick"], y=way["ticks"][name], line=line, **look)
-    return figure
+    return name_ends(figure)
 
 
 def waste_figure(way: Found, slots: int, last: int) -> go.Figure:
@@ -44,7 +47,10 @@ def waste_figure(way: Found, slots: int, last: int) -> go.Figure:
         line, words = {"color": colour, "width": 0.5, "shape": "hv"}, f"{title}: %{{y:,}}<extra></extra>"
         look = {"name": title, "stackgroup": "memory", "mode": "lines", "line": line, "hovertemplate": words}
         figure.add_scatter(x=ticks["tick"], y=ticks[part], **look)
-    marks = (("preempted", "preempted", "triangle-down", "#D55E00"), ("evicted", "block evicted", "x", "#00916E"))
+    marks = (
+        ("preempted", "preempted", "triangle-down", palette.AGAIN),
+        ("evicted", "block evicted", "x", palette.GIVEN_UP),
+    )
     for height, (part, title, symbol, colour) in zip((1.06, 1.13), marks, strict=True):
         at = [(tick, count) for tick, count in zip(ticks["tick"], ticks[part], strict=True) if count]
         if at:
@@ -52,7 +58,8 @@ def waste_figure(way: Found, slots: int, last: int) -> go.Figure:
             look = {"name": title, "mode": "markers", "marker": {"symbol": symbol, "size": 7, "color": colour}}
             words = f"tick %{{x}}: %{{customdata}} {title}<extra></extra>"
             figure.add_scatter(x=x, y=[height * slots] * len(at), customdata=counts, hovertemplate=words, **look)
-    return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"})
+    all_of_it = {"text": f"all {slots:,} slots", "xanchor": "left", "x": 0, "yanchor": "bottom", "font_size": 12}
+    return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, annotation=all_of_it)
 
 
 def map_figure(picture: Found | None, slots: int) -> go.Figure:
@@ -126,7 +133,10 @@ def _pale(colour: str) -> str:
 def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
     """Draw the TTFT in milliseconds, cold and warm: medians with quartiles."""
     figure = _blank("ms to the first token", 320, barmode="group")
-    for name, colour, title in (("cold", COLD, "cold: all computed"), ("warm", WARM, "warm: the rest computed")):
+    for name, colour, title in (
+        ("cold", palette.AGAIN, "cold: all computed"),
+        ("warm", palette.KEPT, "warm: the rest computed"),
+    ):
         found = [row[name] for row in rows]
         up = [(one["ttft_s_q3"] - one["ttft_s"]) * 1e3 for one in found]
         down = [(one["ttft_s"] - one["ttft_s_q1"]) * 1e3 for one in found]
@@ -140,7 +150,7 @@ def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure
 def tokens_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
     """Draw each warm prompt's tokens, divided into cached ones and those computed now."""
     figure = _blank("prompt tokens, warm", 320, barmode="stack")
-    for part, title, colour in (("found", "kept", KEPT), ("computed", "computed", WARM)):
+    for part, title, colour in (("found", "kept", palette.KEPT), ("computed", "computed", palette.NEW)):
         y = [row["warm"][f"{part}_tokens"] for row in rows]
         figure.add_bar(x=list(names), y=y, name=title, marker_color=colour, hovertemplate="%{y:,}")
     return figure

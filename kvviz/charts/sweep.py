@@ -73,7 +73,9 @@ def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Fig
     xs, ys = ([as_text(v) for v in sorted({row[name] for row in mine})] for name in (x, y))
     at = {(as_text(row[x]), as_text(row[y])): row[measure] * factor for row in mine}
     z = [[at.get((a, b)) for a in xs] for b in ys]
-    look = {"colorscale": "Blues", "texttemplate": "%{z:.3g}", "textfont": {"size": 16}, "showscale": False}
+    bar = {"title": {"text": MEASURES[measure][0], "side": "right"}, "thickness": 14}
+    look = {"colorscale": list(zip((0, 1), palette.RAMP, strict=True)), "colorbar": bar}
+    look |= {"texttemplate": "%{z:.3g}", "textfont": {"size": 16}}
     figure = go.Figure(go.Heatmap(x=xs, y=ys, z=z, **look))
     axes = {f"{name}axis": {"title": AXES[axis], "type": "category"} for name, axis in (("x", x), ("y", y))}
     height = 120 + 60 * max(2, len(ys))

@@ -63,9 +63,13 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights at 64"
 
 
-def test_a_profiles_bars_are_shares_of_its_wall_time():
+def test_a_profiles_bars_add_up_to_its_wall_time():
     classes = {"weights": 0.4, "attention": 0.1, "cache": 0.1, "other": 0.1, "call": 0.1, "gaps": 0.2}
-    profiles = [{"forward": name, "wall_s": 1.0, "classes": classes} for name in ("prefill", "decode", "uncached step")]
+    names = ("prefill", "decode", "uncached step")
+    profiles = [
+        {"forward": name, "wall_s": n, "classes": {part: n * share for part, share in classes.items()}}
+        for n, name in enumerate(names, 1)
+    ]
     figure = profile_figure(profiles)
-    assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([100] * 3)
+    assert [sum(bar.x[row] for bar in figure.data) for row in range(3)] == pytest.approx([3000, 2000, 1000])
     assert figure.data[0].y[-1] == "prefill"  # on top

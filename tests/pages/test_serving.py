@@ -7,7 +7,7 @@ import pytest
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.ui.serving.conversation import strip
-from kvviz.ui.serving.form import progress
+from kvviz.ui.serving.form import PARTS, progress
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.model_choice import small_models
 from tests.pages.conftest import answered, said
@@ -52,6 +52,17 @@ def test_a_link_fills_the_forms_and_the_forms_the_link(visit):
     assert app.query_params["requests"] in ("60", ["60"])
 
 
+def test_a_part_is_a_tab_that_a_link_can_open(visit):
+    app = visit(part="A conversation")
+    assert app.session_state["v_part"] == "A conversation" and app.query_params["part"] in (
+        ["A conversation"],
+        "A conversation",
+    )
+    assert visit(part="No such").session_state["v_part"] == PARTS[0]
+    parts = {part for row in ROWS for part in row.get("parts", {}).values()}
+    assert parts and parts <= set(PARTS)
+
+
 def test_a_link_with_nonsense_becomes_the_usual(visit):
     app = visit(requests="9000", rate="7", slots="x", model="no-such", asks="99")
     assert (app.slider(key="v_requests").value, app.slider(key="v_asks").value) == (200, 8)
@@ -73,7 +84,7 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     assert len(charts) == 2 + 4 + 4
     assert [line["name"] for line in charts[0]["data"]] == ["reserved", "grown", "blocks", "shared blocks"]
     assert all(line["line"]["shape"] == "hv" for line in charts[0]["data"])
-    assert {trace["name"] for trace in charts[4]["data"]} >= {"tokens", "wasted inside", "between", "preempted"}
+    assert {trace["name"] for trace in charts[4]["data"]} >= {"tokens", "wasted inside", "wasted between", "preempted"}
     words = said(app)
     for sentence in document["sentences"]:
         assert sentence in words

@@ -16,6 +16,7 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import in_pairs, plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def draw(found: Document) -> None:
@@ -34,7 +35,7 @@ def table(found: Document) -> None:
     """Draw what it says, and every design in figures."""
     st.subheader("What it says", anchor=False)
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
-    st.dataframe([_row(r) for r in rows(found)], hide_index=True)
+    draw_table([_row(r) for r in rows(found)])
     st.caption(TEXTS["caches"]["table"])
     with st.expander("What is slow by design, and what by our simple code"):
         sources = {name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items()}

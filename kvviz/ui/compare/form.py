@@ -12,6 +12,7 @@ from kvviz.store.compare_runs import like_runs
 from kvviz.store.db.stored import Run, Stored
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.tables import draw_table
 
 MOST_RUNS = 6  # over one another; more can't be told apart
 PAGE = 50  # comparisons in a list
@@ -65,7 +66,7 @@ def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
     table = [(stored, mode) for stored in found for mode in stored.modes if stored.headline]
     slower = like_runs([(stored, mode, _headline(stored, mode).get("itl_s")) for stored, mode in table])
     rows = [_list_row(stored, mode, times) for (stored, mode), times in zip(table, slower, strict=True)]
-    event = st.dataframe(rows, hide_index=True, height=320, on_select="rerun", selection_mode="multi-row", key=key)
+    event = draw_table(rows, height=320, on_select="rerun", selection_mode="multi-row", key=key)
     ticked = [f"{table[i][0].id}-{table[i][1]}" for i in event["selection"]["rows"] if i < len(table)]
     fresh = [run_id for run_id in ticked if run_id not in form["runs"]]
     add, clear = st.columns([1, 5])

@@ -12,6 +12,7 @@ from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import Options, choose_picture, plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def overlaid(runs: Sequence[Run]) -> None:
@@ -46,7 +47,7 @@ def overlaid(runs: Sequence[Run]) -> None:
         st.caption(words + thin)
         if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
             st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
-    st.dataframe([_figures(row) for row in rows(runs, labels, base)], hide_index=True, key="c_rows")
+    draw_table([_figures(row) for row in rows(runs, labels, base)], key="c_rows")
     st.caption(TEXTS["compare"]["ratios"])
 
 

@@ -6,7 +6,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.cost.ceilings import Ceilings, kept
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.tables import localized
+from kvviz.ui.shared.tables import draw_table, localized
 
 
 def ceilings() -> None:
@@ -19,7 +19,7 @@ def ceilings() -> None:
         st.warning(f"{str(error)[:1].upper()}{str(error)[1:]}.")
         return
     if found:
-        st.dataframe([_measured(one) for one in reversed(found)], hide_index=True)
+        draw_table([_measured(one) for one in reversed(found)])
         st.caption(TEXTS["cost"]["measured"])
     else:
         st.info(TEXTS["cost"]["unmeasured"])
@@ -27,7 +27,7 @@ def ceilings() -> None:
         memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
         columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}
         known = [row for row in accelerators().values() if row.bandwidth_bytes_per_s]
-        st.dataframe([_advertised(row) for row in known], hide_index=True, column_config=columns)
+        draw_table([_advertised(row) for row in known], columns=columns)
         st.caption(TEXTS["cost"]["advertised"])
 
 

@@ -1,10 +1,12 @@
 """What the cost page shows of a case: the shorthand, its two terms, the full count, and where the two part."""
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.charts.cost import PARTS, area_figure, figure_of
+from kvviz.charts.cost import PARTS, area_figure, figure_of, most
 from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
@@ -12,7 +14,7 @@ from kvviz.models.catalog.rows import models
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
-from kvviz.ui.shared.tables import localized
+from kvviz.ui.shared.tables import draw_table, localized
 
 _POINTS = 120  # of a curve
 
@@ -96,7 +98,7 @@ def areas(case: Case) -> None:
         steps = case.steps()
         some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
         rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
-        st.dataframe(rows, hide_index=True, height=340, column_config=localized("Forward sees T", "Cost, T d²"))
+        draw_table(rows, height=340, columns=localized("Forward sees T", "Cost, T d²"))
         exact = sum(cost for _, _, cost in steps)
         st.caption(
             f"Summed up exactly: {exact:,}, since the steps count from 0: N (N − 1) / 2 where the formula says N² / 2."
@@ -120,24 +122,29 @@ def whole_count(case: Case) -> None:
     )
     st.caption(_says(case, count.overtakes))
     reach = max(case.prompt + case.new, round(1.3 * min(count.overtakes or 0, 200_000)), 3)
-    left, right = st.columns(2, gap="large")
-    panels = ((left, "No cache", count.uncached, "u"), (right, "KV cache", count.cached, "c"))
-    for column, title, step, key in panels:
-        xs = _points(1, reach if key == "u" else max(case.prompt + case.new, 3))
-        rows = [step(n) for n in xs]
-        stacked = [term for term in PARTS if any(term in row for row in rows)]  # what grows with the context on top
-        parts = {term: [row.get(term, 0) for row in rows] for term in stacked}
+    alike = st.toggle(
+        "Both on one scale", value=True, key="c_alike", help="Off: each axis ends at its own largest step."
+    )
+    xs = _points(1, reach)
+    panels = {"u": ("No cache", count.uncached), "c": ("KV cache", count.cached)}
+    steps = {key: _stacked([step(n) for n in xs]) for key, (_, step) in panels.items()}
+    top = max(map(most, steps.values())) if alike else None
+    for column, key in zip(st.columns(2, gap="large"), panels, strict=True):
         mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
-        with column:
-            st.markdown(f"**{title}**, one step")
-            drawn = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", mark=mark)
-            plot(drawn, key=f"c_full_{key}")
+        drawn = area_figure(xs, steps[key], x_title="context T, tokens", unit="FLOP", mark=mark, top=top)
+        claim = f"{panels[key][0]}: a step costs at most {figure_of(most(steps[key]), 'FLOP')} here"
+        plot(drawn, column, key=f"c_full_{key}", claim=claim)
     without, within = run_flops(case)
     st.markdown(
         f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "
         f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**, where the shorthand said "
         f"{case.ratio:,.1f}×."
     )
+
+
+def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The parts of the steps that have any, what grows with the context on top."""
+    return {term: [row.get(term, 0) for row in rows] for term in PARTS if any(term in row for row in rows)}
 
 
 def _says(case: Case, overtakes: int | None) -> str:

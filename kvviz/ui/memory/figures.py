@@ -13,6 +13,7 @@ from kvviz.memory.formula import Memory
 from kvviz.models.catalog.rows import examples
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas
+from kvviz.ui.shared.tables import draw_table
 
 
 def headline(main: Answer, asked: Asked) -> None:
@@ -56,7 +57,7 @@ def example_table(name: str | None) -> None:
     cases = ((key, tokens, weights) for key in row.models for tokens in row.tokens for weights in row.weights_dtype)
     found = ((answer(replace(asked, tokens=tokens, weights=weights), key), weights) for key, tokens, weights in cases)
     rows = [_example_row(each.title, each.memory, weights) for each, weights in found if each.memory]
-    st.dataframe(rows, hide_index=True, key="m_example_table")
+    draw_table(rows, key="m_example_table")
 
 
 def _example_row(title: str, memory: Memory, weights: str) -> dict[str, object]:

@@ -16,6 +16,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
@@ -37,7 +38,7 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     _show_estimate(main, estimate)
     case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
-    st.dataframe([_row(found, main.spec.context) for found in every], hide_index=True, key="m_fits")
+    draw_table([_row(found, main.spec.context) for found in every], key="m_fits")
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
     plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart")
     st.caption("The weights are there once; every sequence brings a cache of its own.")

@@ -13,6 +13,7 @@ from kvviz.models.catalog.rows import Reference, references
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.plain import errors_said, plain
+from kvviz.ui.shared.tables import draw_table
 
 
 def how_we_know(scheduler: Scheduler) -> None:
@@ -25,7 +26,7 @@ def how_we_know(scheduler: Scheduler) -> None:
     ]
     agree = sum(row.agrees(ours) for row, ours in figures)
     st.markdown(f"**{agree} of {len(figures)}** agree within the rounding of what is printed.")
-    st.dataframe([_row(*each) for each in figures], hide_index=True, height=420, key="m_references")
+    draw_table([_row(*each) for each in figures], height=420, key="m_references")
 
 
 @lru_cache(maxsize=512)

@@ -17,7 +17,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
-from kvviz.ui.shared.tables import COUNTS, exact, shape_text
+from kvviz.ui.shared.tables import COUNTS, draw_table, exact, shape_text
 
 PROBES, PARAMS = "m_probes", "m_params"  # of this session: by what was asked, and parameters by model
 
@@ -28,7 +28,7 @@ def by_layer(main: Answer) -> None:
         return
     plot(layer_figure(main.memory), config=MEMORY_CHART, key="m_layers")
     rows = [_layer_row(vars(layer), "window", "seen", "held") for layer in main.memory.layers]
-    st.dataframe(rows, hide_index=True, height=260, column_config=COUNTS)
+    draw_table(rows, height=260, columns=COUNTS)
 
 
 def _layer_row(layer: Mapping[str, Any], *more: str) -> dict[str, object]:
@@ -80,7 +80,7 @@ def _probed(main: Answer, asked: Asked) -> Document | str:
 def _show(main: Answer, document: Document) -> None:
     st.markdown(_against_formula(main, document))
     rows = [_layer_row(layer) for layer in document["layers"]]
-    st.dataframe(rows, hide_index=True, column_config=COUNTS, height=300, key="m_inside")
+    draw_table(rows, columns=COUNTS, height=300, key="m_inside")
     params = document["weights_bytes"] // precision(document["dtype"]).block_bytes
     st.session_state.setdefault(PARAMS, {})[main.key] = params
 

@@ -15,7 +15,7 @@ from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import MEMORY_CHART, plot
-from kvviz.ui.shared.tables import COUNTS, exact
+from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 
 def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
@@ -45,7 +45,7 @@ def _table(found: Sequence[Answer]) -> None:
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_compared")
+    draw_table(rows, columns=COUNTS, key="m_compared")
     files = {"json": ("JSON", as_json, "application/json"), "csv": ("CSV, a row per layer", as_csv, "text/csv")}
     with st.container(horizontal=True):
         for suffix, (label, write, mime) in files.items():

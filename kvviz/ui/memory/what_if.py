@@ -9,7 +9,7 @@ from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.what_if import Idea, as_it_is, ideas, with_kv_heads
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.tables import COUNTS, exact
+from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 
 def what_if(main: Answer, asked: Asked) -> None:
@@ -19,7 +19,7 @@ def what_if(main: Answer, asked: Asked) -> None:
     now = memory_of(main.spec, replace(asked, tensor_parallel=1))
     same = Idea(as_it_is(main.spec), "Nothing.", now, 1.0, 0)
     rows = [_row(idea) for idea in (same, *ideas(main.spec, main.memory))]
-    st.dataframe(rows, hide_index=True, column_config=COUNTS, key="m_ideas")
+    draw_table(rows, columns=COUNTS, key="m_ideas")
     st.caption(TEXTS["memory"]["ideas"])
     _grouped(main, asked)
 

@@ -15,7 +15,7 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import plot
-from kvviz.ui.shared.tables import localized, shape_text
+from kvviz.ui.shared.tables import draw_table, localized, shape_text
 
 
 def show(about: Document, found: Document) -> None:
@@ -134,7 +134,7 @@ def _forwards(found: Document) -> None:
     ]
     counts = localized(*(title for title in columns if title.startswith(("multiply-adds", "bytes"))))
     with st.expander("Forward by forward: what is fed, what the cache holds"):
-        st.dataframe(rows, hide_index=True, column_config=counts, key="b_forwards")
+        draw_table(rows, columns=counts, key="b_forwards")
 
 
 _COLUMNS = {"fed": "fed", "shapes": "keys of layer 0", "multiply_adds": "multiply-adds", "alive": "bytes alive"}

@@ -14,7 +14,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas, plot
-from kvviz.ui.shared.tables import localized
+from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER = "none"
 
@@ -108,7 +108,7 @@ def batches(found: Document) -> None:
             }
             for row in rows
         ]
-        st.dataframe(table, hide_index=True, column_config=localized("Context"))
+        draw_table(table, columns=localized("Context"))
 
 
 def _copied(found: Document) -> str:
@@ -150,7 +150,7 @@ def times(found: Document) -> None:
 def table(found: Document) -> None:
     """Draw every point with its figures, and say where it was measured."""
     with st.expander("Every point"):
-        st.dataframe([_row(p) for p in found["points"]], hide_index=True, column_config=_COLUMNS)
+        draw_table([_row(p) for p in found["points"]], columns=_COLUMNS)
         st.caption(TEXTS["roofline"]["points"].format(starting=millis(found["starting_s"])))
     here = found["environment"]
     st.caption(

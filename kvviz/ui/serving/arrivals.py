@@ -13,6 +13,7 @@ from kvviz.ui.shared.experiment import Document, measured
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import in_pairs, plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -71,7 +72,7 @@ def _row(way: Document) -> dict[str, object]:
 
 
 def _table(found: Document) -> None:
-    st.dataframe([_row(way) for way in found["ways"]], hide_index=True, key="v_table")
+    draw_table([_row(way) for way in found["ways"]], key="v_table")
     st.caption(TEXTS["serving"]["policies"])
 
 

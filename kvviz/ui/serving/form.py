@@ -11,6 +11,7 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, model_field, small_models, weights_in_words
 
+PARTS = ("Fragmentation", "Prefix sharing", "A conversation", "To vLLM")  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 SLOTS = (512, 1024, 2048, 4096)
 LONGEST = (64, 128, 256, 512)
@@ -21,6 +22,7 @@ def serving_form() -> Form:
     return Form(
         "serving",
         "v_",
+        part=Field(PARTS[0], one_of(*PARTS)),
         requests=Field(80, whole),
         rate=Field(1.0, one_of(*RATES)),
         slots=Field(2048, one_of(*SLOTS)),

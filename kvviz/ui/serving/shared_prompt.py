@@ -15,6 +15,7 @@ from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import choose_model, small_models
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
@@ -49,7 +50,7 @@ def _draw(found: Document) -> None:
         rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
     )
     table = [_row(name, row) for name, row in zip(names, rows, strict=True)]
-    st.dataframe(table, hide_index=True, key="v_shared_table")
+    draw_table(table, key="v_shared_table")
     st.caption(TEXTS["serving"]["shared_cache"])
     where(found)
 

@@ -22,9 +22,9 @@ def section() -> None:
             name.markdown(f"**{row['name']}**")
             what.markdown(f"**What.** {row['what']}")
             why.markdown(f"**Why.** {row['why']}")
+            icon = ":material/play_arrow:"
             for label, fields in row["links"].items():
-                icon = ":material/play_arrow:"
                 links.page_link(PAGES / "live.py", label=label, icon=icon, query_params=fields)
-            if "section" in row:
-                links.markdown("[{}](#{})".format(*row["section"]))
+            for label, part in row.get("parts", {}).items():
+                links.page_link(PAGES / "serving.py", label=label, icon=icon, query_params={"part": part})
     st.caption(TEXTS["serving"]["flash"])

@@ -14,10 +14,14 @@ CHART: Options = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "
 MEMORY_CHART = {**CHART, "toImageButtonOptions": {"format": "svg", "filename": "kvviz-memory"}}
 
 
-def plot(figure: object, place: DeltaGenerator | None = None, *, key: str, config: Options = CHART) -> None:
-    """Draw a figure, made for a light page, on this one."""
-    drawn = on_dark(figure) if st.context.theme.type == "dark" else figure
-    (place or st).plotly_chart(drawn, config=dict(config), key=key)
+def plot(
+    figure: object, place: DeltaGenerator | None = None, *, key: str, claim: str = "", config: Options = CHART
+) -> None:
+    """Draw a figure, made for a light page, on this one; `claim` says above it what it shows."""
+    drawn, where = on_dark(figure) if st.context.theme.type == "dark" else figure, place or st
+    if claim:
+        where.markdown(f"**{claim}**")
+    where.plotly_chart(drawn, config=dict(config), key=key)
 
 
 def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:

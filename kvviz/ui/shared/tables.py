@@ -1,9 +1,38 @@
 """What the tables of several pages share."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
+
+_FIGURE = re.compile(r"[-−<]?\d|–$|none$|unknown$")
+
+
+def draw_table(
+    rows: Sequence[Mapping[str, object]],
+    *,
+    place: DeltaGenerator | None = None,
+    columns: Mapping[str, ColumnConfig] | None = None,
+    **options: Any,
+) -> Any:
+    """Draw a table: figures stand on the right, also those with a unit, and the first column stays in view."""
+    titles = list(rows[0]) if rows else []
+    found = {title: _column(title == titles[0], [row[title] for row in rows]) for title in titles}
+    drawn = {**{title: column for title, column in found.items() if column}, **(columns or {})}
+    return (place or st).dataframe(rows, hide_index=True, column_config=drawn, **options)
+
+
+def _column(first: bool, values: Sequence[object]) -> ColumnConfig | None:
+    if first:
+        return st.column_config.Column(pinned=True)
+    texts = [value for value in values if isinstance(value, str) and value]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if texts and not numbers and all(_FIGURE.match(text) for text in texts):
+        return st.column_config.TextColumn(alignment="right")
+    return None
 
 
 def localized(*titles: str) -> dict[str, ColumnConfig]:

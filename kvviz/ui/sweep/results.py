@@ -21,6 +21,7 @@ from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot
+from kvviz.ui.shared.tables import draw_table
 
 
 def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
@@ -81,14 +82,12 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
 def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
     """Draw what was measured beside what was published, and say what is flat and what climbs: read off the rows."""
     published = preset.published if preset else None
-    places = st.columns(2 if published else 1, gap="large")
-    with places[0]:
-        st.markdown("**Measured here**")
-        st.dataframe([_row(row) for row in found], hide_index=True, key="s_rows")
+    st.markdown("**Measured here**")
+    draw_table([_row(row) for row in found], key="s_rows")
     sentences = findings(found)
     if preset and published:  # on other hardware: it is the shape that should come back
-        places[1].markdown(f"**As published** ([source]({preset.source})): {published.note}")
-        places[1].dataframe([_printed(row) for row in published.rows], hide_index=True, key="s_published")
+        st.markdown(f"**As published** ([source]({preset.source})): {published.note}")
+        draw_table([_printed(row) for row in published.rows], key="s_published")
         sentences = [*sentences, *contrasts(found, published)]
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
     for sentence in caveats(found):
@@ -102,11 +101,11 @@ def _row(row: Record) -> dict[str, object]:
         "new": row["new_tokens"],
         "batch": row["batch"],
         "mode": title_of(row["mode"]),
+        "speed-up": round(row["speedup"], 2) if row["speedup"] else None,
         "TTFT, ms": _ms(row["ttft_s"]),
         "ITL, ms": _ms(row["itl_s"]),
         "total, s": round(row["total_s"], 3),
         "tokens/s": round(row["tokens_per_s"], 1),
-        "speed-up": round(row["speedup"], 2) if row["speedup"] else None,
         "cache": human(row["cache_bytes"]) if row["cache_bytes"] is not None else None,
         "peak": human(row["peak_bytes"]) if row["peak_bytes"] is not None else None,
         "passes": row["repeats"],
