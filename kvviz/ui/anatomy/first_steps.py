@@ -16,15 +16,20 @@ SHOWN = {"AttentionNoCache": "No cache", "AttentionWithCache": "KV cache"}
 
 
 def first_steps(scheduler: Scheduler) -> None:
-    """The two attentions side by side, and what they do when they are run."""
+    """The two attentions side by side, the model made of them, and what they do when they are run."""
     st.markdown(TEXTS["anatomy"]["first_steps"])
     for place, (name, title) in zip(st.columns(2, gap="large"), SHOWN.items(), strict=True):
         with place:
             st.markdown(f"**{title}**")
             st.code(_written(name), language="python")
+    with st.expander("The model around them: prefill, then one token a step"):
+        st.code(_written("GPTWithCache"), language="python")
+    how = "What the logits are divided by before a token is drawn: below 1 the likely letters win, above 1 all come."
+    least, most = FirstStepsSpec.TEMPERATURES
+    temperature = st.slider("Temperature", least, most, 1.0, 0.1, key="f_temperature", help=how, width=340)
     if st.button("Run it", key="f_run") or st.session_state.get("f_ran"):
         st.session_state.f_ran = True
-        inspected(scheduler, FirstStepsSpec(), _show, key="f_look")
+        inspected(scheduler, FirstStepsSpec(temperature), _show, key="f_look")
 
 
 def _written(name: str) -> str:
