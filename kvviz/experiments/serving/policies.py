@@ -1,4 +1,4 @@
-"""Four policies for giving one memory out to many sequences: contiguous regions, or blocks. They hold no tensors.
+"""Policies for giving one memory out to many sequences: contiguous regions, or blocks. They hold no tensors.
 
 Slots are tokens of one layer. PagedAttention, figure 2: https://arxiv.org/abs/2309.06180
 """
@@ -227,4 +227,28 @@ class Prefix(Paged):
         return super()._append(sequence, ids)
 
 
-POLICIES: tuple[type[Policy], ...] = (Reserved, Growing, Paged, Prefix)
+class Batched(Reserved):
+    """Regions as `Reserved`, but nobody joins a batch that has begun; all others may join after any step.
+
+    Continuous batching against such static batches: https://www.usenix.org/conference/osdi22/presentation/yu
+    """
+
+    name, title = "batched", "Static batches, reserved for the longest"
+
+    def __init__(self, slots: int, longest: int) -> None:
+        super().__init__(slots, longest)
+        self.begun = False
+
+    def admit(self, request: Request, tokens: int) -> bool:
+        return not self.begun and super().admit(request, tokens)
+
+    def grow(self, request: Request) -> bool:
+        self.begun = True
+        return super().grow(request)
+
+    def release(self, request: Request) -> None:
+        super().release(request)
+        self.begun = bool(self.regions)
+
+
+POLICIES: tuple[type[Policy], ...] = (Reserved, Growing, Paged, Prefix, Batched)

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
+from kvviz.experiments.serving.policies import POLICIES
 
 HARDLY_FASTER = 0.85  # of the time without a cache
 Rows = Sequence[Mapping[str, Any]]  # requests of a document (docs/json.md)
@@ -106,7 +107,7 @@ def text(found: Mapping[str, Mapping[str, Any]]) -> str:
 def arrivals_sentences(result: Mapping[str, Any]) -> list[str]:
     """What many sequences in one memory have shown: how many fit, what is wasted, what admitting more costs."""
     ways = {way["name"]: way for way in result["ways"]}
-    reserved, growing, paged, prefix = (ways[name] for name in ("reserved", "growing", "paged", "prefix"))
+    reserved, growing, paged, prefix, batched = (ways[policy.name] for policy in POLICIES)
     in_regions, in_blocks = (way["mean_running_while_some_wait"] for way in (reserved, paged))
     if in_regions is None or in_blocks is None:
         fit = f"At most {reserved['most_running']} ran at once reserved, {paged['most_running']} in blocks"
@@ -121,6 +122,9 @@ def arrivals_sentences(result: Mapping[str, Any]) -> list[str]:
         f"The last request ended at tick {reserved['ended_at_tick']:,} reserved, {growing['ended_at_tick']:,} grown, "
         f"{paged['ended_at_tick']:,} paged and {prefix['ended_at_tick']:,} with prefixes shared, in the same "
         f"{result['slots']:,} slots.",
+        f"Continuous batching: where a request may join after any step, all were done at tick "
+        f"{reserved['ended_at_tick']:,}; in static batches, each waiting for its longest, at tick "
+        f"{batched['ended_at_tick']:,}, in the same memory given out the same way.",
         f"Growing in one piece moved {growing['moved_tokens']:,} tokens to larger holes; blocks moved "
         f"{paged['moved_tokens']:,}.",
         f"Admitting more can mean preempting them later: {paged['preempted']:,} preemptions in blocks, "

@@ -5,6 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
+from kvviz.experiments.serving.policies import Batched
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
@@ -44,8 +45,11 @@ def _draw(found: Document) -> None:
     for place, (count, title) in in_pairs([("running", "How many run at once"), ("waiting", "How many wait")]):
         place.markdown(f"**{title}**")
         plot(counts_figure(found["ways"], count), place, key=f"v_{count}")
-    _waste(found)
-    st.fragment(_moment)(found)
+    st.caption(TEXTS["serving"]["batching"])
+    others = [way for way in found["ways"] if way["name"] != Batched.name]  # its regions look like the reserved ones
+    kept = {**found, "ways": others}
+    _waste(kept)
+    st.fragment(_moment)(kept)
 
 
 _MEANS = {  # over the ticks at which somebody waits

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.experiments.serving.arrivals import compare_policies
-from kvviz.experiments.serving.policies import Growing, Paged, Reserved
+from kvviz.experiments.serving.policies import Batched, Growing, Paged, Reserved
 from kvviz.experiments.serving.spec import ArrivalsSpec, Request
 from tests.draws import draws
 
@@ -82,6 +82,19 @@ def test_more_sequences_fit_in_blocks(ways):
     fit = {name: way["mean_running_while_some_wait"] for name, way in ways.items()}
     assert fit["prefix"] > fit["paged"] > 1.5 * fit["reserved"] and fit["paged"] > fit["growing"]
     assert ways["paged"]["ended_at_tick"] < ways["reserved"]["ended_at_tick"]
+
+
+def test_nobody_joins_a_static_batch_and_continuous_batching_is_done_earlier(ways):
+    memory, (a, b, c) = Batched(64, 16), (Request(number, 0, 1, ()) for number in range(3))
+    assert memory.admit(a, 1) and memory.admit(b, 1), "before its first step anybody may join"
+    memory.grow(a)
+    assert not memory.admit(c, 1)
+    memory.release(a)
+    assert not memory.admit(c, 1), "a place that falls free stays empty"
+    memory.release(b)
+    assert memory.admit(c, 1)
+    assert ways["batched"]["ended_at_tick"] > 1.2 * ways["reserved"]["ended_at_tick"]
+    assert ways["batched"]["preempted"] == 0
 
 
 def test_growing_in_one_piece_moves_tokens_and_leaves_holes(ways):
