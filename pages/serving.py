@@ -7,6 +7,7 @@ from kvviz.ui.frame.page import page
 from kvviz.ui.serving import arrivals, conversation, shared_prompt, to_vllm
 from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.plots import fit_formulas
+from kvviz.ui.shared.stop_and_think import think
 
 with page("serving"):
     fit_formulas()
@@ -21,4 +22,5 @@ with page("serving"):
         conversation.section(scheduler(), form)
     with parts[3]:
         to_vllm.section()
+    think("serving")
     form.write()

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvviz.base.words import human
 from kvviz.decoding.modes import title_of
+from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.experiments.sweep.words import AXES, FLAT, shown, trends
 
 UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
@@ -211,6 +212,17 @@ def shared_step(at: AtHand) -> str | None:
         f"tokens per step, a cached decode step went from {ms(trend.values[0])} to {ms(trend.values[-1])}, "
         f"{_ratio(trend.values[0], trend.values[-1])}."
     )
+
+
+def published(sweep: str) -> str:
+    """State how the time per token of each mode went in the published table of a named sweep, and where it was read."""
+    preset = PRESETS[sweep]
+    assert preset.published is not None
+    along = [
+        f"{title_of(trend.mode)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}: time per token {trend.change}"
+        for trend in trends(preset.published.rows, ("itl_s",))
+    ]
+    return f"Published, not measured here ({preset.published.note}; [source]({preset.source})): {'; '.join(along)}."
 
 
 def weighed(at: AtHand) -> str | None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kvviz.experiments.evidence import AtHand, Weighed, read_in_all
+from kvviz.experiments.evidence import AtHand, Weighed, published, read_in_all
 from kvviz.experiments.questions import QUESTIONS, on_page
 
 ALL = {question.id: question for question in QUESTIONS}
@@ -17,7 +17,8 @@ ASKED = {
     "nearly equal at first": "live",
     "total quadratic": "compare",
     "tokens/s, ms/token, TTFT and peak memory": "live",
-    "continuous batching": "sweep",
+    "continuous batching": "serving",
+    "flat on a big GPU": "live",
     "quantising the weights": "memory",
     "K and V, but not Q": "anatomy",
     "an encoder": "anatomy",
@@ -60,9 +61,20 @@ def test_no_question_is_out_of_sight():
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
 def test_without_figures_none_is_said(question):
     answer = question.answer(AtHand())
+    for sweep in question.published:
+        assert published(sweep) in answer
+        answer = answer.replace(published(sweep), "")
     assert not MEASURED.search(answer)
     if question.shown:
         assert question.run and question.run in answer, "it says what to run"
+
+
+def test_a_published_curve_is_said_to_be_one_with_its_source():
+    answer = ALL["flat"].answer(AtHand())
+    assert answer.count("Published, not measured here") == 2
+    assert answer.count("https://jessicaruan.com/posts/tiny-decode-p1") == 2
+    assert "No cache, new tokens 8 → 512: time per token is flat within 19% (6.02 ms → 6.61 ms)" in answer
+    assert "No cache, new tokens 32 → 1,024: time per token climbs ×3.61" in answer
 
 
 def test_the_pattern_knows_a_figure():
