@@ -7,6 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human
 from kvviz.caches.designs import DESIGNS
+from kvviz.charts import claims
 from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
 from kvviz.charts.curves import latency_figure
 from kvviz.charts.pictures import STYLE, picture_html
@@ -24,8 +25,8 @@ def draw(found: Document) -> None:
     table(found)
     st.fragment(lambda: pictures(found))()
     st.fragment(lambda: over_steps(found))()
-    st.subheader("Time of each step", anchor=False)
-    plot(latency_figure(found), key="k_latency")
+    st.subheader("Time of each step")
+    plot(latency_figure(found), key="k_latency", claim=claims.of_latency(found["runs"]))
     st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
     quality(found)
     where(found)
@@ -33,7 +34,7 @@ def draw(found: Document) -> None:
 
 def table(found: Document) -> None:
     """Draw what it says, and every design in figures."""
-    st.subheader("What it says", anchor=False)
+    st.subheader("What it says")
     st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     draw_table([_row(r) for r in rows(found)])
     st.caption(TEXTS["caches"]["table"])
@@ -65,7 +66,7 @@ def pictures(found: Document) -> None:
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
         return
-    st.subheader("Their memory as it is", anchor=False)
+    st.subheader("Their memory as it is")
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
@@ -92,7 +93,7 @@ def _sequences(found: Document) -> str:
 
 def over_steps(found: Document) -> None:
     """Draw the bytes of every design over the steps: those that are chosen."""
-    st.subheader("Bytes over the steps", anchor=False)
+    st.subheader("Bytes over the steps")
     form = Form("bytes", "k_", measure_bytes=Field("allocated"))
     choices = {**form.choices("measure_bytes", list(MEASURES)), "label_visibility": "collapsed", "required": True}
     measure = st.segmented_control("Bytes", format_func=lambda name: MEASURES[name][0], width="content", **choices)
@@ -102,10 +103,10 @@ def over_steps(found: Document) -> None:
 
 def quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
-    st.subheader("Quality against memory", anchor=False)
+    st.subheader("Quality against memory")
     left, right = st.columns(2, gap="large")
-    plot(quality_figure(found["runs"]), left, key="k_quality")
-    plot(kl_figure(found["runs"]), right, key="k_kl")
+    plot(quality_figure(found["runs"]), left, key="k_quality", claim=claims.of_quality(found["runs"]))
+    plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost, token by token")
     st.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 import streamlit as st
 
 from kvviz.base.words import human
+from kvviz.charts import claims
 from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
@@ -24,7 +25,9 @@ def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
-    plot(context_figure(lines, asked.tokens, log=log), config=MEMORY_CHART, key="m_curves")
+    first = next((a for a in found if a.memory), None)
+    claim = claims.of_context(plain(first.title), first.memory) if first and first.memory else ""
+    plot(context_figure(lines, asked.tokens, log=log), config=MEMORY_CHART, key="m_curves", claim=claim)
     st.caption(TEXTS["memory"]["curves"])
     _table(found)
 

@@ -5,6 +5,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import millis
+from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
@@ -25,7 +26,7 @@ def draw(found: Document) -> None:
     sheet = _sheet(found)
     plot(roofline_figure(found, sheet), key="r_chart")
     st.caption(TEXTS["roofline"]["chart"])
-    st.subheader("What it says", anchor=False)
+    st.subheader("What it says")
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     st.markdown(TEXTS["roofline"]["worked_out"])
     for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
@@ -85,12 +86,13 @@ def batches(found: Document) -> None:
     """Draw tokens per second against the batch, and from which batch on the caches outweigh the weights."""
     if max(p["batch"] for p in found["points"]) == 1:
         return
-    st.subheader("A batch shares one reading of the weights", anchor=False)
+    st.subheader("A batch shares one reading of the weights")
     left, right = st.columns([3, 2], gap="large")
     rows = found["outweighs"]
     with left:
         marks = {row["tokens"]: row["batch"] for row in rows}
-        plot(batch_figure(found["points"], marks), key="r_batches")
+        claim = claims.of_batches(found["points"])
+        plot(batch_figure(found["points"], marks), key="r_batches", claim=claim)
         st.caption(TEXTS["roofline"]["batches"] + _copied(found))
     with right:
         row = rows[-1]
@@ -123,8 +125,8 @@ def _copied(found: Document) -> str:
 
 def times(found: Document) -> None:
     """Draw where a forward's time goes."""
-    st.subheader("Where a step's time goes", anchor=False)
-    plot(profile_figure(found["profiles"]), key="r_profile")
+    st.subheader("Where a step's time goes")
+    plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_profiles(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     walls = "; ".join(
         f"{p['forward']} {millis(p['wall_s'])} with it, {millis(p['unprofiled_s'])} without"

@@ -4,6 +4,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.caches.block_table import BLOCK
+from kvviz.charts import claims
 from kvviz.charts.serving import counts_figure, map_figure, waste_figure
 from kvviz.experiments.serving.policies import Batched
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
@@ -42,9 +43,9 @@ def _ask(form: Form) -> ArrivalsSpec:
 def _draw(found: Document) -> None:
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     _table(found)
-    for place, (count, title) in in_pairs([("running", "How many run at once"), ("waiting", "How many wait")]):
-        place.markdown(f"**{title}**")
-        plot(counts_figure(found["ways"], count), place, key=f"v_{count}")
+    running = claims.of_running(found["ways"]) or "How many run at once"
+    for place, (count, claim) in in_pairs([("running", running), ("waiting", "How many wait")]):
+        plot(counts_figure(found["ways"], count), place, key=f"v_{count}", claim=claim)
     st.caption(TEXTS["serving"]["batching"])
     others = [way for way in found["ways"] if way["name"] != Batched.name]  # its regions look like the reserved ones
     kept = {**found, "ways": others}

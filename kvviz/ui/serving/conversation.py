@@ -7,6 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import millis
 from kvviz.caches.block_table import BLOCK
+from kvviz.charts import claims
 from kvviz.charts.serving import first_token_figure
 from kvviz.experiments.serving.spec import TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
@@ -50,7 +51,8 @@ def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:
 def _draw(found: Document) -> None:
     rows = found["requests"]
     st.html(Path(__file__).with_suffix(".css"))
-    plot(first_token_figure(rows, [TURNS[row["turn"]][1] for row in rows]), key="v_turns")
+    names = [TURNS[row["turn"]][1] for row in rows]
+    plot(first_token_figure(rows, names), key="v_turns", claim=claims.of_first_tokens(rows))
     st.markdown(TEXTS["serving"]["strips"])
     for row in rows:
         _turn(row)

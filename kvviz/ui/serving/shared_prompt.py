@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
+from kvviz.charts import claims
 from kvviz.charts.serving import first_token_figure, tokens_figure
 from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SharingSpec
 from kvviz.experiments.serving.words import little_saved
@@ -38,8 +39,8 @@ def _draw(found: Document) -> None:
     rows = found["requests"]
     names = [f"request {number}" for number in range(1, len(rows) + 1)]
     left, right = st.columns(2, gap="large")
-    plot(first_token_figure(rows, names), left, key="v_shared_time")
-    plot(tokens_figure(rows, names), right, key="v_shared_tokens")
+    plot(first_token_figure(rows, names), left, key="v_shared_time", claim=claims.of_first_tokens(rows))
+    plot(tokens_figure(rows, names), right, key="v_shared_tokens", claim=claims.of_tokens(rows))
     st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     if sentence := little_saved(rows):
         st.info(sentence)
