@@ -23,7 +23,7 @@ from kvviz.cli.measure_here import settle
 from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
 from kvviz.cli.port import bind_problem, health_at
-from kvviz.decoding.requirements import needs, seconds
+from kvviz.decoding.requirements import foresee, needs
 from kvviz.experiments.comparison.spec import ComparisonSpec, opening
 from kvviz.experiments.kind import Device
 from kvviz.experiments.sweep.plan import estimate, preset_spec
@@ -177,6 +177,7 @@ class Readiness:
     def _inspect_device(self) -> Iterator[Check]:
         settle()
 
+        from kvviz.decoding.read_cache import tracing_seconds
         from kvviz.device.environment import device_name, pick_device
         from kvviz.device.measure_ceilings import measure_rates
         from kvviz.device.memory import device_memory
@@ -186,6 +187,7 @@ class Readiness:
         self._free, total = device_memory(device)
         self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
         self._device |= {"total_bytes": total, "rates": asdict(measure_rates(device))}
+        self._device |= {"tracing_s": tracing_seconds(device)}
         yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
 
     def _try_models(self) -> Iterator[Check]:
@@ -215,7 +217,7 @@ class Readiness:
         source = replace(loaded.source, params=loaded.params)
         needed = needs(source, work)
         needed.check(allowed, self._device_name)
-        estimated = seconds(source, work, self._device)
+        estimated = foresee(source, work, self._device, watched=False).whole
         short = replace(work, new_tokens=TRIAL_TOKENS, repeats=1)
         _, identical = _compare(short, loaded)  # its time would hold what only a first run takes
         measured = None

@@ -1,7 +1,7 @@
 """Read caches of kvviz and of transformers after the clock has stopped; no tensor is copied or kept alive."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from itertools import zip_longest
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from kvviz.base.records import LayerState
 from kvviz.caches.base import KVCache
+from kvviz.device.clock import median_call, synchroniser
 
 
 def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
@@ -228,3 +229,21 @@ class LiveTensors(TorchDispatchMode):
         others = {tensor.untyped_storage()._cdata for tensor in apart}
         self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
         return sum(size for key, (_, size) in self._made.items() if key not in others)
+
+
+TRACED = 200  # operations in a row
+
+
+@cache
+@torch.inference_mode()
+def tracing_seconds(device: str) -> float:
+    """Measure, once per process, how much longer an operation that makes a tensor takes inside LiveTensors."""
+    small, sync = torch.zeros(8, device=device), synchroniser(device)
+
+    def operations() -> None:
+        for _ in range(TRACED):
+            small.neg()
+
+    plain = median_call(operations, sync)
+    with LiveTensors():
+        return max(0.0, median_call(operations, sync) - plain) / TRACED

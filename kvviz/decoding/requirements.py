@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.base.words import human
 from kvviz.cost.flops import Rates, estimated
-from kvviz.cost.step_estimate import Model
+from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER, Model
 from kvviz.decoding.modes import mode_named
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
 from kvviz.models.sources import Source
@@ -100,6 +100,36 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
     }
 
 
-def seconds(source: Source, work: Work, device: Mapping[str, Any]) -> float:
-    """Estimate the seconds of the whole comparison: every mode's pass times its warm-ups and repeats."""
-    return sum(each_pass(source, work, device).values()) * (work.warmup + work.repeats)
+@dataclass(frozen=True)
+class Foreseen:
+    """Estimated seconds of a comparison by its parts: a pass of each mode, and each record of the untimed parts.
+
+    `first_look` and `proof` have a record a step, `memory` one a mode. The proof is a pass of all modes in which every
+    operation is traced; the account of the memory reads the whole text, with a cache twice, and a prompt and two steps.
+    """
+
+    passes: Mapping[str, float]
+    records: Mapping[str, float]
+    whole: float
+
+
+def foresee(source: Source, work: Work, device: Mapping[str, Any], *, watched: bool = True) -> Foreseen:
+    """Estimate a comparison at the device's measured rates; the first look is there if somebody has `watched` it."""
+    passes = each_pass(source, work, device)
+    model, rates = Model(*size_of(source), estimated(source.config or {})), Rates(**device["rates"])
+    traced = len(model.spec.layers) * OPERATIONS_PER_LAYER / 2 * device.get("tracing_s", 0.0)
+
+    def forwards(prompt: int, count: int, mode: str) -> float:
+        caches = mode_named(mode).caches
+        return model.pass_seconds(prompt, count, work.dtype, rates, caches=caches, batch=work.batch)
+
+    prompt, one = prompt_length(work), sum(passes.values())
+    text = prompt + work.new_tokens - 1
+    look, proof = (one if watched else 0.0), one + len(passes) * work.new_tokens * traced
+    memory = sum(
+        2 * forwards(text, 1, mode) + forwards(prompt, 3, mode) if mode_named(mode).caches else forwards(text, 1, mode)
+        for mode in passes
+    )
+    whole = look + proof + memory + one * (work.warmup - 1 + work.repeats)
+    records = {"first_look": look / work.new_tokens, "proof": proof / work.new_tokens, "memory": memory / len(passes)}
+    return Foreseen(passes, records, whole)

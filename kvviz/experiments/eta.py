@@ -57,8 +57,8 @@ class Countdown:
         if kind == "progress":
             left = json.loads(body).get("left_s")
             self._told = None if left is None else (left, now)
-        elif self._estimate is not None and kind == "proof":
-            self._cover(sum(self._estimate.passes.values()) / self._estimate.steps, now)
+        elif self._estimate is not None and kind in self._estimate.records:
+            self._cover(self._estimate.records[kind], now)
         elif self._estimate is not None and kind == "pass":
             self._cover(self._estimate.passes.get(self._mode or "", 0.0), now)
             self._mode = json.loads(body)["mode"]

@@ -27,6 +27,7 @@ class Device(TypedDict, total=False):
     total_bytes: int
     threads: int
     rates: dict[str, float]  # the fields of `kvviz.cost.flops.Rates`
+    tracing_s: float  # what an operation takes longer while every tensor is traced
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,13 @@ Run = Callable[[S, Bench], Iterator[Record]]
 class Estimate:
     """Estimated seconds of a whole experiment, and of one pass of each mode if it is made of passes.
 
-    Such an experiment yields a record `proof` at each of the `steps` of its equivalence check, and a record `pass`
-    with its `mode` when a pass begins.
+    Such an experiment yields a record `pass` with its `mode` when a pass begins; `records` are the seconds that each
+    record of another type, such as `proof`, stands for.
     """
 
     whole: float
     passes: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 1
+    records: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
+from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import device_name, pick_device, set_threads
 from kvviz.device.lock import measuring
@@ -205,6 +206,7 @@ def hello() -> Device:
 
     `read` is what a float32 product of one row reads (B/s), `flops` what one of 64 rows computes (FLOP/s), `launch` the
     least that an operation takes (s): from the kept ceilings of this environment if it has any, else measured now.
+    `tracing_s` is what the equivalence check's tracing adds to an operation.
     """
     device = pick_device()
     free, total = device_memory(device)
@@ -216,6 +218,7 @@ def hello() -> Device:
         "total_bytes": total,
         "threads": torch.get_num_threads(),
         "rates": asdict(known_rates(device)),
+        "tracing_s": tracing_seconds(device),
     }
 
 

@@ -14,7 +14,7 @@ from transformers import (
 
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import MODES, Mode
-from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
+from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, tracing_seconds, whereabouts
 from kvviz.decoding.scratch.cache import LayerCache
 
 
@@ -196,3 +196,7 @@ def test_a_list_has_one_item_a_layer():
 
 def test_a_kind_can_be_given():
     assert [row.kind for row in layer_states(filled(DynamicCache()), ("latent",))] == ["latent"]
+
+
+def test_tracing_an_operation_takes_time_that_is_measured_once():
+    assert 0 < tracing_seconds("cpu") == tracing_seconds("cpu")

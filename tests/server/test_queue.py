@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.settings import Limits
-from kvviz.decoding.requirements import seconds
+from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER
+from kvviz.decoding.requirements import foresee
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import Countdown, PastDurations, in_line
@@ -128,7 +129,7 @@ def test_the_wait_is_the_sum_of_the_estimates_before(scheduler_without_worker):
     scheduler = scheduler_without_worker
     long = replace(SPEC, new_tokens=512)
     first, second, third = scheduler.submit(long, ANN), scheduler.submit(SPEC, BEN), scheduler.submit(SPEC, "c" * 22)
-    each = [seconds(find_source("tiny-gpt2"), work, scheduler.device) for work in (long, SPEC)]
+    each = [foresee(find_source("tiny-gpt2"), work, scheduler.device).whole for work in (long, SPEC)]
     assert scheduler.expected_wait(first) == 0
     assert scheduler.expected_wait(second) == pytest.approx(each[0])
     assert scheduler.expected_wait(third) == pytest.approx(sum(each))
@@ -157,10 +158,30 @@ def test_the_estimate_is_set_right_as_the_run_goes():
     assert countdown.left(5.0) == whole, "it has not begun"
     countdown.note("started", "{}", 100.0)
     assert countdown.left(100.0 + whole / 4) == pytest.approx(whole * 3 / 4)
-    for step in range(10):  # the proof, half of all, takes four times as long as foreseen
-        countdown.note("proof", "{}", 100.0 + 4 * whole / 2 * (step + 1) / 10)
-    assert countdown.left(100.0 + 2 * whole) == pytest.approx(2 * whole)
+    part = sum(10 * countdown._estimate.records[name] for name in ("first_look", "proof"))
+    assert whole > part > whole / 2, "a first look and the check are most of a run with one repeat"
+    for step in range(10):  # they take four times as long as foreseen
+        countdown.note("first_look", "{}", 100.0 + 4 * part * (step + 1) / 20)
+    for step in range(10):
+        countdown.note("proof", "{}", 100.0 + 4 * part * (step + 11) / 20)
+    assert countdown.left(100.0 + 4 * part) == pytest.approx(4 * (whole - part))
     assert countdown.left(100.0 + 100 * whole) == 0
+
+
+def test_a_run_takes_its_untimed_parts_too():
+    """The first look is a pass, the check a pass in which each operation is traced, the account reads the text."""
+    few, many = (foresee(find_source("gpt2", "random"), replace(SPEC, model="gpt2", repeats=n), DEVICE) for n in (1, 4))
+    one = sum(few.passes.values())
+    assert many.whole - few.whole == pytest.approx(3 * one)
+    assert few.whole - one == pytest.approx(
+        sum(few.records[name] * SPEC.new_tokens for name in ("first_look", "proof")) + 2 * few.records["memory"]
+    )
+    slower = foresee(find_source("gpt2", "random"), replace(SPEC, model="gpt2"), {**DEVICE, "tracing_s": 1e-3})
+    steps = 2 * SPEC.new_tokens * 12 * OPERATIONS_PER_LAYER / 2
+    plain = foresee(find_source("gpt2", "random"), replace(SPEC, model="gpt2"), DEVICE)
+    assert slower.whole - plain.whole == pytest.approx(steps * 1e-3)
+    alone = foresee(find_source("gpt2", "random"), replace(SPEC, model="gpt2", repeats=1), DEVICE, watched=False)
+    assert few.whole - alone.whole == pytest.approx(one) and alone.records["first_look"] == 0
 
 
 def test_a_sweep_says_itself_what_it_has_left():

@@ -156,11 +156,15 @@ class Started(TypedDict):
 
 
 class Predicted(TypedDict):
-    """The predicted seconds of each step by mode, sent before the first step runs."""
+    """The predicted seconds of each step by mode, sent before the first step runs.
+
+    `tracing_s` is how much longer a step takes in the equivalence check, where every operation is traced.
+    """
 
     t: Literal["predicted"]
     paces: PacesFields
     step_s: dict[str, list[Seconds]]
+    tracing_s: NotRequired[Size]
 
 
 class LookedStep(TypedDict):

@@ -13,6 +13,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
@@ -77,7 +78,8 @@ def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted |
         curves = predict(shape, paces, works, operations=operations, **size, queues=loaded.device != "cpu")
     except KvvizError:
         return None
-    return {"t": "predicted", "paces": paces.to_dict(), "step_s": curves}
+    tracing = operations * tracing_seconds(loaded.device)
+    return {"t": "predicted", "paces": paces.to_dict(), "step_s": curves, "tracing_s": float(f"{tracing:.3g}")}
 
 
 def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times]:

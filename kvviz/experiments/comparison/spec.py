@@ -8,7 +8,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
 from kvviz.decoding.modes import mode_named
-from kvviz.decoding.requirements import Work, each_pass
+from kvviz.decoding.requirements import Work, each_pass, foresee
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
 from kvviz.models.sources import find_source, first_model
@@ -91,7 +91,8 @@ def pass_seconds(work: ComparisonSpec, device: Device) -> dict[str, float] | Non
 
 def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
     """Estimate the seconds of the comparison and of each mode's pass; None for a model of unknown size."""
-    passes = pass_seconds(spec, device)
-    if passes is None:
+    source = find_source(spec.model, spec.weights)
+    if source.params is None or source.spec is None:
         return None
-    return Estimate(sum(passes.values()) * (spec.warmup + spec.repeats), passes, spec.new_tokens)
+    found = foresee(source, spec, device)
+    return Estimate(found.whole, found.passes, found.records)
