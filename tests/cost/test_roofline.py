@@ -205,7 +205,7 @@ def test_what_the_points_say_is_said_with_their_figures():
     assert "10 FLOP/B" in said and "does 1 FLOP/B" in said
     assert "75% of the roof: **compute-bound**" in said
     assert "**100 operations** in 0.7 ms, one every 7 µs" in said and "is 2 µs" in said
-    assert "1 MB, fit into the chip's own cache of 2 MB" in said
+    assert "976.6 KiB, fit into the chip's own cache of 1.9 MiB" in said
     assert "**4 sequences** at a context of 64 decode 3.5 times" in said
     quiet = sentences({**document, "fast_memory_bytes": 0})
     assert not any("cache of" in one for one in quiet)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.base.words import millis
+from kvviz.base.words import human, millis
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 
 BOUNDS = {
@@ -64,7 +64,7 @@ def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     weights, fast = step["weight_bytes"], found["fast_memory_bytes"]
     if fast and weights <= fast:
         said.append(
-            f"Its weights, {weights / 1e6:,.3g} MB, fit into the chip's own cache of {fast / 1e6:,.3g} MB: they need "
+            f"Its weights, {human(weights)}, fit into the chip's own cache of {human(fast)}: they need "
             "not come from memory at every step, so the slanted roof is no limit here."
         )
     return said

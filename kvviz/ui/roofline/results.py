@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import millis
+from kvviz.base.words import human, millis
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
@@ -64,7 +64,7 @@ def _sheet(found: Document) -> tuple[str, Roof] | None:
 
 def _equation(p: Document, roof: Roof) -> str:
     return (
-        rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_tex(p['bytes'], 'B')}}} = "
+        rf"\begin{{aligned}}I &= \frac{{{_tex(p['flops'], 'FLOP')}}}{{{_bytes(p['bytes'])}}} = "
         rf"{p['intensity']:.3g}\,\mathrm{{FLOP/B}}\\"
         rf"B \cdot I &= {_tex(roof.read, 'B/s')} \cdot {p['intensity']:.3g} = "
         rf"{_tex(roof.read * p['intensity'], 'FLOP/s')}\\"
@@ -76,6 +76,11 @@ def _equation(p: Document, roof: Roof) -> str:
 def _tex(value: float, unit: str) -> str:
     size, prefix = scaled(value)
     return rf"{_number(value / size)}\,\mathrm{{{prefix}{unit}}}"
+
+
+def _bytes(value: int) -> str:
+    """A number of bytes with all its digits: it is divided by, and divides, rates in powers of 1000."""
+    return f"{value:,}".replace(",", "{,}") + r"\,\mathrm{B}"
 
 
 def _number(value: float) -> str:
@@ -99,13 +104,13 @@ def batches(found: Document) -> None:
         st.markdown("**From which batch on the caches outweigh the weights**, by formula:")
         st.latex(
             rf"\frac{{\text{{weights}}}}{{\text{{cache of one, {row['tokens']} tokens}}}} = "
-            rf"\frac{{{_tex(row['weight_bytes'], 'B')}}}{{{_tex(row['cache_bytes'], 'B')}}} = "
+            rf"\frac{{{_bytes(row['weight_bytes'])}}}{{{_bytes(row['cache_bytes'])}}} = "
             + _number(row["weight_bytes"] / row["cache_bytes"])
         )
         table = [
             {
                 "Context": row["tokens"],
-                "Cache of one": figure_of(row["cache_bytes"], "B"),
+                "Cache of one": human(row["cache_bytes"]),
                 "Caches > weights from": "no batch" if row["batch"] is None else f"{row['batch']:,} sequences",
             }
             for row in rows
@@ -118,7 +123,7 @@ def _copied(found: Document) -> str:
     p = max(found["points"], key=lambda p: p["copied_bytes"])
     return (
         f" On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
-        f"{p['batch']} that moves {figure_of(p['copied_bytes'], 'B')} a step, beside {figure_of(p['bytes'], 'B')} that "
+        f"{p['batch']} that moves {human(p['copied_bytes'])} a step, beside {human(p['bytes'])} that "
         "have to be moved."
     )
 
@@ -177,7 +182,7 @@ def _row(p: Document) -> dict[str, object]:
         "ms": p["s"] * 1e3,
         "Quartiles, ms": f"{p['s_q1'] * 1e3:,.3g} to {p['s_q3'] * 1e3:,.3g}",
         "FLOPs": figure_of(p["flops"], "FLOP"),
-        "Bytes": figure_of(p["bytes"], "B"),
+        "Bytes": human(p["bytes"]),
         "FLOP/B": p["intensity"],
         "GFLOP/s": p["flops_per_s"] / 1e9,
         "Tokens/s": round(p["tokens_per_s"]),
