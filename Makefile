@@ -1,12 +1,14 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
 # models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
+# Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
+# folders; xdist would begin those of few tests last, among which are the longest.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test test-quick test-long check audit python train
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 
 import pytest
 
@@ -25,7 +26,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """Keep the libraries' objects out of full collections: kvviz makes one before each load and each timed pass."""
+    """Keep the libraries' objects out of full collections: kvviz makes one before each load and each timed pass.
+
+    And torch keeps to one thread: numba, which some of the files import, has set it to as many as there are cores.
+    """
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     gc.collect()
     gc.freeze()
 
