@@ -12,6 +12,7 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
+from tests.draws import ORDINARY
 from tests.tiny_configs import TINY
 
 SMALLEST = {row.config["model_type"]: row for row in sorted(models().values(), key=lambda row: -row.params)}
@@ -25,8 +26,9 @@ def _quiet():
     logging.set_verbosity_error()
 
 
-def shortened(row, most=8):
-    """A published config of so many layers; the widths stay."""
+def shortened(row):
+    """A published config of its first eight layers, or two where all are said to keep the same; the widths stay."""
+    most = 2 if ORDINARY and len(set(ModelSpec.from_config(row.config).layers)) == 1 else 8
     layers = next((row.config[name] for name in COUNTS if name in row.config), 0)
     if layers <= most or row.id in WHOLE:
         return row.config

@@ -9,12 +9,15 @@ from kvviz.base.errors import ConfigError
 from kvviz.decoding.meta_probe import position_limit
 from kvviz.memory.formula import kv_memory
 from kvviz.models.spec import ModelSpec
+from tests.draws import ORDINARY
 from tests.tiny_configs import READ, TINY
 
 FIRST = {"tokens": 1, "batch": 1, "dtype": "float32"}
 SHORT = {"tokens": 8, "batch": 1, "dtype": "float16"}  # as long as the windows
 LONG = {"tokens": 23, "batch": 2, "dtype": "float32"}
-CASES = [*((name, case) for name in READ for case in (SHORT, LONG)), ("llama", FIRST), ("jamba", FIRST)]
+ENDS = {name for name in READ if any(layer.window for layer in ModelSpec.from_config(TINY[name]).layers)}
+CASES = [*((name, LONG) for name in READ), *((name, SHORT) for name in READ if name in ENDS or not ORDINARY)]
+CASES += [("llama", SHORT), ("llama", FIRST), ("jamba", FIRST)]
 
 
 @pytest.fixture(autouse=True, scope="module")
