@@ -23,6 +23,10 @@ ARGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Each new window would load two pages of Chromium's own for its address bar. The last list of features counts, so
+    # the others, which no page here needs either, are some of Playwright's.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,HttpsUpgrades,MediaRouter,OptimizationHints,PaintHolding,"
+    "RenderDocument,Translate",
 ]
 # Streamlit asks for its own endpoints below the page's path first, and takes the 404 as an answer.
 EXPECTED = "Failed to load resource: the server responded with a status of 404"
