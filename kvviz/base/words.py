@@ -27,6 +27,13 @@ def millis(seconds: float) -> str:
     return f"{ms:,.0f} ms" if ms >= 999.5 else f"{ms:.3g} ms"
 
 
+def brief(seconds: float) -> str:
+    """Milliseconds, or seconds from one second on, with three digits: a figure in a sentence."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
 def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th."""
     last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

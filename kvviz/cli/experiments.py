@@ -93,7 +93,7 @@ def serving(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give many sequences one memory under four policies; with a model, measure what a shared prefix saves."""
+    """Give many sequences one memory under several policies; with a model, measure what a shared prefix saves."""
     if not 2 <= share <= asked.MOST_ASKS:
         raise KvvizError(f"--share is {share}; it is a whole number from 2 to {asked.MOST_ASKS}")
     specs: dict[str, Spec] = {"fragmentation": asked.ArrivalsSpec(requests, rate, slots, longest, seed)}

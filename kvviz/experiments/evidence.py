@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvviz.base.words import human
+from kvviz.base.words import brief, human
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.experiments.sweep.words import AXES, FLAT, shown, trends
@@ -86,13 +86,6 @@ def counted(tokens: int) -> str:
     return f"{tokens:,} token{'' if tokens == 1 else 's'}"
 
 
-def ms(seconds: float) -> str:
-    """Format seconds with three significant digits, in milliseconds or in seconds."""
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
 def _ratio(first: float, last: float) -> str:
     return f"{last / first:.3g} times as long"
 
@@ -104,13 +97,13 @@ def steps_apart(at: AtHand) -> str | None:
         return None
     first, last = at.prompt_tokens + 1, at.prompt_tokens + len(uncached) - 1
     words = (
-        f"{at.here}, {NAMES['uncached']}: the first decode step read {counted(first)} and took {ms(uncached[1])}; the "
-        f"last read {counted(last)} and took {ms(uncached[-1])}, {_ratio(uncached[1], uncached[-1])}."
+        f"{at.here}, {NAMES['uncached']}: the first decode step read {counted(first)} and took {brief(uncached[1])}; "
+        f"the last read {counted(last)} and took {brief(uncached[-1])}, {_ratio(uncached[1], uncached[-1])}."
     )
     if cached:
         words += (
-            f" {NAMES['cached']}: each read 1 token, {ms(cached[1])} for the first, {ms(cached[-1])} for the last, "
-            f"{_ratio(cached[1], cached[-1])}."
+            f" {NAMES['cached']}: each read 1 token, {brief(cached[1])} for the first, {brief(cached[-1])} for the "
+            f"last, {_ratio(cached[1], cached[-1])}."
         )
     if uncached[-1] <= FLAT * uncached[1]:
         words += (
@@ -126,7 +119,7 @@ def waits(at: AtHand) -> str | None:
     for mode, name in NAMES.items():
         run = at.runs.get(mode, {})
         if run.get("ttft_s") and run.get("itl_s"):
-            parts.append(f"{name}, TTFT {ms(run['ttft_s'])}, then {ms(run['itl_s'])} per token")
+            parts.append(f"{name}, TTFT {brief(run['ttft_s'])}, then {brief(run['itl_s'])} per token")
     both = " Both prefills do the same work; only the pace after them differs."
     return at.told(parts, both if len(parts) == 2 else "")
 
@@ -137,7 +130,7 @@ def parting(at: AtHand) -> str | None:
     for mode, name in NAMES.items():
         steps = at.steps(mode)
         if steps:
-            first, second, last = ms(steps[0]), ms(steps[1]), ms(steps[-1])
+            first, second, last = brief(steps[0]), brief(steps[1]), brief(steps[-1])
             parts.append(f"{name}, TTFT {first}, first decode step {second}, last decode step {last}")
     return at.told(parts)
 
@@ -155,7 +148,7 @@ def summed(at: AtHand) -> str | None:
             half = len(decode) // 2
             parts.append(
                 f"{name}, {counted(tokens)} were read for {len(steps):,} new ones; the first {half:,} decode steps "
-                f"took {ms(sum(decode[:half]))} together, the last {half:,} {ms(sum(decode[-half:]))}"
+                f"took {brief(sum(decode[:half]))} together, the last {half:,} {brief(sum(decode[-half:]))}"
             )
     return at.told(parts)
 
@@ -176,7 +169,7 @@ def four_metrics(at: AtHand) -> str | None:
         if not run.get("itl_s") or not run.get("tokens_per_s"):
             continue
         rate = shown("tokens_per_s", run["tokens_per_s"])
-        parts = [f"{rate} tokens/s, {ms(run['itl_s'])} per token, TTFT {ms(run['ttft_s'])}"]
+        parts = [f"{rate} tokens/s, {brief(run['itl_s'])} per token, TTFT {brief(run['ttft_s'])}"]
         if run.get("peak_bytes") is not None:
             parts.append(f"at most {human(run['peak_bytes'])} above the weights")
         if run.get("cache_bytes"):
@@ -209,7 +202,7 @@ def shared_step(at: AtHand) -> str | None:
     more = trend.end / trend.start
     return (
         f"In this sweep ({trend.model}), from {trend.start:,} to {trend.end:,} sequences, {more:.3g} times as many "
-        f"tokens per step, a cached decode step went from {ms(trend.values[0])} to {ms(trend.values[-1])}, "
+        f"tokens per step, a cached decode step went from {brief(trend.values[0])} to {brief(trend.values[-1])}, "
         f"{_ratio(trend.values[0], trend.values[-1])}."
     )
 

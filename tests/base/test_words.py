@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.base.words import human, lasting, millis, ordinal
+from kvviz.base.words import brief, human, lasting, millis, ordinal
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,7 @@ def test_milliseconds(seconds, words):
 
 def test_ordinals():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "21st", "112th"]
+
+
+def test_a_figure_in_a_sentence_has_three_digits_and_the_unit_that_suits_it():
+    assert [brief(s) for s in (0.001234, 0.9, 1.234, 123.4)] == ["1.23 ms", "900 ms", "1.23 s", "123 s"]

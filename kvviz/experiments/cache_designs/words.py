@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypedDict
 
-from kvviz.base.words import human
+from kvviz.base.words import human, millis
 
 KL_ROUNDING = 1e-9  # nats: a smaller divergence is rounding
 PARTS = {"proof": "the tokens", "books": "the memory", "clock": "the clock", "text": "the quality"}
@@ -132,7 +132,7 @@ def text(found: Document) -> str:
     size = f"{found['prompt_tokens']} + {found['new_tokens']} tokens, {found['batch']} sequences"
     lines = [f"{found['title']}, {found['weights']} weights, {found['environment']['dtype']}: {size}", ""]
     for r in rows(found):
-        step = "" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms a step, "
+        step = "" if r["itl_s"] is None else f"{millis(r['itl_s'])} a step, "
         size = f"holds {human(r['held'])}, allocated {human(r['allocated'])}"
         quality = f"; {r['quality_words']}" if r["quality_words"] else ""
         lines.append(f"{r['mode']:10} {step}{size}; tokens {r['tokens']}{quality}")

@@ -11,11 +11,12 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.words import brief
 from kvviz.cost.step_estimate import WORDS, StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
 from kvviz.experiments.comparison.spec import LIMITS
-from kvviz.experiments.evidence import counted, ms
+from kvviz.experiments.evidence import counted
 
 PAYS = 1.2  # a whole run has to be at least this many times as fast with the cache, or the verdict gives advice
 OFF = 2.0  # an estimate that differs from the measured time by more than this factor does not explain it
@@ -181,9 +182,9 @@ def _bounded(runs: Sequence[Run]) -> str:
         if estimate is None:
             continue
         part, whole = getattr(estimate, estimate.largest), _whole(run, estimate)
-        share = f"{ms(part)} of {ms(whole)}" + (f"; measured: {ms(seconds)}" if seconds else "")
+        share = f"{brief(part)} of {brief(whole)}" + (f"; measured: {brief(seconds)}" if seconds else "")
         if seconds and part > seconds:
-            share = f"at most the measured {ms(seconds)}; predicted: {ms(part)} of {ms(whole)}"
+            share = f"at most the measured {brief(seconds)}; predicted: {brief(part)} of {brief(whole)}"
         each.append(f"{_name(run)}, mostly {WORDS[estimate.largest]} ({share})")
         tokens = tokens or estimate.tokens
         factor = max(seconds / whole, whole / seconds) if seconds and whole else 1.0
@@ -210,7 +211,7 @@ def _starts(known: Mapping[str, Run], once: Run | None) -> str:
     usual, compiled = _typical(once), _typical(known.get("compiled", {}))
     if not usual or not compiled or once["mode"] == "compiled":
         return f" {ONE_CALL}."
-    return f" {ONE_CALL}: here its step took {ms(compiled)}, and that of {_name(once)} {ms(usual)}."
+    return f" {ONE_CALL}: here its step took {brief(compiled)}, and that of {_name(once)} {brief(usual)}."
 
 
 _WHY = {

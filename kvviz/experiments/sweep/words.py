@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.words import human
+from kvviz.base.words import brief, human
 from kvviz.cost.flops import Rates
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import title_of
@@ -99,7 +99,7 @@ def shown(figure: str, value: float | None) -> str:
         return f"{value:,.0f}"
     if figure == "tokens_per_s":
         return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+    return brief(value)
 
 
 def trends(rows: Iterable[Row], figures: Sequence[str] = tuple(FIGURES)) -> list[Trend]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import human
+from kvviz.base.words import human, millis
 from kvviz.caches.designs import DESIGNS
 from kvviz.charts import claims
 from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
@@ -51,7 +51,7 @@ def _row(r: Document) -> dict[str, object]:
         "Margin there": _or_dash(r["divergence_margin"], "{:.2g}".format),
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
-        "A step": "–" if r["itl_s"] is None else f"{1e3 * r['itl_s']:.3g} ms",
+        "A step": _or_dash(r["itl_s"], millis),
         **{name.capitalize(): human(r[name]) for name in ("held", "allocated", "wasted")},
         **{name.capitalize(): _or_dash(r[name], human) for name in ("copied", "gathered")},
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import human
+from kvviz.base.words import brief, human, millis
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run
@@ -69,7 +69,7 @@ def _side_by_side(
 
 
 def _ms(seconds: float | None) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds is not None else "none"
+    return millis(seconds) if seconds is not None else "none"
 
 
 def _figures(row: Row) -> dict[str, object]:
@@ -79,7 +79,7 @@ def _figures(row: Row) -> dict[str, object]:
         "TTFT": _ms(figures.get("ttft_s")),
         "ITL": _ms(figures.get("itl_s")),
         "ITL p99": _ms(figures.get("itl_p99_s")),
-        "total": f"{figures['total_s']:.3g} s" if figures.get("total_s") else "none",
+        "total": brief(figures["total_s"]) if figures.get("total_s") else "none",
         "tokens/s": f"{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
         "total, ratio": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
