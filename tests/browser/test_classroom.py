@@ -1,6 +1,7 @@
 """Three real browsers follow one run: what is on their screens is the same, and is what the document says."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.test_live import asked, in_state, live, points, run
 
@@ -22,17 +23,25 @@ SHOWN = """() => {
 
 
 def test_three_screens_show_the_same_and_what_the_document_says(open_page, server):
-    pages = [open_page(asked(new_tokens=24)) for _ in range(3)]
-    run(pages[0])
+    """Who asked, who opened the page without a link and so follows the device, and who comes late by the link."""
+    asking, following = open_page(asked("tiny-llama", new_tokens=24)), open_page()
+    run(asking)
+    comparison = live(asking).get_attribute("data-comparison")
+    expect(live(following)).to_have_attribute("data-comparison", comparison)
+    in_state(following, "done")
+    late = open_page("/live?" + asking.url.split("?")[1])
+    pages = asking, following, late
     for page in pages:
         in_state(page, "done")
         page.wait_for_timeout(400)  # the last drawing
-    assert len({live(page).get_attribute("data-comparison") for page in pages}) == 1
+    assert {live(page).get_attribute("data-comparison") for page in pages} == {comparison}
+    for page in (following, late):
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
     assert [points(page)["count"] for page in pages] == [48, 48, 48]
     first, *others = [page.evaluate(SHOWN) for page in pages]
     assert others == [first, first]
     assert len(first["cells"]) >= 8
-    document = document_of(server, live(pages[0]).get_attribute("data-comparison"))
+    document = document_of(server, comparison)
     for shown, measured, text in zip(first["figures"], document["runs"], first["texts"], strict=True):
         assert {name: shown[name] for name in FIGURES} == {name: measured[name] for name in FIGURES}
         assert "".join(text.split()).endswith("".join(measured["text"].split()))  # behind the prompt

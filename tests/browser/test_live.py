@@ -134,10 +134,13 @@ def test_a_run_from_press_to_badge(open_page):
     assert "comparison=" in page.url
 
 
-def test_figures_on_the_page_are_those_of_the_curves(open_page, measured):
-    """The browser's own medians, shown while measuring, are the server's at the end."""
-    page = open_page(measured("tiny-gpt2"))
+def test_figures_are_those_of_the_curves_the_grid_has_its_width_and_the_race_its_winner(open_page, measured):
+    """The browser's own medians, shown while measuring, are the server's at the end; then the grid, which is drawn
+    before the page has a width where a finished comparison is opened by its address; then the race.
+    """
+    page = open_page(measured("tiny-gpt2"), color_scheme="light")
     in_state(page, "done")
+    assert colour(page) == "#D55E00"
     mine, shown = page.evaluate(
         """async () => {
           const state = document.querySelector('[data-testid=kv-live]').kvState()
@@ -150,12 +153,24 @@ def test_figures_on_the_page_are_those_of_the_curves(open_page, measured):
     for own, final in zip(mine, shown, strict=True):
         for name in ("ttft_s", "itl_s", "total_s", "tokens_per_s"):
             assert own[name] == pytest.approx(final[name], rel=1e-6)
+    grid = page.get_by_test_id("kv-grid")
+    expect(grid).to_be_visible()
+    page.wait_for_timeout(500)
+    drawn, place = grid.evaluate("node => [node.width / devicePixelRatio, node.clientWidth]")
+    assert abs(drawn - place) < 2
+    page.get_by_test_id("kv-race").click()
+    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"^0\.\d\d s, shown \d+ times slower"))
+    page.wait_for_timeout(1500)
+    shown = [page.get_by_test_id(f"kv-text-{m}").locator(".kv-token:visible").count() for m in ("uncached", "cached")]
+    assert 0 < min(shown) <= max(shown) < 16 or max(shown) == 16
+    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"was done after .* before"), timeout=15_000)
+    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 16
 
 
-def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page, measured):
+def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page, measured, server):
     """A second drawing would be asked for before the form is there, and empty it."""
     link = measured("tiny-gpt2")
-    page = open_page(link)
+    page = open_page("/healthz")
     for path in ("/live", link):
         asked = []
 
@@ -164,7 +179,7 @@ def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page, measured):
                 socket.on("framesent", lambda frame: asked.append(frame))
 
         page.on("websocket", note)
-        page.goto(page.url.split("/live")[0] + path)
+        page.goto(server.url + path)
         in_state(page, "done")
         page.wait_for_timeout(2000)
         assert len(asked) == 1
@@ -172,12 +187,11 @@ def test_a_page_opened_on_a_run_that_is_over_is_drawn_once(open_page, measured):
         expect(page.get_by_text("What the curves say")).to_be_visible()
 
 
-def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_page):
-    page = open_page()
-    settled(page)
+def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_page, server):
+    page = open_page("/healthz")
     held = []
     page.route("**/ButtonGroup.*.js", lambda route: held.append(route))
-    page.goto(page.url.split("?")[0].removesuffix("/live") + asked("tiny-qwen3", new_tokens=8))
+    page.goto(server.url + asked("tiny-qwen3", new_tokens=8))
     open_more(page)
     page.get_by_label("Batch", exact=True).wait_for()
     page.keyboard.press("Escape")
@@ -228,18 +242,6 @@ def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
 
 
-def test_two_viewers_of_one_run_and_one_who_comes_late(open_page):
-    first, second = open_page(asked("tiny-llama", new_tokens=64)), open_page()
-    run(first)
-    in_state(second, "done")  # who opened the page without a link follows the device
-    late = open_page("/live?" + first.url.split("?")[1])
-    in_state(late, "done")
-    texts = {page.get_by_test_id("kv-text-cached").inner_text() for page in (first, second, late)}
-    assert len(texts) == 1
-    assert {points(page)["count"] for page in (first, second, late)} == {128}
-    expect(late.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
-
-
 def test_a_dropped_connection_leaves_no_hole(open_page):
     page = open_page(asked(new_tokens=128))
     run(page)
@@ -255,15 +257,11 @@ def test_a_dropped_connection_leaves_no_hole(open_page):
     assert steps == [[128, 128], [128, 128]]
 
 
-def test_bad_work_is_one_sentence_on_the_page(open_page):
-    page = open_page(asked(prompt="x" * 1020))
+def test_bad_work_is_one_sentence_on_the_page_and_script_in_a_prompt_is_text(open_page):
+    page = open_page(asked(new_tokens=8, prompt="x" * 1020))
     run(page)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("1,024 positions")
-
-
-def test_script_in_a_prompt_is_text(open_page):
-    page = open_page(asked(new_tokens=8))
     write_prompt(page, "<img src=x onerror=alert(1)><b>bold</b>")
     run(page)
     in_state(page, "done")
@@ -271,13 +269,16 @@ def test_script_in_a_prompt_is_text(open_page):
     assert "<b>bold</b>" in page.get_by_test_id("kv-text-cached").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_follow_the_theme(open_page, measured, scheme):
-    page = open_page(measured("tiny-gpt2"), color_scheme=scheme)
-    in_state(page, "done")
-    expected = {"light": "#D55E00", "dark": "#F28E4B"}[scheme]
+def colour(page):
+    """The second curve's; the charts' colours are those of the theme."""
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
-    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color") == expected
+    return page.evaluate("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color")
+
+
+def test_colours_follow_the_theme(open_page, measured):
+    page = open_page(measured("tiny-gpt2"), color_scheme="dark")
+    in_state(page, "done")
+    assert colour(page) == "#F28E4B"
 
 
 def test_the_front_door_leads_to_the_live_page(open_page):
@@ -286,19 +287,13 @@ def test_the_front_door_leads_to_the_live_page(open_page):
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to see what a process has mapped")
-def test_torch_is_in_the_worker_and_not_in_the_server(open_page, server):
-    page = open_page()
-    expect(page.get_by_test_id("kv-status")).to_be_visible()
-    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
-
-
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
-def test_a_killed_worker_is_named_and_replaced(open_page, server):
+def test_torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(open_page, server):
     page = open_page(asked(new_tokens=384))
     run(page)
     in_state(page, "looking")
+    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
     os.kill(worker_of(server), signal.SIGKILL)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
@@ -326,7 +321,7 @@ def look_at(page, step):
     page.wait_for_timeout(400)
 
 
-def test_the_slider_takes_everything_back_to_a_step(open_page, measured):
+def test_three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(open_page, measured):
     page = open_page(measured("tiny-qwen3"))
     in_state(page, "done")
     look_at(page, 5)
@@ -337,6 +332,10 @@ def test_the_slider_takes_everything_back_to_a_step(open_page, measured):
     look_at(page, 16)
     assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 16
     assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes") == []
+    memory = page.get_by_test_id("kv-memory")
+    size = f"{4 * 2 * 50 * 64 * 4:,} B"
+    expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
+    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
 
 
 def shade(page, layer, position):
@@ -377,27 +376,6 @@ def test_the_grid_shows_what_is_held_written_and_gone(open_page, measured):
     assert 255 > shade(page, full, newest) > shade(page, full, 3) == shade(page, sliding, 3) > 0
 
 
-def test_the_race_ends_with_who_was_first(open_page, measured):
-    page = open_page(measured("tiny-gpt2"))
-    in_state(page, "done")
-    page.get_by_test_id("kv-race").click()
-    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"^0\.\d\d s, shown \d+ times slower"))
-    page.wait_for_timeout(1500)
-    shown = [page.get_by_test_id(f"kv-text-{m}").locator(".kv-token:visible").count() for m in ("uncached", "cached")]
-    assert 0 < min(shown) <= max(shown) < 16 or max(shown) == 16
-    expect(page.get_by_test_id("kv-race-clock")).to_have_text(re.compile(r"was done after .* before"), timeout=15_000)
-    assert page.get_by_test_id("kv-text-uncached").locator(".kv-token:visible").count() == 16
-
-
-def test_three_figures_for_the_memory(open_page, measured):
-    page = open_page(measured("tiny-qwen3"))
-    in_state(page, "done")
-    memory = page.get_by_test_id("kv-memory")
-    size = f"{4 * 2 * 50 * 64 * 4:,} B"
-    expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
-    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
-
-
 def open_file(page, path):
     open_more(page)
     page.locator("input[type=file]").set_input_files(path)
@@ -406,19 +384,28 @@ def open_file(page, path):
 def open_recording(page, path):
     """Open it, and wait until the page shows it and no earlier comparison."""
     open_file(page, path)
+    opened(page)
+
+
+def opened(page):
+    """Wait until the page shows the comparison of its address."""
     page.wait_for_function("() => location.search.includes('comparison=')")
     expect(live(page)).to_have_attribute("data-comparison", page.url.split("comparison=")[1], timeout=20_000)
 
 
-def test_a_recording_opens_like_a_run(open_page, tmp_path):
+def test_a_file_that_is_no_recording_gets_a_sentence_and_a_recording_opens_like_a_run(open_page, tmp_path):
     result = compare("tiny-llama", new_tokens=6, repeats=1)
     other = json.loads(json.dumps(result.records))
     for record in other:
         if record["t"] == "proof" and record["i"] >= 4:  # as a run in half precision reports it
             record["modes"]["cached"] |= {"divergence": 4, "delta": 0.5, "margin": 0.125}
     (tmp_path / "half.json").write_text(reading.to_json(other))
+    (tmp_path / "other.json").write_text('{"a": 1}')
     page = open_page()
-    open_recording(page, tmp_path / "half.json")
+    open_file(page, tmp_path / "other.json")
+    expect(page.get_by_text("this file is no comparison of kvviz")).to_be_visible()
+    page.locator("input[type=file]").set_input_files(tmp_path / "half.json")
+    opened(page)
     in_state(page, "done")
     expect(page.get_by_test_id("kv-badge")).to_have_text(
         "First different token: 5 of 6 · max |Δlogit| = 5.0e-1 · "
@@ -427,7 +414,7 @@ def test_a_recording_opens_like_a_run(open_page, tmp_path):
     assert points(page)["count"] == 12
 
 
-def test_a_watched_run_claims_nothing_that_nobody_observed(open_page, tmp_path, load):
+def test_a_watched_run_claims_nothing_that_nobody_observed_and_older_layers_are_shown_alike(open_page, tmp_path, load):
     model, ids = load("tiny-gpt2").model, torch.arange(12)[None]
     for use_cache, note in ((False, "After step 4: the model returned no cache object."), (True, "of keys and values")):
         with watch(model) as trace:
@@ -439,16 +426,15 @@ def test_a_watched_run_claims_nothing_that_nobody_observed(open_page, tmp_path, 
         expect(page.get_by_test_id("kv-layers-note")).to_contain_text(note)
         assert "observed" not in page.get_by_test_id("kv-layers-note").inner_text()
         assert page.get_by_test_id("kv-grid").is_visible() == use_cache
+    layers_recorded_before_their_fields_had_names_are_shown_alike(page)
 
 
-def test_layers_of_runs_recorded_before_their_fields_had_names_are_shown_alike(open_page):
+def layers_recorded_before_their_fields_had_names_are_shown_alike(page):
     records = json.loads(json.dumps(compare("tiny-gemma3", new_tokens=3, repeats=1).records))
     older = json.loads(json.dumps(records))
     for record in older:
         for step in record["modes"].values() if record["t"] == "proof" else ():
             step["layers"] = [list(group.values()) for group in step["layers"]]
-    page = open_page()
-    expect(live(page)).to_be_visible()
     named, listed = page.evaluate(
         """async (both) => {
           const asset = document.querySelector('link[data-kv]').href.replace('live/live.css', 'shared/state.js')
@@ -464,13 +450,6 @@ def test_layers_of_runs_recorded_before_their_fields_had_names_are_shown_alike(o
     assert named == listed and named[1][1][2] > named[1][1][0] > 0 and named[1][0][0]["layers"][0]["kind"] == "sliding"
 
 
-def test_a_file_that_is_no_recording_gets_a_sentence(open_page, tmp_path):
-    (tmp_path / "other.json").write_text('{"a": 1}')
-    page = open_page()
-    open_file(page, tmp_path / "other.json")
-    expect(page.get_by_text("this file is no comparison of kvviz")).to_be_visible()
-
-
 def test_batches_have_columns_of_their_own(open_page):
     page = open_page(asked(new_tokens=8))
     open_more(page)
@@ -483,14 +462,3 @@ def test_batches_have_columns_of_their_own(open_page):
     in_state(page, "done")
     expect(page.locator("td[data-figure=each]").first).to_be_visible()
     assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"
-
-
-def test_the_grid_has_the_width_of_its_place(open_page, measured):
-    """Also where a finished comparison is opened by its address, so that it is drawn before the page has a width."""
-    page = open_page(measured("tiny-gpt2"))
-    in_state(page, "done")
-    grid = page.get_by_test_id("kv-grid")
-    expect(grid).to_be_visible()
-    page.wait_for_timeout(500)
-    drawn, place = grid.evaluate("node => [node.width / devicePixelRatio, node.clientWidth]")
-    assert abs(drawn - place) < 2

@@ -16,7 +16,7 @@ def figure(page):
     return page.get_by_test_id("stMetricValue").first
 
 
-def test_the_figure_its_formula_and_its_charts(open_page):
+def test_the_figure_its_formula_and_its_charts_at_any_width(open_page):
     page = open_page("/memory?models=qwen3-4b,gemma-3-27b&tokens=32768")
     expect(figure(page)).to_have_text("4.5 GiB")
     expect(page.locator(".katex").first).to_contain_text("4,831,838,208")
@@ -26,9 +26,13 @@ def test_the_figure_its_formula_and_its_charts(open_page):
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_role("tabpanel").filter(visible=True).first).to_be_visible()
     expect(page.get_by_text(re.compile("agree within the rounding"))).to_be_visible()
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(500)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing spills over"
 
 
-def test_the_address_bar_follows_and_restores(open_page):
+def test_the_address_bar_follows_and_restores_and_an_example_is_one_click(open_page):
     page = open_page("/memory")
     expect(figure(page)).to_have_text("1.0 GiB")
     tokens = page.get_by_role("spinbutton", name="Tokens in the cache")
@@ -40,6 +44,9 @@ def test_the_address_bar_follows_and_restores(open_page):
     expect(figure(page)).to_have_text("128.0 MiB")
     page.go_back()
     expect(figure(page)).to_have_text("1.0 GiB")
+    page.get_by_text("A cache to work out by hand", exact=True).click()
+    expect(figure(page)).to_have_text("28.0 KiB")
+    expect(page.locator(".katex").first).to_contain_text("28,672")
 
 
 def test_a_pasted_config_in_the_link(open_page):
@@ -58,33 +65,13 @@ def test_a_pasted_config_in_the_link(open_page):
     expect(figure(page)).to_have_text("549.0 MiB")
 
 
-def test_an_example_is_one_click(open_page):
-    page = open_page("/memory")
-    page.get_by_text("A cache to work out by hand", exact=True).click()
-    expect(figure(page)).to_have_text("28.0 KiB")
-    expect(page.locator(".katex").first).to_contain_text("28,672")
-
-
-@pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_spills_over(open_page, width):
-    page = open_page("/memory?models=gemma-3-27b,deepseek-v3")
-    page.set_viewport_size({"width": width, "height": 900})
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    page.wait_for_timeout(500)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_moving_between_pages_keeps_what_was_asked(open_page):
+def test_moving_between_pages_keeps_what_was_asked_and_it_comes_down(open_page):
     page = open_page("/memory?models=gpt2&tokens=512")
     expect(figure(page)).to_have_text("18.0 MiB")
     page.get_by_role("link", name="Live").click()
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
     page.get_by_role("link", name="Memory").click()
     expect(figure(page)).to_have_text("18.0 MiB")
-
-
-def test_csv_and_json_come_down(open_page):
-    page = open_page("/memory?models=gpt2&tokens=10")
     for name, starts in (("JSON", "["), ("CSV, a row per layer", "model,view")):
         with page.expect_download() as event:
             page.get_by_role("button", name=name).click()

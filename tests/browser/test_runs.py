@@ -20,15 +20,16 @@ def comparison(measured):
     return measured("tiny-gpt2").split("=")[1]
 
 
-def test_from_the_live_page_to_the_compare_page(comparison, open_page):
+def test_from_the_live_page_to_the_compare_page_and_onto_a_disk(comparison, open_page, chromium):
     other = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
     expect(charts(other)).to_be_visible()
     expect(other.get_by_text("Ratios are the baseline")).to_be_visible()
     other.reload()
     expect(charts(other)).to_be_visible()
+    opens_from_disk_without_a_network(handed_on(other, "HTML, opens from disk").path(), chromium)
 
 
-def test_zooming_one_chart_zooms_all(comparison, open_page):
+def test_zooming_one_chart_zooms_all_and_a_file_comes_back_as_a_run(comparison, open_page):
     page = open_page(f"/compare?runs={comparison}-cached")
     expect(charts(page)).to_be_visible()
     box = charts(page).locator(".nsewdrag").first.bounding_box()
@@ -42,11 +43,10 @@ def test_zooming_one_chart_zooms_all(comparison, open_page):
     )
     assert ranges[0] == ranges[1] == ranges[2] == ranges[3]
     assert ranges[0][1] - ranges[0][0] < 10, "sixteen tokens were there before"
+    comes_back_as_a_run(page)
 
 
-def test_what_is_handed_on_opens_from_disk_without_a_network(comparison, open_page, chromium):
-    page = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
-    file = handed_on(page, "HTML, opens from disk").path()
+def opens_from_disk_without_a_network(file, chromium):
     path = file.rename(file.with_suffix(".html"))
     context = chromium.new_context(offline=True)
     alone = context.new_page()
@@ -59,15 +59,15 @@ def test_what_is_handed_on_opens_from_disk_without_a_network(comparison, open_pa
     context.close()
 
 
-def test_a_file_comes_back_as_a_run(comparison, open_page):
-    page = open_page(f"/compare?runs={comparison}-cached")
+def comes_back_as_a_run(page):
+    before = page.url
     content = handed_on(page, "JSON, opens here again").path().read_text(encoding="utf-8")
     assert json.loads(content)["kvviz"] == "comparison"
     page.get_by_text("Take in", exact=True).click()
     page.locator('input[type="file"]').set_input_files(
         {"name": "again.json", "mimeType": "application/json", "buffer": content.encode()}
     )
-    expect(page).not_to_have_url(f"/compare?runs={comparison}-cached")
+    expect(page).not_to_have_url(before)
     expect(charts(page)).to_be_visible()
 
 
