@@ -95,7 +95,11 @@ missing = ("streamlit", "plotly", "sqlalchemy", "starlette", "pyarrow", "platfor
 sys.modules.update(dict.fromkeys(missing))
 real = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name in missing else real(name, *more)
+from dataclasses import replace
+from kvviz.cli import ready
 from kvviz.cli.main import main
+opening = ready.opening
+ready.opening = lambda name: replace(opening(name), new_tokens=24)  # a short lesson
 for command in json.loads(sys.argv[1]):
     sys.argv = ["kvviz", *command]
     try:
