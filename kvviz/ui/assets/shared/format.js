@@ -1,22 +1,23 @@
-// Numbers as people read them; every figure with its unit.
+// Numbers as people read them; every figure with its unit. The rules are those of `kvviz/base/words.py`.
 
 export function ms(seconds) {
   if (seconds === null || seconds === undefined) return "–"
   const value = seconds * 1000
-  return value >= 100 ? `${value.toFixed(0)} ms` : value >= 10 ? `${value.toFixed(1)} ms` : `${value.toFixed(2)} ms`
+  return `${value >= 999.5 ? count(Math.round(value)) : Number(value.toPrecision(3))} ms`
 }
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–"
   if (seconds < 1) return ms(seconds)
-  if (seconds < 90) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
-  return `${Math.floor(seconds / 60)} min ${String(Math.round(seconds % 60)).padStart(2, "0")} s`
+  const [size, unit] = [[3600, "h"], [60, "min"]].find(([size]) => seconds >= 1.5 * size) ?? [1, "s"]
+  const value = seconds / size
+  return `${value.toFixed(Number(value.toFixed(1)) < 10 ? 1 : 0)} ${unit}`
 }
 
 export function bytes(n) {
   if (n === null || n === undefined) return "–"
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(n) < 1024) return unit === "B" ? `${n} B` : `${n.toFixed(1)} ${unit}`
+  for (const [unit, digits] of [["B", 0], ["KiB", 1], ["MiB", 1], ["GiB", 1]]) {
+    if (Math.abs(n.toFixed(digits)) < 1024) return `${n.toFixed(digits)} ${unit}`
     n /= 1024
   }
   return `${n.toFixed(2)} TiB`
