@@ -1,7 +1,7 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve } from "../shared/state.js"
-import { bytes } from "../shared/format.js"
+import { cacheBytes, curve, doubling, runningTotal } from "../shared/state.js"
+import { bytes, times } from "../shared/format.js"
 
 let plotly = null
 
@@ -25,6 +25,7 @@ export class CurveChart {
     this.node = node
     this.look = look
     this.log = false
+    this.total = false // the time so far in place of the time of each token
     this.under = () => [] // more lines, below the measured ones
     this.busy = Promise.resolve()
     this.assets = assets
@@ -40,7 +41,8 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      await Plotly.react(this.node, [...this.under(current), ...firstLook(current, this.look), ...traces(current, this.look), ...predicted(current, this.look)], this.layout(current), CONFIG)
+      const under = this.total ? [] : [...this.under(current), ...firstLook(current, this.look)]
+      await Plotly.react(this.node, [...under, ...traces(current, this.look, this.total), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -49,8 +51,9 @@ export class CurveChart {
     const { text, grid, paper, family } = this.look.theme()
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [prefillLabel(state, this.log)]
     return {
-      uirevision: `${state.id} ${this.log}`,
+      uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
@@ -62,11 +65,11 @@ export class CurveChart {
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
       xaxis: { ...axis, title: { text: "new token" }, range: [0.5, Math.max(2, state.spec?.new_tokens ?? 32) + 0.5],
                tickformat: "d" },
-      yaxis: { ...axis, title: { text: "ms for this token" }, type: this.log ? "log" : "linear",
+      yaxis: { ...axis, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [prefillLabel(state, this.log), ...labels(state, this.look, this.log)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...labels(state, this.look, this.log, this.total)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -84,6 +87,19 @@ export class CurveChart {
 function prefillLabel(state, log) {
   const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
   return { text: "prefill", x: 1, y: log ? Math.log10(y) : y, ax: 22, ay: -34, arrowhead: 0, arrowwidth: 1, font: { size: 13 } }
+}
+
+// The points to draw: milliseconds of each token, or seconds so far.
+function points(state, mode, total) {
+  const scale = total ? 1 : 1000
+  return (total ? runningTotal(state, mode) : curve(mode)).map((p) => ({ q1: p.q1 * scale, mid: p.mid * scale, q3: p.q3 * scale }))
+}
+
+// Where the square is to be seen: a line adds up to a parabola.
+function twice(state, width) {
+  const each = state.modes.map((mode) => [mode.title, doubling(state, mode)]).filter(([, ratio]) => ratio)
+  const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`).join(", ")} the time` : ""
+  return { text: folded(escapeHtml(text), width), align: "left", showarrow: false, x: 0.02, y: 0.98, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", font: { size: 14 } }
 }
 
 const CONFIG = {
@@ -110,24 +126,25 @@ function hint(state) {
 }
 
 // What was predicted before the first step, beside what is measured; alone it would be a curve that nobody measured.
-function predicted(state, look) {
+function predicted(state, look, total) {
   return state.modes.filter((mode) => mode.predicted && mode.times.length).map((mode) => {
-    const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => s * 1000)
+    let sum = 0
+    const y = mode.predicted.slice(0, mode.tokens.length || undefined).map((s) => (total ? (sum += s) : s * 1000))
     return { type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, predicted`, x: y.map((_, i) => i + 1), y,
              line: { color: look.colour(mode.name), width: 1.5, dash: "dash" }, opacity: 0.75,
-             hovertemplate: "predicted before the run: %{y:.2f} ms<extra></extra>" }
+             hovertemplate: `predicted before the run: %{y:.${total ? 3 : 2}f} ${total ? "s so far" : "ms"}<extra></extra>` }
   })
 }
 
 // With a few modes each line carries its name at its end.
 const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 
-function labels(state, look, log) {
+function labels(state, look, log, total) {
   if (!labelled(state)) return []
-  const ends = state.modes.map((mode) => ({ mode, points: curve(mode) })).filter(({ points }) => points.length)
-  return ends.map(({ mode, points }) => {
-    const y = points.at(-1).mid * 1000
-    return { text: `<b>${escapeHtml(mode.title)}</b>`, x: points.length, y: log ? Math.log10(y) : y, showarrow: false,
+  const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
+  return ends.map(({ mode, line }) => {
+    const y = line.at(-1).mid
+    return { text: `<b>${escapeHtml(mode.title)}</b>`, x: line.length, y: log ? Math.log10(y) : y, showarrow: false,
              xanchor: "left", xshift: 8, font: { size: 14, color: look.colour(mode.name) } }
   })
 }
@@ -142,20 +159,20 @@ function firstLook(state, look) {
 
 const MANY = 48 // steps; on a line of more the markers would hide it
 
-function traces(state, look) {
+function traces(state, look, total) {
   return state.modes.flatMap((mode) => {
     const colour = look.colour(mode.name)
-    const points = curve(mode)
-    const x = points.map((_, i) => i + 1)
-    const y = points.map((p) => p.mid * 1000)
-    const text = points.map((p, i) => hover(state, mode, p, i))
+    const line = points(state, mode, total)
+    const x = line.map((_, i) => i + 1)
+    const y = line.map((p) => p.mid)
+    const text = line.map((p, i) => hover(state, mode, p, i, total))
     const once = !mode.times.length
     const prefill = { size: x.map((_, i) => (i === 0 ? 12 : once || x.length > MANY ? 0.1 : 5)),
                       symbol: x.map((_, i) => (i === 0 ? look.marker(mode.name) + "-open" : look.marker(mode.name))),
                       line: { width: x.map((_, i) => (i === 0 ? 2.5 : 0)) } }
     return [
       { type: "scatter", mode: "lines", x: [...x, ...[...x].reverse()], hoverinfo: "skip", showlegend: false,
-        y: [...points.map((p) => p.q3 * 1000), ...points.map((p) => p.q1 * 1000).reverse()],
+        y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
       { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
         line: { color: colour, width: once ? 1.3 : 2.5, dash: look.dash(mode.name) }, marker: { color: colour, ...prefill } },
@@ -163,16 +180,17 @@ function traces(state, look) {
   })
 }
 
-function hover(state, mode, point, i) {
+function hover(state, mode, point, i, total) {
   const token = mode.tokens[i]
   const row = mode.rows[i]
   const phase = i === 0 ? `prefill of ${state.prompt.tokens} tokens` : "decode step"
   const piece = token ? escapeHtml(JSON.stringify(token.piece)) : ""
+  const [unit, digits] = total ? ["s so far", 3] : ["ms", 2]
   return [
     `<b>${escapeHtml(mode.title)}</b> · ${phase}`,
     `token ${i + 1}: ${piece} at position ${state.prompt.tokens + i + 1}`,
-    mode.times.length ? `${(point.mid * 1000).toFixed(2)} ms (quartiles ${(point.q1 * 1000).toFixed(2)} to ${(point.q3 * 1000).toFixed(2)})`
-      : `${(point.mid * 1000).toFixed(2)} ms, first look: read once`,
+    mode.times.length ? `${point.mid.toFixed(digits)} ${unit} (quartiles ${point.q1.toFixed(digits)} to ${point.q3.toFixed(digits)})`
+      : `${point.mid.toFixed(digits)} ${unit}, first look: read once`,
     `cache: ${row ? bytes(cacheBytes(row)) : "–"}`,
   ].join("<br>")
 }

@@ -2,16 +2,17 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
-import { cacheBytes, ended, headline, watched } from "../shared/state.js"
+import { cacheBytes, ended, firstLookOnly, headline, watched } from "../shared/state.js"
 
+// Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
   ["Mode", "", ""],
-  ["TTFT", "time to first token: the prefill, median of the repeats", "ttft"],
-  ["ITL", "inter-token latency: median over the decode steps", "itl"],
+  ["TTFT", "time to first token: the prefill, median of the repeats", "ttft", "time to first token: the prefill, read once in the first look"],
+  ["ITL", "inter-token latency: median over the decode steps, each the median of the repeats", "itl", "inter-token latency: median over the decode steps of one pass, the first look"],
   ["p99", "99th percentile of all single decode steps of all repeats", "p99"],
   ["Tokens/s", "new tokens of all sequences over the whole time, prefill included", "rate"],
   ["Per sequence", "tokens per second of one sequence of the batch", "each"],
-  ["Whole run", "median over the repeats of the sum of all steps", "total"],
+  ["Whole run", "median over the repeats of the sum of all steps", "total", "sum of all steps of one pass, the first look"],
   ["Cache", "bytes of keys and values that the run holds", "cache"],
   ["Speed-up", "whole time of “No cache” over that of this mode", "speedup"],
 ]
@@ -22,8 +23,8 @@ export class Figures {
     this.badge = element("div", { class: "kv-badge", "data-testid": "kv-badge" })
     this.big = element("div", { class: "kv-big", "data-testid": "kv-speedup" })
     this.body = element("tbody")
-    const head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
-    this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, head), this.body)
+    this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
+    this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
     this.call = element("div", { class: "kv-call" }, this.big, this.badge)
     this.node = element("div", { class: "kv-scroll" }, this.table)
     this.rows = new Map()
@@ -36,6 +37,8 @@ export class Figures {
       this.body.replaceChildren(...[...this.rows.values()].map((row) => row.node))
     }
     this.node.dataset.batch = String((state.spec?.batch ?? 1) > 1)
+    const once = firstLookOnly(state)
+    COLUMNS.forEach(([, tip, , onceTip], i) => { this.head.children[i].title = (once && onceTip) || tip })
     for (const mode of state.modes) this.fill(this.rows.get(mode.name), state, mode)
     this.tell(state)
   }

@@ -70,7 +70,8 @@ class Live {
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
       section("The figures", this.figures.node, "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means."),
       section("The cache, layer by layer", this.layers.node, "Look at the third number of each shape, the tokens " +
-        "held: it is the only one that changes, by one for each new token, and stops where a window is full."),
+        "held: it is the only one that changes, by one for each new token, and stops where a window is full. After N new tokens " +
+        "it is P + N - 1, P being the prompt's: the newest token is chosen, but nothing has read it yet."),
       this.noise,
       this.environment,
     )
@@ -162,14 +163,17 @@ class Live {
   }
 
   controls() {
-    return element("div", { class: "kv-controls" }, this.guess.button, this.scale())
+    return element("div", { class: "kv-controls" }, this.guess.button, this.pill("total", "kv-total", "time so far", "time per token"),
+                   this.pill("log", "kv-scale", "log scale", "linear scale"))
   }
 
-  scale() {
-    const button = element("button", { type: "button", class: "kv-pill", "data-testid": "kv-scale" }, "log scale")
+  // A button that switches one of the chart's two views; it names the view that a press leads to.
+  pill(what, testid, on, off) {
+    const button = element("button", { type: "button", class: "kv-pill", "data-testid": testid }, on)
     button.onclick = () => {
-      this.chart.log = !this.chart.log
-      button.textContent = this.chart.log ? "linear scale" : "log scale"
+      this.chart[what] = !this.chart[what]
+      button.textContent = this.chart[what] ? off : on
+      this.root.querySelector(".kv-firstchart h3").textContent = this.chart.total ? "Time so far" : "Time per token"
       this.redraw()
     }
     return button

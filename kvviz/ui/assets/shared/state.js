@@ -18,8 +18,10 @@ const steps = {
   },
   predicted: (s, r) => {
     for (const [name, seconds] of Object.entries(r.step_s)) named(s, name).predicted = seconds
+    s.tracing = r.tracing_s ?? null
   },
   first_look: (s, r) => {
+    s.lookBegan ??= r.at
     s.lookAt = r.at
     for (const [name, row] of Object.entries(r.modes)) {
       const mode = named(s, name)
@@ -111,6 +113,34 @@ export function curve(mode) {
   return mode.times.map((t) => ({ q1: quantile(t, 0.25), mid: quantile(t, 0.5), q3: quantile(t, 0.75) }))
 }
 
+// Seconds from the start of a pass to the end of each of its steps: median and quartiles over the repeats that are furthest;
+// before the first repeat those of the first look.
+export function runningTotal(state, mode) {
+  const passes = Object.entries(state.passTimes)
+    .filter(([key]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0)
+    .map(([, seconds]) => seconds)
+  const known = passes.length ? passes : [mode.look]
+  const length = Math.max(...known.map((seconds) => seconds.length))
+  const sums = known.filter((seconds) => seconds.length === length).map((seconds) => {
+    let sum = 0
+    return seconds.map((s) => (sum += s))
+  })
+  return Array.from({ length }, (_, i) => {
+    const at = sums.map((one) => one[i]).sort((a, b) => a - b)
+    return { q1: quantile(at, 0.25), mid: quantile(at, 0.5), q3: quantile(at, 0.75) }
+  })
+}
+
+// How many times as long twice the tokens took, by the running total; null before a second half.
+export function doubling(state, mode) {
+  const total = runningTotal(state, mode)
+  const half = Math.floor(total.length / 2)
+  return half > 1 ? total[2 * half - 1].mid / total[half - 1].mid : null
+}
+
+// Whether all that is shown was read once: no repeat has begun.
+export const firstLookOnly = (state) => state.modes.some((mode) => mode.look.length) && !state.modes.some((mode) => mode.times.length)
+
 const LAYER_FIELDS = ["indices", "kind", "key_shape", "value_shape", "dtype", "seen", "held", "nbytes", "allocated"]
 
 // One entry for all layers in the same state. Runs recorded before the fields had names list their values in this order.
@@ -145,8 +175,9 @@ export function headline(state, mode) {
   }
 }
 
-// The check traces every tensor, so it takes about this many times as long as a pass. Used until the check has begun.
-const CHECKING = 2.3
+// The check before it has begun: a pass of all modes, in each step of which every operation is traced. NaN if nobody has
+// said how long tracing takes.
+const foreseenCheck = (state, pass) => pass + (state.tracing ?? NaN) * state.spec.new_tokens * state.modes.length
 
 // Seconds left: the passes still to come at what a pass of that mode took, in the first look or else in the check.
 export function progress(state) {
@@ -156,11 +187,12 @@ export function progress(state) {
   const count = state.modes.length
   const sum = (s) => s.reduce((a, b) => a + b, 0)
   const look = state.modes.map((mode) => (mode.look.length ? (sum(mode.look) * state.spec.new_tokens) / mode.look.length : 0))
-  const looked = state.lookAt ? (state.lookAt * state.spec.new_tokens) / Math.max(...state.modes.map((m) => m.look.length)) : 0
+  const seen = Math.max(...state.modes.map((m) => m.look.length)) - 1 // the first record tells no pace
+  const looking = ((state.lookAt - state.lookBegan) * (state.spec.new_tokens - 1 - seen)) / seen
   const since = state.proofAt - (state.proofBegan ?? 0)
-  const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : CHECKING * sum(look)
+  const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : foreseenCheck(state, sum(look))
   const passes = state.spec.warmup - 1 + state.spec.repeats
-  let left = state.state === "looking" ? looked - state.lookAt : 0
+  let left = state.state === "looking" ? looking : 0
   if (!state.running && !state.modes.some((mode) => mode.memory)) left += Math.max(0, proof - (state.proofSteps ? since : 0))
   for (const [i, mode] of state.modes.entries()) {
     const runs = Object.entries(state.passTimes).filter(([key]) => key.startsWith(`${mode.name} `)).map(([, s]) => s)
@@ -168,5 +200,5 @@ export function progress(state) {
     const one = full.length ? sum(full[0]) : look[i] || proof / count
     left += Math.max(0, one * passes - runs.reduce((all, s) => all + sum(s), 0))
   }
-  return { share: state.at / (state.at + left), left }
+  return Number.isNaN(left) ? { share: null, left: null } : { share: state.at / (state.at + left), left }
 }

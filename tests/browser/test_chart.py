@@ -1,0 +1,87 @@
+"""The live page's chart and figures: the time so far, what is read from where, and how long is left."""
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+# A run of two modes that has had its first look at three of eleven tokens, one second each.
+LOOKED = """
+const state = kv.emptyState("x")
+const modes = ["uncached", "cached"].map((name) => ({ name, title: name, exact: true }))
+kv.apply(state, { t: "started", spec: { new_tokens: 11, warmup: 1, repeats: 2, batch: 1 }, modes })
+const row = { s: 1, ids: [1], text: "a", layers: [], where: "Some → layers[0].keys" }
+const both = { uncached: row, cached: row }
+for (let i = 0; i < 3; i++) kv.apply(state, { t: "first_look", i, at: 5 + 2 * i, modes: both })
+"""
+
+
+def within(page, code):
+    """The value of JavaScript that has the page's own modules: `kv` is the state, `figures` the table of figures."""
+    return page.evaluate(
+        """async (code) => {
+          const at = new URL("..", document.querySelector("link[data-kv]").href).href
+          const kv = await import(at + "shared/state.js")
+          const figures = await import(at + "live/figures.js")
+          return new Function("kv", "figures", code)(kv, figures)
+        }""",
+        code,
+    )
+
+
+@pytest.fixture
+def page(open_page, measured):
+    page = open_page(measured("tiny-gpt2"))
+    expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=60_000)
+    expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
+    return page
+
+
+def test_the_time_so_far_is_the_sum_of_the_steps(page):
+    page.get_by_test_id("kv-total").click()
+    expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("seconds so far")
+    expect(page.locator(".kv-firstchart h3")).to_have_text("Time so far")
+    drawn, summed, words = page.evaluate(
+        """() => {
+          const node = document.querySelector(".kv-live .js-plotly-plot")
+          const state = document.querySelector(".kv-live").kvState()
+          const passes = Object.entries(state.passTimes).filter(([key]) => key.startsWith("uncached "))
+          const sums = passes.map(([, seconds]) => seconds.reduce((a, b) => a + b, 0)).sort((a, b) => a - b)
+          const line = node.data.find((trace) => trace.name === "No cache")
+          return [line.y.at(-1), sums[(sums.length - 1) / 2], node.layout.annotations.map((one) => one.text).join(" ")]
+        }"""
+    )
+    assert drawn == pytest.approx(summed)
+    assert "Twice the tokens: No cache " in words.replace("<br>", " ")
+    page.get_by_test_id("kv-total").click()
+    expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
+
+
+def test_the_cache_is_named_with_the_way_to_its_keys(page):
+    expect(page.get_by_test_id("kv-layers-note")).to_contain_text("Read from: DynamicCache → layers[0].keys")
+    second = page.get_by_test_id("kv-layers").locator("tbody tr").nth(1).locator("td").nth(2)
+    expect(second).to_have_attribute("title", "DynamicCache → layers[1].keys, float32")
+
+
+def test_no_median_is_spoken_of_while_all_was_read_once(page):
+    titles = """
+      const look = { colour: () => "#000" }
+      const table = new figures.Figures(look)
+      const title = () => [...table.head.children].map((head) => head.title).join("; ")
+      table.draw(state)
+      const once = title()
+      for (const mode of ["uncached", "cached"]) kv.apply(state, { t: "times", mode, repeat: 0, from: 0, s: [1, 1, 1] })
+      table.draw(state)
+      return [once, title()]
+    """
+    once, later = within(page, LOOKED + titles)
+    assert "median of the repeats" not in once and "read once in the first look" in once
+    assert "median of the repeats" in later and "first look" not in later
+
+
+def test_what_is_left_is_added_up_by_its_parts(page):
+    """Eight more tokens to look at, 2 s each; a traced pass of both modes; two timed passes of each."""
+    left = within(page, LOOKED + "return kv.progress(state).left")
+    assert left is None, "nobody has said how long tracing takes"
+    told = 'kv.apply(state, { t: "predicted", step_s: {}, tracing_s: 0.5 }); state.state = "looking";'
+    assert within(page, LOOKED + told + "return kv.progress(state).left") == 8 * 2 + (22 + 0.5 * 22) + 2 * 22
