@@ -263,7 +263,7 @@ def test_the_command_prints_the_documents(records, monkeypatch, capsys):
         zip(("fragmentation", "sharing", "conversation"), json.loads(json.dumps(documents)), strict=True)
     )
     assert (asked[0].requests, asked[0].longest, len(asked[1].asks), asked[1].system) == (20, 128, 2, SYSTEM)
-    assert "4 of 4, Paged, prefixes shared" in said.err
+    assert "4 of 5, Paged, prefixes shared" in said.err
 
 
 def test_without_a_model_it_is_the_memory_alone_and_words_for_a_terminal(monkeypatch, capsys):
