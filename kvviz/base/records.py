@@ -6,10 +6,10 @@ No tensor is in them: a decode's `Step` (`kvviz.decoding.loop`) never leaves its
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, TypeGuard
 
-from kvviz.base.checks import number, text, whole
+from kvviz.base.checks import Absent, number, text, whole
 from kvviz.base.errors import KvvizError
 
 Line = Annotated[str, text(200)]
@@ -90,7 +90,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Machine:
-    """The environment that ceilings depend on; `cores`, `python` and `platform` are only informative."""
+    """The environment that ceilings depend on; what `key` leaves out is only informative.
+
+    `driver`, `cuda` (the version that torch was built for) and `capability` describe an NVIDIA card; None without one.
+    """
 
     device: Line
     device_name: Line
@@ -99,6 +102,9 @@ class Machine:
     torch: Line
     python: Line
     platform: Line
+    driver: Annotated[Line | None, Absent(None)] = field(default=None, kw_only=True)
+    cuda: Annotated[Line | None, Absent(None)] = field(default=None, kw_only=True)
+    capability: Annotated[Line | None, Absent(None)] = field(default=None, kw_only=True)
 
     @property
     def key(self) -> tuple[str, str, int, str]:

@@ -1,4 +1,4 @@
-"""The settings of a server: a file, `kvviz.toml`, and the variables KVVIZ_PUBLIC, KVVIZ_SETTINGS and KVVIZ_MODELS.
+"""The settings: a file, `kvviz.toml`, and the variables KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS and KVVIZ_DEVICE.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
 a server open to all) lowers the limits that the file does not name.
@@ -51,6 +51,7 @@ class Settings:
     """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name.
 
     `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
+    `device`: what `auto` stands for: cpu, cuda, cuda:1 or mps, else the fastest that works; KVVIZ_DEVICE overrides it.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
     a frame. Both are written https://kv.example.org.
     """
@@ -59,6 +60,7 @@ class Settings:
     limits: Limits = Limits()
     hub_models: tuple[str, ...] = ()
     models: Path | None = None
+    device: str = "auto"
     origins: tuple[str, ...] = ()
     embedders: tuple[str, ...] = ()
 
@@ -77,7 +79,15 @@ def read_settings(text: str, *, public: bool) -> Settings:
     check_fields(Limits, given, "[limits] of kvviz.toml")
     folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
     models = Path(folder).expanduser() if folder else None
-    return Settings(public, _overridden(PUBLIC if public else Limits(), given), ids, models, *sites)
+    device = check_device("device in kvviz.toml", data.get("device", "auto"))
+    return Settings(public, _overridden(PUBLIC if public else Limits(), given), ids, models, device, *sites)
+
+
+def check_device(name: str, value: object) -> str:
+    """Return a device's name. Raises KvvizError for a text that can't be one."""
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,2})?", value):
+        raise KvvizError(f"{name} is {value!r}; it is auto, cpu, cuda, mps or a card by number such as cuda:1")
+    return value
 
 
 _SITES = ("origins", "embedders")
@@ -117,7 +127,9 @@ def settings() -> Settings:
     path = Path(given).expanduser() if given else home() / "kvviz.toml"
     try:
         text = path.read_text(encoding="utf-8") if given or path.is_file() else ""
-        return _with_folder(read_settings(text, public=public), path.parent)
+        found = _with_folder(read_settings(text, public=public), path.parent)
+        device = os.environ.get("KVVIZ_DEVICE", "").strip()
+        return replace(found, device=check_device("KVVIZ_DEVICE", device)) if device else found
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
 

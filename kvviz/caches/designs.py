@@ -40,7 +40,8 @@ class Account:
 
     `nbytes` works out its bytes; without it they are those of the view hf-dynamic. `formula` puts that in words where
     they are not simply tokens times bytes a token. `slack` says why its storages are larger, `less` why its tensors may
-    be smaller than the formula, `elsewhere` where they lie if not in the device's memory. `slow` says what takes time,
+    be smaller than the formula, `elsewhere` where they lie if not in the device's memory, `beside` what else the mode
+    keeps there. `slow` says what takes time,
     and whether that is the design or our simple code.
     """
 
@@ -49,6 +50,7 @@ class Account:
     slack: str = "capacity for tokens to come, or a window that is a view of a longer tensor until the next step"
     less: str = ""
     elsewhere: str = ""
+    beside: str = ""
     slow: str = ""
 
     def takes(self, window: int | None) -> bool:

@@ -81,14 +81,14 @@ def reasons(row: Account, figures: Mapping[str, int], kept: int | None, device: 
     if kept is None:
         sentences.append("This device's allocator gives no account.")
     elif kept != storages:
-        sentences.append(_allocators(row.elsewhere, kept - storages, device))
+        sentences.append(_allocators(row, kept - storages, device))
     return sentences
 
 
-def _allocators(elsewhere: str, more: int, device: str) -> str:
+def _allocators(row: Account, more: int, device: str) -> str:
     """Why the allocator's figure differs from the storages."""
-    if elsewhere:
-        return f"The device's allocator counts {more:+,} B beside: the cache lies in {elsewhere}."
-    if device.startswith("cuda"):
-        return f"The allocator gives whole blocks: {more:+,} B beside what was asked for."
+    if row.elsewhere:
+        return f"The device's allocator counts {more:+,} B beside: the cache lies in {row.elsewhere}."
+    if row.beside and device != "cpu":
+        return f"The device's allocator counts {more:+,} B beside: {row.beside}."
     return f"The cache object keeps {more:+,} B of its own counters and scales beside keys and values."

@@ -66,9 +66,11 @@ class Ceilings:
 
     def rates(self) -> Rates | None:
         """Return the three rates that estimates use, in float32; None if one of them was not measured."""
-        product = next((r.flops_per_s for r in self.matrix if r.dtype == "float32" and r.shape == ESTIMATE), None)
-        read = self.row_product.get("float32")
-        return None if product is None or read is None else Rates(read, product, self.launch)
+        products = {row.dtype: row.flops_per_s for row in self.matrix if row.shape == ESTIMATE}
+        read, product = self.row_product.get("float32"), products.get("float32")
+        if product is None or read is None:
+            return None
+        return Rates(read, product, self.launch, products.get("bfloat16"))
 
     def to_dict(self) -> dict[str, object]:
         """Return JSON values, including the highest matrix rates."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from kvviz.base.checks import number
+from kvviz.base.checks import Absent, number
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
-from kvviz.cost.blocks import TERMS, Attention, Forward
+from kvviz.cost.blocks import TERMS, Attention, Block, Forward
 from kvviz.cost.shape import Shape, read_shape
 from kvviz.memory.engine_views import token_bytes
 from kvviz.memory.formula import kv_memory
@@ -113,6 +113,20 @@ def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16")
     return forward.batch * total
 
 
+def working_bytes(shape: Shape, forward: Forward, dtype: str = "bfloat16", *, eager: bool = False) -> int:
+    """Upper limit of the bytes of intermediate results that a forward keeps at once: those of its widest layer.
+
+    Fused attention keeps its scores on the chip; `eager` attention writes them to memory.
+    """
+
+    def elements(block: Block) -> int:
+        scores = block.score_elements(forward) if isinstance(block, Attention) and not eager else 0
+        return block.activations(forward) - scores
+
+    widest = max(sum(map(elements, blocks)) for blocks in (*set(shape.layers), shape.outside))
+    return widest * precision(dtype).state_bytes
+
+
 def square_equals_linear(shape: Shape) -> int | None:
     """Smallest context T at which attention's products cost at least as much as the rest of the layers.
 
@@ -186,12 +200,18 @@ _Rate = Annotated[float, number(1e-12, 1e18)]
 class Rates:
     """Rates measured on this device: `read` in bytes/s of a one-row product, `flops` in FLOP/s of a matrix product.
 
-    `launch` is the time of the fastest operation in seconds.
+    `launch` is the time of the fastest operation in seconds. `half` is the rate of a matrix product in half precision;
+    None if it was not measured.
     """
 
     read: _Rate
     flops: _Rate
     launch: _Rate
+    half: Annotated[_Rate | None, Absent(None)] = None
+
+    def flops_in(self, dtype: str) -> float:
+        """Return the rate of a product in a dtype (FLOP/s): that of float32 if its own was not measured."""
+        return self.half if self.half and dtype in ("bfloat16", "float16") else self.flops
 
 
 def estimated(config: Mapping[str, object] | None) -> Shape | None:

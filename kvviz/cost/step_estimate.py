@@ -66,7 +66,7 @@ class Model:
         """
         return {
             "reading the weights": self.params * DTYPE_BYTES[dtype] / rates.read,
-            "computing": (2 * self.params * tokens if work is None else work) / rates.flops,
+            "computing": (2 * self.params * tokens if work is None else work) / rates.flops_in(dtype),
             "launching operations": len(self.spec.layers) * OPERATIONS_PER_LAYER * rates.launch,
         }
 

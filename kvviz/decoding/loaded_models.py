@@ -13,13 +13,15 @@ from kvviz.device.environment import pick_device
 from kvviz.device.memory import device_memory
 from kvviz.models.sources import find_source
 
+LIBRARIES = 2**29  # bytes that cuBLAS's workspaces and the allocator's unused parts may take on a GPU
+
 
 class LoadedModels:
     """Loads each model once and evicts the least recently used ones when memory is short."""
 
     def __init__(self, free: Callable[[str], int] = lambda device: device_memory(device)[0]) -> None:
         self._loaded: dict[tuple[str | int, ...], Loaded] = {}
-        self._free = free
+        self._memory = free
         self.share = 1.0  # share of the free memory that one model and its work may use
 
     def get(self, work: Work, progress: Progress = lambda record: None) -> Loaded:
@@ -50,9 +52,14 @@ class LoadedModels:
                 self._loaded[key] = loaded  # the most recently used comes last
         return loaded
 
+    def _free(self, device: str) -> int:
+        """Bytes that models and their work may take; on a GPU, its libraries keep some for themselves."""
+        return self._memory(device) - (0 if device == "cpu" else LIBRARIES)
+
     def _evict_until(self, wanted: Needs, device: str) -> None:
         """Evict the oldest models until `wanted` fits. Raises KvvizError if even that is not enough."""
-        tidy(device)
+        if wanted.total > self.share * self._free(device):  # else the allocator keeps its reserve: a new one costs time
+            tidy(device)
         while self._loaded and wanted.total > self.share * self._free(device):
             self._loaded.pop(next(iter(self._loaded)))
             tidy(device)
@@ -69,3 +76,5 @@ def tidy(device: str) -> None:
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
+    elif device.startswith("mps"):
+        torch.mps.empty_cache()

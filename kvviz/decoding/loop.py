@@ -45,9 +45,10 @@ def chooser(sampling: Sampling) -> Choose:
 
     def choose(logits: torch.Tensor, index: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(sampling.seed * 1_000_003 + index)
-        draw = torch.rand(logits.shape[0], 1, generator=generator, dtype=torch.float64).to(logits.device)
-        share = _filtered(logits, sampling).cumsum(dim=-1)  # (B, vocabulary)
-        return (share < draw * share[:, -1:]).sum(dim=-1)
+        device = "cpu" if logits.device.type == "mps" else logits.device  # MPS has no float64
+        draw = torch.rand(logits.shape[0], 1, generator=generator, dtype=torch.float64).to(device)
+        share = _filtered(logits.to(device), sampling).cumsum(dim=-1)  # (B, vocabulary)
+        return (share < draw * share[:, -1:]).sum(dim=-1).to(logits.device)
 
     return choose
 

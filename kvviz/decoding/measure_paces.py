@@ -7,7 +7,7 @@ few calls, because the figures of a model's steps are medians too.
 import copy
 import logging
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -33,13 +33,35 @@ NARROW = {
     **{"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "head_dim": 8, "vocab_size": 32},
     **{"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
 }
-INNER, COLUMNS = 1024, 3072  # size of the matrix whose products are timed
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 FEW = 64  # from this many rows on, computing takes longer than reading, so two matrices are enough
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
-ATTENDED = (12, 256, 64)  # heads, tokens, head dim
-HEADS, LONG, DIM = 8, 256, 64  # heads, tokens, head dim of a cached layer that grows by one token
+HEADS, DIM = 8, 64  # heads and head dim of a cached layer that grows by one token
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the tensors whose work is timed: the matrix (`inner`, `columns`), `attended` (heads, tokens, head
+    dim), `layers` cached layers of `long` tokens, and the `wide` elements of elementwise work.
+    """
+
+    inner: int
+    columns: int
+    attended: tuple[int, int, int]
+    layers: int
+    long: int
+    wide: int
+
+
+ON_CPU = Sizes(inner=1024, columns=3072, attended=(12, 256, 64), layers=16, long=256, wide=256 * 3072)
+# On a GPU each call has to take much longer than its launch and the synchronisation around it, some tens of µs.
+ON_GPU = Sizes(inner=4096, columns=12288, attended=(32, 2048, 64), layers=4, long=2**15, wide=2**26)
+
+
+def sizes_on(device: str) -> Sizes:
+    """Return the sizes that tell a device's pace rather than its launch overhead."""
+    return ON_CPU if device == "cpu" else ON_GPU
 
 
 def paces_of(loaded: Loaded) -> tuple[Paces, int]:
@@ -74,22 +96,24 @@ def measure_paces(device: str, dtype: str, attn: str, threads: int) -> Paces:
     """
     kind, sync = getattr(torch, dtype), synchroniser(device)
     cache_bytes = last_level_cache() if device == "cpu" else 0
-    weight = INNER * COLUMNS * kind.itemsize
+    sizes = sizes_on(device)
+    weight = sizes.inner * sizes.columns * kind.itemsize
     free = device_memory(device)[0] // 8
     copies = max(2, min(-(-max(STREAMED, 3 * cache_bytes) // weight), 2**29 // weight, free // weight))
-    pool = torch.ones(copies, COLUMNS, INNER, device=device, dtype=kind)
+    pool = torch.ones(copies, sizes.columns, sizes.inner, device=device, dtype=kind)
     streamed = _ladder(pool, sync)
-    resident = _ladder(torch.ones(2, COLUMNS // 8, INNER // 4, device=device, dtype=kind), sync, len(streamed))
+    small = torch.ones(2, sizes.columns // 8, sizes.inner // 4, device=device, dtype=kind)
+    resident = _ladder(small, sync, len(streamed))
     del pool
-    wide = torch.ones(256, COLUMNS, device=device, dtype=kind)
+    wide = torch.ones(sizes.wide, device=device, dtype=kind)
     return Paces(
         dtype=dtype,
         rows=ROWS[: len(streamed)],
         streamed=tuple(streamed),
         resident=tuple(resident),
         cache_bytes=cache_bytes,
-        attention=_attention(device, kind, attn, sync),
-        joined=_joined(device, kind, sync),
+        attention=_attention(device, kind, attn, sync, sizes.attended),
+        joined=_joined(device, kind, sync, sizes),
         activation=0.0,
         elementwise=median_call(lambda: wide * 0.5, sync) / wide.numel(),
         start=0.0,
@@ -102,7 +126,7 @@ def activation_pace(device: str, dtype: str, activation: str | None, threads: in
     """Measure seconds per element of an activation; 0 for one that transformers does not know."""
     if activation is None or activation not in ACT2FN:
         return 0.0
-    act, wide = ACT2FN[activation], torch.ones(256, COLUMNS, device=device, dtype=getattr(torch, dtype))
+    act, wide = ACT2FN[activation], torch.ones(sizes_on(device).wide, device=device, dtype=getattr(torch, dtype))
     return median_call(lambda: act(wide), synchroniser(device)) / wide.numel()
 
 
@@ -165,9 +189,9 @@ def _ladder(pool: torch.Tensor, sync: Sync, most: int = len(ROWS)) -> list[float
     return found
 
 
-def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync) -> float:
+def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync, attended: tuple[int, int, int]) -> float:
     """Measure seconds per FLOP of causal attention over a prompt; the FLOPs are those of the whole square."""
-    heads, tokens, dim = ATTENDED
+    heads, tokens, dim = attended
     one = torch.ones(1, heads, tokens, dim, device=device, dtype=kind)
     mask = torch.full((tokens, tokens), float("-inf"), device=device, dtype=kind).triu(1)
 
@@ -180,9 +204,9 @@ def _attention(device: str, kind: torch.dtype, attn: str, sync: Sync) -> float:
     return median_call(eager if attn == "eager" else fused, sync) / (4 * heads * tokens * tokens * dim)
 
 
-def _joined(device: str, kind: torch.dtype, sync: Sync) -> float:
+def _joined(device: str, kind: torch.dtype, sync: Sync, sizes: Sizes) -> float:
     """Measure seconds per byte read or written when each layer's cache grows by one token by concatenation."""
-    layers = [torch.ones(1, HEADS, LONG, DIM, device=device, dtype=kind) for _ in range(16)]
+    layers = [torch.ones(1, HEADS, sizes.long, DIM, device=device, dtype=kind) for _ in range(sizes.layers)]
     new = torch.ones(1, HEADS, 1, DIM, device=device, dtype=kind)
 
     def join() -> None:

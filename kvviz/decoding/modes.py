@@ -17,6 +17,7 @@ from kvviz.decoding.scratch.design import check_design as check_scratch_design
 if TYPE_CHECKING:
     import torch
     from transformers import Cache, PreTrainedModel
+    from transformers.cache_utils import Fp8QuantizedLayer
 
 Config = Mapping[str, object]
 
@@ -63,7 +64,10 @@ def _last_position_only(model: "PreTrainedModel") -> dict[str, int]:
 
 
 def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool) -> Forward:
-    """Return a forward that processes the whole sequence at every step."""
+    """Return a forward that processes the whole sequence at every step.
+
+    transformers tests here whether several texts are packed into one row, which makes a GPU wait once a step.
+    """
     options = _last_position_only(model)
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
@@ -94,8 +98,25 @@ def _with_their_cache(kind: str, model: "PreTrainedModel", capacity: int) -> For
     if kind == "static":
         return reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
     if kind == "quantized":  # fp8 is the only backend that needs no further package
-        return reading_new_tokens(model, QuantizedCache("fp8", model.config))
+        return reading_new_tokens(model, _clipping(QuantizedCache("fp8", model.config)))
     return reading_new_tokens(model, DynamicCache(config=model.config))
+
+
+def _clipping(cache: "Cache") -> "Cache":
+    """Clip what lies beyond the largest number of fp8, as a CPU's conversion does; on CUDA it would become NaN.
+
+    transformers sets the scale once, by the largest number of the prompt; a later token may exceed it.
+    """
+
+    def quantize(layer: "Fp8QuantizedLayer", tensor: "torch.Tensor", scale: "torch.Tensor | None" = None) -> object:
+        if scale is not None:
+            most = layer.fp8_max * scale
+            tensor = tensor.float().clamp(-most, most)
+        return type(layer)._quantize(layer, tensor, scale)
+
+    for layer in cache.layers:
+        layer._quantize = partial(quantize, layer)
+    return cache
 
 
 def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> Forward:
@@ -177,7 +198,11 @@ _ROWS = (
         "the same from scratch as one call a step (on a GPU a graph that is replayed), its cache one buffer",
         _compiled,
         check=partial(check_scratch_design, "compiled"),
-        account=Account(nbytes=EVERY_TOKEN, slack=_WHOLE_RUN),
+        account=Account(
+            nbytes=EVERY_TOKEN,
+            slack=_WHOLE_RUN,
+            beside="on a GPU the captured step's own tensors and the libraries' workspaces",
+        ),
     ),
     Mode(
         "static",
@@ -193,7 +218,8 @@ _ROWS = (
     Mode(
         "quantized",
         "8-bit floats (transformers)",
-        "transformers' QuantizedCache with its fp8 backend: a byte for each number, one scale for all: lossy",
+        "transformers' QuantizedCache with its fp8 backend: a byte for each number, and one scale, set by "
+        "the prompt, for all: lossy",
         partial(_with_their_cache, "quantized"),
         exact=False,
         check=formula.check_all_full,

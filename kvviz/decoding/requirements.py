@@ -7,7 +7,8 @@ from typing import Any
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.base.words import human
-from kvviz.cost.flops import Rates, estimated
+from kvviz.cost.flops import Rates, estimated, prefill, working_bytes
+from kvviz.cost.shape import Shape
 from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER, Model
 from kvviz.decoding.modes import mode_named
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
@@ -43,16 +44,20 @@ class Work:
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that a comparison needs on its device: weights, every mode's cache at full length, logits."""
+    """Bytes that a comparison needs on its device: weights, every mode's cache at full length, logits, `working`.
+
+    `working` are the intermediate results of its longest forward; 0 for a model whose work can't be counted.
+    """
 
     weights: int
     caches: int
     logits: int
+    working: int = 0
 
     @property
     def total(self) -> int:
-        """Sum of weights, caches and logits."""
-        return self.weights + self.caches + self.logits
+        """Sum of all four."""
+        return self.weights + self.caches + self.logits + self.working
 
     def check(self, free: int, device: str, share: float = 1.0) -> None:
         """Raise KvvizError, with the figures, for work that needs more than this share of the free bytes."""
@@ -60,8 +65,8 @@ class Needs:
             part = f"; one piece of work may take {human(share * free)} of them" if share < 1 else ""
             raise KvvizError(
                 f"this choice needs {human(self.total)} (weights {human(self.weights)}, caches {human(self.caches)}, "
-                f"logits {human(self.logits)}), and {device} has {human(free)} free{part}: take a smaller model, a "
-                "shorter run or half-precision weights"
+                f"logits {human(self.logits)}, intermediate results {human(self.working)}), and {device} has "
+                f"{human(free)} free{part}: take a smaller model, a shorter run or half-precision weights"
             )
 
 
@@ -79,15 +84,27 @@ def size_of(source: Source) -> tuple[ModelSpec, int]:
 
 
 def needs(source: Source, work: Work) -> Needs:
-    """Sum up the weights, the caches of the equivalence check (all modes at once) and their logits."""
+    """Sum up the weights, the caches of the equivalence check (all modes at once), their logits and one forward's work.
+
+    That forward reads the prompt, or the whole text if a mode reads it again at every step.
+    """
     tokens = prompt_length(work) + work.new_tokens
+    again = not all(mode_named(name).caches for name in work.modes)
+    shape = estimated(source.config)
     filling = sum(mode_named(name).fills for name in work.modes)
     spec, params = size_of(source)
     return Needs(
         weights=params * DTYPE_BYTES[work.dtype],
         caches=filling * peak_cache_bytes(spec, tokens, work.batch, work.dtype),
         logits=len(work.modes) * logits_bytes(spec, work.batch, work.dtype),
+        working=_working(shape, work, tokens if again else prompt_length(work)),
     )
+
+
+def _working(shape: Shape | None, work: Work, tokens: int) -> int:
+    if shape is None:
+        return 0
+    return working_bytes(shape, prefill(shape, tokens, work.batch), work.dtype, eager=work.attn == "eager")
 
 
 def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str, float]:

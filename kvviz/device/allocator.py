@@ -27,7 +27,8 @@ def can_account(device: str) -> bool:
 def kept_by(make: Callable[[], object], device: str) -> Account:
     """Count the bytes that the result of a call keeps alive, and the peak, on a device that `can_account`.
 
-    CUDA uses torch.cuda.memory_allocated. The CPU uses the allocation events of torch.profiler, which are so slow that
+    CUDA uses its allocator's statistics of the bytes that were asked for; torch.cuda.memory_allocated would round each
+    tensor up to 512 bytes. The CPU uses the allocation events of torch.profiler, which are so slow that
     no timed step runs under them.
     """
     return _on_cpu(make) if device == "cpu" else _on_cuda(make, device)
@@ -36,13 +37,19 @@ def kept_by(make: Callable[[], object], device: str) -> Account:
 def _on_cuda(make: Callable[[], object], device: str) -> Account:
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    before, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    before, reserved = _requested(device)["current"], torch.cuda.memory_reserved(device)
     result = make()  # alive until the bytes are read
     torch.cuda.synchronize(device)
-    kept, peak = torch.cuda.memory_allocated(device) - before, torch.cuda.max_memory_allocated(device) - before
+    after = _requested(device)
+    kept, peak = after["current"] - before, after["peak"] - before
     account = Account("cuda_allocated", kept, peak, (reserved, torch.cuda.memory_reserved(device)))
     del result
     return account
+
+
+def _requested(device: str) -> dict[str, int]:
+    statistics = torch.cuda.memory_stats(device)
+    return {name: statistics.get(f"requested_bytes.all.{name}", 0) for name in ("current", "peak")}
 
 
 def _on_cpu(make: Callable[[], object]) -> Account:

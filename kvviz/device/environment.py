@@ -1,31 +1,101 @@
 """Choose the device and the number of threads, and describe the environment that a measurement depends on."""
 
+import logging
 import platform
-from dataclasses import asdict
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
 
-from kvviz.base.errors import KvvizError
+from kvviz.base.errors import KvvizError, in_a_line
 from kvviz.base.records import Environment, Machine
+from kvviz.base.settings import settings
 from kvviz.device.cores import usable_cores
+from kvviz.device.nvidia_card import seen_card, why_unused
+
+log = logging.getLogger("kvviz.device")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The device on which kvviz computes unless it is told otherwise, and why it is not this machine's GPU ("")."""
+
+    device: str
+    why: str = ""
+
+
+def devices() -> list[str]:
+    """Return the names of this machine's devices as torch counts them, the fastest kind first."""
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ["cuda"] if cards == 1 else [f"cuda:{index}" for index in range(cards)]
+    return [*names, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
 
 
 def pick_device(name: str = "auto") -> str:
-    """Resolve `auto` to CUDA, else MPS, else the CPU. Raises KvvizError for a device that this machine lacks."""
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """Resolve `auto` to this process's default device. Raises KvvizError for a device that this machine lacks."""
     if name == "auto":
-        return next(kind for kind, is_there in present.items() if is_there)
-    if not present.get(name.split(":")[0]):
-        there = ", ".join(kind for kind, is_there in present.items() if is_there)
-        raise KvvizError(f"device {name!r} is not on this machine; here there is {there}")
+        return default_place().device
+    there = devices()
+    if name not in (*there, *(["cuda"] if "cuda:0" in there else []), *(["cuda:0"] if "cuda" in there else [])):
+        raise KvvizError(f"device {name!r} is not on this machine; here there is {', '.join(there)}")
     return name
+
+
+@cache
+def default_place() -> Place:
+    """Choose once what `auto` stands for: the setting `device`, else the first device on which a small product runs.
+
+    Raises KvvizError if the setting names a device that this machine lacks.
+    """
+    wanted = settings().device
+    if wanted != "auto":
+        return Place(pick_device(wanted))
+    reasons: list[str] = []
+    for device in devices():
+        why = "" if device == "cpu" else _why_useless(device)
+        if not why:
+            return Place(device, " ".join(reasons) or (_unused_card() if device == "cpu" else ""))
+        log.warning("%s", why)
+        reasons.append(why)
+    raise AssertionError("a CPU is always among the devices")
+
+
+def _why_useless(device: str) -> str:
+    """Run a product on a device and say why it fails; "" if it gives the right number.
+
+    Its matrix is as large as those with which the device's rates are measured, so that a full card is noticed here.
+    """
+    try:
+        weight = torch.ones(2048, 8192, device=device)
+        if torch.nn.functional.linear(weight[:1], weight).sum().item() == 2048 * 8192:
+            return ""
+        why = "a product of ones comes out wrong"
+    except Exception as error:  # no kernel for this card, no memory beside another process, a broken driver
+        why = in_a_line(error)
+    return f"kvviz computes on the processor, because {device_name(device)} does not work ({why})."
+
+
+def _unused_card() -> str:
+    card = seen_card() if sys.platform == "linux" else None
+    return why_unused(card, torch.version.cuda) if card else ""
 
 
 def device_name(device: str) -> str:
     """Return the hardware name of a device."""
     if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
+        try:
+            return torch.cuda.get_device_name(device)
+        except RuntimeError:  # the driver can't start this card
+            return device
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]  # the chip's name, which is the GPU's too
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -58,4 +128,11 @@ def machine(device: str) -> Machine:
         torch=torch.__version__,
         python=platform.python_version(),
         platform=platform.platform(),
+        **(_card_fields(device) if device.startswith("cuda") else {}),
     )
+
+
+@cache
+def _card_fields(device: str) -> dict[str, str | None]:
+    card, (major, minor) = seen_card(), torch.cuda.get_device_capability(device)
+    return {"driver": card.driver if card else None, "cuda": torch.version.cuda, "capability": f"{major}.{minor}"}

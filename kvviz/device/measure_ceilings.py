@@ -57,8 +57,7 @@ def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | N
         rows = _row_products(buffer, sync, 0.25 * seconds)
         del buffer
         matrix = tuple(_matrix_rates(device, sync, 0.4 * seconds))
-        small = torch.zeros(8, device=device)
-        launch = fastest_call(lambda: small.add_(1), sync, 0.03 * seconds)
+        launch = _launch(device, sync, 0.03 * seconds)
     fastest = max(reads, key=reads.__getitem__)
     return Ceilings(
         environment=machine(device),
@@ -147,11 +146,33 @@ def _measured_once(device: str, threads: int) -> Rates:
 
 @torch.inference_mode()
 def measure_rates(device: str) -> Rates:
-    """Measure the three rates in float32, in about half a second."""
-    sync, linear = synchroniser(device), torch.nn.functional.linear
-    weight, row, rows = (torch.randn(n, 8192, device=device) for n in (2048, 1, 64))
-    small = torch.zeros(8, device=device)
-    one_row = fastest_call(lambda: linear(row, weight), sync, SECONDS)
-    many_rows = fastest_call(lambda: linear(rows, weight), sync, SECONDS)
-    launch = fastest_call(lambda: small.add_(1), sync, SECONDS)
-    return Rates(weight.nbytes / one_row, 2 * weight.numel() * 64 / many_rows, launch)
+    """Measure the three rates in float32, and that of a product in bfloat16, in about half a second."""
+    sync = synchroniser(device)
+    columns, calls = (2048, 1) if device == "cpu" else (8192, 8)  # on a GPU, far more work than its synchronisation
+    weight, row, rows = (torch.randn(n, 8192, device=device) for n in (columns, 1, 64))
+
+    def seconds(rows: torch.Tensor, weight: torch.Tensor) -> float:
+        def products() -> None:
+            for _ in range(calls):
+                torch.nn.functional.linear(rows, weight)
+
+        return fastest_call(products, sync, SECONDS) / calls
+
+    read, work = weight.nbytes / seconds(row, weight), 2 * weight.numel() * 64
+    flops = work / seconds(rows, weight)
+    try:
+        half = work / seconds(rows.bfloat16(), weight.bfloat16())
+    except (RuntimeError, TypeError):  # this device does not support the dtype
+        half = None
+    return Rates(read, flops, _launch(device, sync, SECONDS), half)
+
+
+def _launch(device: str, sync: Sync, seconds: float) -> float:
+    """Seconds of the shortest operation; on a GPU, which queues them, the mean over many that are waited for once."""
+    small, calls = torch.zeros(8, device=device), 1 if device == "cpu" else 64
+
+    def add() -> None:
+        for _ in range(calls):
+            small.add_(1)
+
+    return fastest_call(add, sync, seconds) / calls

@@ -8,11 +8,26 @@ import torch
 from kvviz.base.errors import in_a_line
 from kvviz.base.words import human
 
+NO_MEMORY = (
+    *("can't allocate memory", "Cannot allocate memory", "bad_alloc"),
+    *(
+        "MPS backend out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDA error: out of memory",
+        "CUDNN_STATUS_ALLOC_FAILED",
+    ),
+)
+DEVICE_LOST = ("CUDA error:", "CUDA driver error:", "CUBLAS_STATUS_", "CUDNN_STATUS_")
+
 
 def device_memory(device: str) -> tuple[int, int]:
-    """Return (free, total) bytes of the device's memory; for a CPU, of the host memory that this process may use."""
+    """Return (free, total) bytes of the device's memory; for a CPU, of the host memory that this process may use.
+
+    What torch's allocator holds in reserve without using it counts as free.
+    """
     if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)
+        free, total = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total
     if device.startswith("mps"):
         total = torch.mps.recommended_max_memory()
         return total - torch.mps.driver_allocated_memory(), total
@@ -50,9 +65,13 @@ def last_level_cache() -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: in Python, on CUDA, on the CPU (a plain RuntimeError) or in the system (ENOMEM)."""
-    words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
+    """Whether an allocation failed: in Python, on a GPU, on the CPU (a RuntimeError) or in the system (ENOMEM)."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in NO_MEMORY)
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether the GPU itself failed: after such an error every later call of the process fails too."""
+    return any(word in str(error) for word in DEVICE_LOST) and not is_out_of_memory(error)
 
 
 def out_of_memory(error: Exception, device: str, doing: str) -> str:

@@ -46,7 +46,7 @@ class Profile:
     """A profiled forward: `wall` is its seconds from start to end, and `classes` divides them by kind of work.
 
     `gaps` is the time without a running operation (on CUDA: without a running kernel), spent in Python and the
-    framework.
+    framework. `classes` is empty if the profiler recorded no kernel, as on WSL: then nothing can be divided.
     """
 
     wall: float
@@ -79,7 +79,10 @@ def divided(operations: Sequence[Operation], wall: float) -> dict[str, float]:
 
 
 def profile(model: nn.Module, calls: Sequence[Callable[[], object]], device: str, sync: Sync) -> Profile:
-    """Profile several calls of one forward each and return the one with the median wall time."""
+    """Profile several calls of one forward each and return the one with the median wall time.
+
+    torch's profiler records no kernels of MPS.
+    """
     on_cuda = device.startswith("cuda")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with scopes(model), torch.profiler.profile(activities=activities) as watching:
@@ -92,7 +95,8 @@ def profile(model: nn.Module, calls: Sequence[Callable[[], object]], device: str
     step = steps[len(steps) // 2]
     wall = step.time_range.elapsed_us() / 1e6
     found = list(_operations(step, (), on_cuda))
-    return Profile(wall, divided(found, wall), len(found))
+    blind = device != "cpu" and not any(one.seconds for one in found)
+    return Profile(wall, {} if blind else divided(found, wall), len(found))
 
 
 def _operations(event: "FunctionEvent", around: tuple[str, ...], on_cuda: bool) -> Iterator[Operation]:
@@ -149,6 +153,15 @@ def _scoped(method: Callable[P, R], scope: str = CACHE) -> Callable[P, R]:
     return scoped
 
 
-def as_one_call(step: Callable[P, R]) -> Callable[P, R]:
-    """Mark a step whose operations can't be told apart, so that a profile counts it as one call."""
-    return _scoped(step, CALL)
+def as_one_call(step: Callable[P, R], sync: Sync) -> Callable[P, R]:
+    """Mark a step whose operations can't be told apart, so that a profile counts it as one call.
+
+    The device is waited for within the mark: a replayed graph works on after the call has returned.
+    """
+
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        result = step(*args, **kwargs)
+        sync()
+        return result
+
+    return _scoped(whole, CALL)

@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has its own types
 
 
+class DeviceChoice(TypedDict):
+    """A device that a run can ask for: the name to ask for it, its hardware's name, its memory in bytes."""
+
+    device: str
+    device_name: str
+    total_bytes: int
+
+
 class Device(TypedDict, total=False):
-    """What a worker reports of itself and its device; bytes."""
+    """What a worker reports of itself and its device; bytes.
+
+    `why` says why the device is not this machine's GPU, or is empty. `devices` are all that the machine has.
+    """
 
     pid: int
     device: str
@@ -26,6 +37,11 @@ class Device(TypedDict, total=False):
     free_bytes: int
     total_bytes: int
     threads: int
+    driver: str | None
+    cuda: str | None
+    capability: str | None
+    why: str
+    devices: list[DeviceChoice]
     rates: dict[str, float]  # the fields of `kvviz.cost.flops.Rates`
     tracing_s: float  # what an operation takes longer while every tensor is traced
 

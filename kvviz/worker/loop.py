@@ -19,19 +19,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-import torch
-
-from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.errors import KvvizError, Stopped, in_a_line
 from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.cores import usable_cores
-from kvviz.device.environment import device_name, pick_device, set_threads
+from kvviz.device.environment import default_place, device_name, devices, machine, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
-from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, unexpected
+from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -40,6 +38,7 @@ from kvviz.models.weight_files import damage
 log = logging.getLogger("kvviz.worker")
 
 IDLE_S = 0.3  # seconds without a job after which a new worker rehearses
+DEVICE_LOST = 3  # exit status of a worker whose GPU has failed
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
 
@@ -153,7 +152,7 @@ class Worker:
 
     def _perform(self, task: Task) -> None:
         """Measure one job and send its records; whatever goes wrong is the last one."""
-        begun, last, no_memory = time.monotonic(), None, False
+        begun, last, no_memory, lost = time.monotonic(), None, False, False
         try:
             with measuring(HOLDER, tell=self._tell_holder, between=task.check):
                 task.begin()
@@ -167,11 +166,15 @@ class Worker:
         except KvvizError as error:
             last = {"t": "failed", "message": str(error)}
         except Exception as error:
-            last, no_memory = {"t": "failed", "message": why_it_failed(error, task.kind)}, is_out_of_memory(error)
+            no_memory, lost = is_out_of_memory(error), is_device_lost(error)
+            last = {"t": "failed", "message": why_it_failed(error, task.kind)}
         if no_memory:  # only now: the error's frames held the tensors
             self._models.forget()
         if last is not None:
             self._send(task.id, last)
+        if lost:  # every later call would fail too, in this process alone
+            log.error("the GPU has failed; a new worker takes the next job")
+            os._exit(DEVICE_LOST)
         event(log, "work_left", logging.DEBUG, id=task.id, seconds=round(time.monotonic() - begun, 3))
 
     def _records(self, task: Task) -> Iterator[Record]:
@@ -196,6 +199,8 @@ def why_it_failed(error: Exception, kind: str) -> str:
     """An unexpected error as a sentence; unless the memory ran out, what it was and where goes to the log."""
     if not is_out_of_memory(error):
         log.error("work_failed", exc_info=error)
+        if is_device_lost(error):
+            return f"the GPU stopped in the middle of it ({in_a_line(error)}); the measuring process starts anew"
         return unexpected(error)
     sentence = out_of_memory(error, pick_device(), KINDS[kind].spec.called)
     return f"{sentence}: take a smaller model, a shorter run, a smaller batch or fewer modes"
@@ -208,17 +213,26 @@ def hello() -> Device:
     least that an operation takes (s): from the kept ceilings of this environment if it has any, else measured now.
     `tracing_s` is what the equivalence check's tracing adds to an operation.
     """
-    device = pick_device()
-    free, total = device_memory(device)
+    place = default_place()
+    free, total = device_memory(place.device)
+    here = machine(place.device)
     return {
         "pid": os.getpid(),
-        "device": device,
-        "device_name": device_name(device),
+        "device": place.device,
+        "device_name": here.device_name,
         "free_bytes": free,
         "total_bytes": total,
-        "threads": torch.get_num_threads(),
-        "rates": asdict(known_rates(device)),
-        "tracing_s": tracing_seconds(device),
+        "threads": here.threads,
+        "driver": here.driver,
+        "cuda": here.cuda,
+        "capability": here.capability,
+        "why": place.why,
+        "devices": [
+            {"device": device, "device_name": device_name(device), "total_bytes": device_memory(device)[1]}
+            for device in devices()
+        ],
+        "rates": asdict(known_rates(place.device)),
+        "tracing_s": tracing_seconds(place.device),
     }
 
 

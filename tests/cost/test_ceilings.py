@@ -94,9 +94,12 @@ def test_the_laws_of_a_set(one_thread, monkeypatch):
     for _ in range(20):  # a call that another process interrupts is slower: the laws are those of the fastest
         found = module.measure_ceilings("cpu", seconds=0.3, buffer_bytes=2**27)
         rates = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
+        halves = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "bfloat16"}
         assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
         assert set(found.reads) == set(module.READS) and "float32" in found.row_product
-        assert found.launch > 0 and found.rates() == Rates(found.row_product["float32"], rates[ESTIMATE], found.launch)
+        assert found.launch > 0 and found.rates() == Rates(
+            found.row_product["float32"], rates[ESTIMATE], found.launch, halves.get(ESTIMATE)
+        )
         assert found.environment == module.machine("cpu") and found.environment.threads == 1
         assert read(json.dumps({"kvviz": "ceilings", "version": 1, "measured": [asdict(found)]}).encode()) == [found]
         read_best, row_best = max(read_best, found.read_bandwidth), max(row_best, *found.row_product.values())
@@ -212,9 +215,9 @@ def test_another_file_is_refused_and_replaced(text):
 def test_what_a_start_takes(monkeypatch):
     monkeypatch.setattr(module, "machine", lambda device: HERE)
     monkeypatch.setattr(module, "_measured_once", lambda device, threads: Rates(1.0, 2.0, 3.0))
-    assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0}
+    assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0, "half": None}
     keep(SET)
-    assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6}
+    assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6, "half": None}
     keep(replace(SET, matrix=SET.matrix[:1]))  # without the product that estimates take
     assert loop.hello()["rates"]["flops"] == 2.0
     path().write_text("{")

@@ -39,6 +39,7 @@ class CompiledForward:
     @torch.inference_mode()
     def prepare(self, batch: int) -> None:
         """Reserve the caches of so many sequences, and get ready to decode them token by token."""
+        self._step, self.caches = self._read, []  # an earlier graph and its caches go before new memory is taken
         design, like = self._twin.design, self._twin.tokens.weight
         size = (batch, design.kv_heads, self._capacity, design.head_dim)
         self.caches = [SlotCache(*size, like) for _ in range(design.layers)]

@@ -5,6 +5,7 @@ filled; the position is a number on the device that the step itself raises. So a
 the new token's id.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -74,10 +75,19 @@ def replays(caches: Sequence[SlotCache]) -> bool:
     return caches[0].k.is_cuda
 
 
+@functools.cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the one stream of a device on which steps warm up and are captured.
+
+    cuBLAS keeps a workspace for each stream (32 MiB on an H100), so a new stream for each capture would leak memory.
+    """
+    return torch.cuda.Stream(device)
+
+
 def captured(step: GraphStep) -> Callable[[], torch.Tensor]:
     """Capture a step as a CUDA graph and return its replay. Raises RuntimeError for an operation that can't be."""
     device = step.ids.device
-    side = torch.cuda.Stream(device)
+    side = capture_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         for _ in range(WARM_UP):
@@ -86,7 +96,7 @@ def captured(step: GraphStep) -> Callable[[], torch.Tensor]:
     torch.cuda.current_stream(device).wait_stream(side)
     step.at.zero_()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device), torch.cuda.graph(graph):
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=side):
         logits = step.run()
 
     def replay() -> torch.Tensor:

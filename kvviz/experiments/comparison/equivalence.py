@@ -118,14 +118,14 @@ def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[
     result: dict[str, CheckedStep] = {}
     for name, lane in lanes.items():
         if lane.step is not None:
-            _compare(lane.checked, lane.step, reference.checked, reference.step, dtype)
+            _compare(name, lane.checked, lane.step, reference.checked, reference.step, dtype)
             result[name] = lane.record()
     if reference.step is not None:
         reference.checked.top_margins.append(_margin(reference.step.logits))
     return result
 
 
-def _compare(checked: Checked, step: Step, reference: Checked, other: Step | None, dtype: str) -> None:
+def _compare(name: str, checked: Checked, step: Step, reference: Checked, other: Step | None, dtype: str) -> None:
     """Record the first divergence, and the largest |logit difference| up to and including it."""
     if checked.divergence is not None:
         return
@@ -134,10 +134,11 @@ def _compare(checked: Checked, step: Step, reference: Checked, other: Step | Non
         return
     delta = (step.logits.float() - other.logits.float()).abs().max().item()
     if not math.isfinite(delta):
-        raise KvvizError(
-            f"the logits of step {step.index} are not finite: these weights overflow in {dtype}; "
-            "take float32 or bfloat16"
-        )
+        if not other.logits.isfinite().all():
+            why = f"these weights overflow in {dtype}; take float32 or bfloat16"
+        else:
+            why = f"the other modes' are, so {name} can't hold this model's keys and values; leave it out"
+        raise KvvizError(f"the logits of {name} in step {step.index} are not finite: {why}")
     checked.max_delta = max(checked.max_delta or 0.0, delta)
     if checked.tokens[-1] != reference.tokens[-1]:
         checked.divergence = step.index

@@ -1,6 +1,7 @@
 """Runs an inspection of one decode: it dissects a layer, makes a mistake or runs the first steps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -30,10 +31,14 @@ def anatomy(spec: AnatomySpec, bench: Bench) -> Iterator[Record]:
 
 
 def mistake(spec: MistakeSpec, bench: Bench) -> Iterator[Record]:
-    """Yield the environment, then the effect of a mistake on a decode."""
-    loaded = bench.load(spec.work())
-    prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
+    """Yield the environment, then the effect of a mistake on a decode.
+
+    A mistake of the clock is made on the default device. All others are made on the CPU: some read where nothing lies,
+    which is an exception there, and on a GPU ends the process.
+    """
     pitfall = pitfall_named(spec.mistake)
+    loaded = bench.load(spec.work() if pitfall.shows == "clock" else replace(spec.work(), device="cpu"))
+    prompt, model = _prompt(spec, loaded), from_transformers(loaded.model)
     yield look(spec, loaded)
     if pitfall.shows == "clock":
         yield mistime(spec, loaded)

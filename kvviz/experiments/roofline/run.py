@@ -55,6 +55,8 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
         yield {"t": "point", "done": number, "of": len(every), **points[-1]}
     profiles = []
     for record in _profiles(spec, loaded, prompt, points, bench):
+        if not record["classes"]:
+            break  # the profiler sees no kernels on this device
         profiles.append(record)
         yield {"t": "profile", **record}
     gaps = [record["classes"]["gaps"] for record in profiles if record["forward"] == DECODE]
@@ -194,7 +196,8 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     with torch.inference_mode():
         ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE - 1)]
         new = greedy(forward(ids, ids)[0], 0)[:, None]
-    forward.wrap_step(as_one_call)
+    sync = synchroniser(loaded.device)
+    forward.wrap_step(lambda step: as_one_call(step, sync))
 
     def step() -> None:
         nonlocal new

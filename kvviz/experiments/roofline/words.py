@@ -32,6 +32,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"The **prefill** of {whole['tokens']:,} tokens does {whole['intensity']:.3g} FLOP/B and reaches "
         f"{whole['roof_share']:.0%} of the roof: {BOUNDS[whole['bound']]}.",
     ]
+    if not found["profiles"]:
+        said.append("torch's profiler recorded no kernels on this device, so a step's time is not divided here.")
     return [*_disturbed(found), *said, *_small(found, single[-1]), *_batches(steps)]
 
 

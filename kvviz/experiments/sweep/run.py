@@ -17,7 +17,7 @@ from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
 from kvviz.device.environment import environment_for, pick_device
 from kvviz.device.measure_ceilings import measure_rates
-from kvviz.device.memory import device_memory, is_out_of_memory, out_of_memory, unexpected
+from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, encode_prompt
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.memory_account import account_memory
@@ -242,7 +242,9 @@ def digest(tokens: list[list[int]]) -> str:
 
 
 def failure(error: Exception, device: str) -> str:
-    """Explain in one sentence why a cell failed."""
+    """Explain in one sentence why a cell failed. Raises the error again if the GPU is lost: no cell can follow."""
+    if is_device_lost(error):
+        raise error
     if isinstance(error, KvvizError):
         return str(error)
     if is_out_of_memory(error):

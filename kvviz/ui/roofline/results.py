@@ -129,7 +129,9 @@ def _copied(found: Document) -> str:
 
 
 def times(found: Document) -> None:
-    """Draw where a forward's time goes."""
+    """Draw where a forward's time goes, if the profiler could see it."""
+    if not found["profiles"]:
+        return
     st.subheader("Where a step's time goes")
     plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_profiles(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"

@@ -1,0 +1,53 @@
+"""What the measuring process does with an error of its device."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from kvviz.base.settings import Limits
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.worker import loop
+
+LOST = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """`failing(error)`: a worker in whose hands any job ends with that error; returns what it sent and how it left."""
+
+    def work(error):
+        sent, left = [], []
+
+        def records(task):
+            raise error
+            yield
+
+        worker = loop.Worker(SimpleNamespace(send_bytes=lambda data: sent.append(json.loads(data.split(b"\n", 1)[1]))))
+        monkeypatch.setattr(worker, "_records", records)
+        monkeypatch.setattr(loop.os, "_exit", left.append)
+        spec = ComparisonSpec("tiny-gpt2", prompt="x").to_dict()
+        message = {"id": "a", "do": "comparison", "spec": spec, "limits": vars(Limits())}
+        worker._perform(loop.Task(message, lambda job_id: False))
+        return sent, left
+
+    return work
+
+
+def test_a_lost_gpu_is_reported_and_then_given_up_with_the_process(failing):
+    sent, left = failing(RuntimeError(LOST))
+    assert sent[-1]["t"] == "failed" and "device-side assert" in sent[-1]["message"]
+    assert left == [loop.DEVICE_LOST]
+
+
+@pytest.mark.parametrize("said", ["CUDA error: out of memory", "something else"])
+def test_after_any_other_error_the_process_goes_on(failing, said):
+    sent, left = failing(RuntimeError(said))
+    assert sent[-1]["t"] == "failed" and left == []
+
+
+def test_the_device_says_why_it_is_not_a_gpu(monkeypatch):
+    monkeypatch.setattr(loop, "default_place", lambda: SimpleNamespace(device="cpu", why="The driver is too old."))
+    said = loop.hello()
+    assert said["why"] == "The driver is too old." and said["devices"][-1]["device"] == "cpu"
+    assert (said["driver"], said["capability"]) == (None, None)
