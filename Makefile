@@ -8,6 +8,10 @@ PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# A machine without an NVIDIA card takes torch's wheels for processors alone: about 200 MB; those with CUDA are over 2 GB.
+CARD := $(wildcard /proc/driver/nvidia/version /dev/dxg)$(shell command -v nvidia-smi)
+TORCH_INDEX ?= $(if $(CARD)$(filter-out Linux,$(shell uname -s)),,https://download.pytorch.org/whl/cpu)
+TORCH := $(shell grep '^torch==' requirements.txt)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test test-quick test-long check audit python train
@@ -44,6 +48,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.app: requirements.txt | $(VENV)/bin/python
+	$(if $(TORCH_INDEX),$(PIP) --retries 1 --index-url $(TORCH_INDEX) "$(TORCH)" || echo "no torch at $(TORCH_INDEX): taking the usual one")
 	$(PIP) -r requirements.txt
 	touch $@
 

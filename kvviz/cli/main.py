@@ -9,7 +9,7 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.paths import CHECKOUT
-from kvviz.cli import calc, experiments, files, models, ready, run, sweep
+from kvviz.cli import calc, experiments, files, models, ready, run, selftest, sweep
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -40,6 +40,7 @@ app.command("serving")(experiments.serving)
 app.command("caches")(experiments.caches)
 app.command("pull")(models.pull)
 app.command("ready")(ready.ready)
+app.command("selftest")(selftest.selftest)
 
 
 def main() -> None:

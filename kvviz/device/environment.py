@@ -88,7 +88,7 @@ def device_name(device: str) -> str:
     if device.startswith("cuda"):
         try:
             return torch.cuda.get_device_name(device)
-        except RuntimeError:  # the driver can't start this card
+        except (RuntimeError, AssertionError):  # the driver can't start this card, or torch knows no cards
             return device
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]  # the chip's name, which is the GPU's too
