@@ -253,7 +253,12 @@ class Readiness:
     def _time_sweeps(self) -> Iterator[Check]:
         limit = self._settings.limits.sweep_seconds
         for name in PRESETS:
-            spec = preset_spec(name, self._device)
+            try:
+                spec = preset_spec(name, self._device)
+            except KvvizError as error:  # it is not for this device
+                self._sweeps.append({"preset": name, "models": [], "estimated_s": None})
+                yield Check(f"sweep {name}", True, str(error))
+                continue
             takes = estimate(spec, self._device)
             self._sweeps.append({"preset": name, "models": list(spec.models), "estimated_s": takes})
             long = takes is not None and takes > limit

@@ -26,8 +26,11 @@ def test_every_preset_is_ready_to_press(visit):
     for preset in PRESETS:
         pills(app).set_value(preset).run()
         assert not app.exception
-        assert not app.button(key="s_run").disabled
+        assert app.button(key="s_run").disabled == PRESETS[preset].gpu
         assert any(PRESETS[preset].question in words.value for words in app.markdown)
+        if PRESETS[preset].gpu:
+            assert any("shows what only a GPU does" in said.value for said in [*app.error, *app.warning, *app.info])
+            continue
         assert any("by estimate" in caption.value for caption in app.caption)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.words import lasting
+from kvviz.base.words import human, lasting
 from kvviz.decoding.requirements import needs
 from kvviz.experiments.kind import Device, Estimate, Record
 from kvviz.experiments.sweep.pace import Pace, guess, missing
@@ -22,24 +22,42 @@ def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> Swe
     """Turn a preset into a spec; `changes` that are not None replace its fields.
 
     The model is the preset's first one in the catalog that the device `on` can run within PATIENCE. If none can, it is
-    the last; without `on`, it is the first.
+    the last; without `on`, it is the first. Raises KvvizError for a preset that needs a GPU, if `on` is none or is too
+    small for each of its models.
     """
     if preset_id not in PRESETS:
         raise KvvizError(f"no preset {preset_id!r}; the presets are {', '.join(PRESETS)}")
     row = PRESETS[preset_id]
-    grid = ("modes", "prompt_tokens", "new_tokens", "batches", "repeats")
+    grid = ("modes", "prompt_tokens", "new_tokens", "batches", "dtypes", "repeats")
     given = {name: value for name, value in changes.items() if value is not None}
     settings = {**{name: getattr(row, name) for name in grid}, **given, "preset": row.id}
     if "models" in given:
         return SweepSpec(**settings)
     specs = [SweepSpec(models=(model,), **settings) for model in row.models if model in models()]
-    return next((spec for spec in specs if on is None or _runs_on(spec, on)), specs[-1])
+    chosen = next((spec for spec in specs if on is None or _runs_on(spec, on)), None)
+    if on is not None and row.gpu:
+        _check_gpu(row.title, chosen, specs[-1], on)
+    return chosen or specs[-1]
+
+
+def _check_gpu(title: str, chosen: SweepSpec | None, smallest: SweepSpec, on: Device) -> None:
+    """Raise KvvizError unless the device is a GPU on which one of the preset's models runs."""
+    name = on.get("device_name", "this machine")
+    if on.get("device", "cpu") == "cpu":
+        raise KvvizError(f"“{title}” shows what only a GPU does, and kvviz computes on {name} here")
+    if chosen is None:
+        least = max(needs(source, smallest.largest).total for source in find_sources(smallest).values())
+        raise KvvizError(f"“{title}” needs {human(least)}, and {name} has {human(_free(on))} free")
+
+
+def _free(device: Device) -> float:
+    return device.get("free_bytes", device.get("total_bytes", math.inf))
 
 
 def _runs_on(spec: SweepSpec, device: Device) -> bool:
     """Whether every cell fits the device's memory and the whole sweep takes at most PATIENCE."""
     sources = find_sources(spec)
-    free = device.get("free_bytes", device.get("total_bytes", math.inf))
+    free = _free(device)
     fits = all(needs(sources[cell.model], spec.work(cell)).total <= free for cell in cells(spec))
     return fits and (estimate(spec, device) or 0.0) <= PATIENCE
 

@@ -109,7 +109,8 @@ class Published:
 class Preset:
     """A sweep with a name: its grid, the question it answers, the published table to compare it with.
 
-    `models` in the order of preference: the first one that the catalog has and the device can run is used.
+    `models` in the order of preference: the first one that the catalog has and the device can run is used. `gpu`: it
+    shows something that only a GPU does.
     """
 
     id: str
@@ -123,6 +124,8 @@ class Preset:
     repeats: int
     source: str | None
     published: Published | None
+    dtypes: tuple[str, ...] = ("float32",)
+    gpu: bool = False
 
 
 @cache

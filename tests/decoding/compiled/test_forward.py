@@ -289,6 +289,7 @@ def test_a_cache_says_what_it_holds_and_what_it_has_room_for():
     assert (row.seen, row.held, row.nbytes, row.allocated) == (3, 3, 2 * 2 * 3 * 4 * 4, 2 * 2 * 8 * 4 * 4)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_gpu_replays_the_same_tokens(pair, name):

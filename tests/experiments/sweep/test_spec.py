@@ -164,6 +164,16 @@ def test_a_preset_takes_a_model_that_the_device_can_do():
         preset_spec("lab-1")
 
 
+@pytest.mark.parametrize("name", [name for name, row in PRESETS.items() if row.gpu])
+def test_what_only_a_gpu_shows_is_refused_elsewhere_in_a_sentence(name):
+    card = {**FAST, "device": "cuda", "device_name": "a card"}
+    assert preset_spec(name, card).models == PRESETS[name].models[:1]
+    with pytest.raises(KvvizError, match="shows what only a GPU does, and kvviz computes on a processor here"):
+        preset_spec(name, {**FAST, "device": "cpu", "device_name": "a processor"})
+    with pytest.raises(KvvizError, match=r"needs .* and a card has 200.0 MiB free"):
+        preset_spec(name, {**card, "free_bytes": 200 * 2**20})
+
+
 # --- what it will take -------------------------------------------------------------------------------------------
 
 
