@@ -95,13 +95,14 @@ def _device(name: str, patient: bool) -> Device:
     """Measure what a device can do: its rates, its free bytes."""
     settle()
 
-    from kvviz.device.environment import pick_device
+    from kvviz.device.environment import device_name, pick_device
     from kvviz.device.measure_ceilings import measure_rates
     from kvviz.device.memory import device_memory
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):
-        return {"rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+        found: Device = {"device": device, "device_name": device_name(device)}
+        return {**found, "rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
 
 
 def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patient: bool) -> Record:
