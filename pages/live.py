@@ -21,6 +21,8 @@ with page("live"):
         run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison")
     if choice.problem:
         st.warning(plain(choice.problem))
+    if why := (scheduler().device or {}).get("why"):
+        st.info(plain(why))
     takes = "" if choice.seconds is None else f"A run takes {in_words(choice.seconds)}"
     live_view(comparison, over=over, takes=takes, new_tokens=form["new_tokens"] if choice.work else None)
     verdict.of_live(scheduler(), comparison)

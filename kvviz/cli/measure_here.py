@@ -10,9 +10,11 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Limits
 from kvviz.base.shutdown import told_to_stop
 from kvviz.cli.output import say
+from kvviz.decoding.requirements import usual_dtype
 from kvviz.device.lock import measuring
 from kvviz.experiments.kind import Bench, Record, Spec
 from kvviz.experiments.registry import kind_of
+from kvviz.models.sources import find_source
 
 NO_SERVER = Limits(prompt_tokens=sys.maxsize)  # the one limit that a run itself checks
 
@@ -81,6 +83,17 @@ def bench_here(
             yield Bench(new_id(), LoadedModels(), NO_SERVER, should_stop=lambda: bool(told), earlier=earlier)
         except Stopped:
             raise Halted(told[0], when_stopped()) from None
+
+
+def usual_here(model: str, weights: str, device: str) -> str:
+    """Return the dtype to start with for a model on a device of this machine."""
+    params = find_source(model, weights).params
+    if usual_dtype(params, "9.0") == "float32":
+        return "float32"  # on any device: torch need not be asked
+
+    from kvviz.device.environment import machine, pick_device
+
+    return usual_dtype(params, machine(pick_device(device)).capability)
 
 
 def document_here(spec: Spec, bench: Bench, tell: Callable[[Record], None] = lambda record: None) -> Record:

@@ -2,8 +2,10 @@
 
 import sys
 from contextlib import suppress
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +35,31 @@ def models(as_json: AsJson = False) -> None:
         for row in catalog_models().values()
     ]
     rows += [_pulled_row(name) for name in beside_catalog()]
-    answer({"models": rows}, lambda: "\n".join(map(_row_text, rows)), as_json)
+    device = _device()
+    answer(
+        {"models": rows, "device": device}, lambda: "\n".join([*map(_row_text, rows), *_device_text(device)]), as_json
+    )
+
+
+def _device() -> dict[str, object] | None:
+    """The device on which `auto` would run them; None on a machine without torch."""
+    if find_spec("torch") is None:
+        return None
+    from kvviz.device.environment import default_place, machine
+    from kvviz.device.memory import device_memory
+
+    place = default_place()
+    here = asdict(machine(place.device))
+    named = {name: here[name] for name in ("device", "device_name", "driver", "cuda", "capability")}
+    return {**named, "total_bytes": device_memory(place.device)[1], "why": place.why}
+
+
+def _device_text(device: dict[str, Any] | None) -> list[str]:
+    if device is None:
+        return []
+    card = f", driver {device['driver']}, CUDA {device['cuda']}" if device["driver"] else ""
+    line = f"on {device['device_name']} ({device['device']}), {human(device['total_bytes'])}{card}"
+    return ["", line, *([device["why"]] if device["why"] else [])]
 
 
 def _row_text(row: dict[str, object]) -> str:

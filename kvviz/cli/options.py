@@ -25,7 +25,7 @@ def _model_path(context: typer.Context, model: str | None) -> str | None:
 
 _MODEL = "Catalog id, folder, config.json, Hugging Face id, or - for a config on standard input."
 WEIGHTS = typer.Option(help="auto, bundled, random, hub or local.")
-DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
+DEVICE = typer.Option(help="auto, cpu, cuda, a card by number such as cuda:1, or mps.")
 ATTENTION = typer.Option(help="sdpa (flash where the device has it) or eager.")
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_model_path)]

@@ -26,6 +26,7 @@ from kvviz.cli.port import bind_problem, health_at
 from kvviz.decoding.requirements import foresee, needs
 from kvviz.experiments.comparison.spec import ComparisonSpec, opening
 from kvviz.experiments.kind import Device
+from kvviz.experiments.selftest.children import FIRST, checks
 from kvviz.experiments.sweep.plan import estimate, preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.catalog.rows import models
@@ -189,6 +190,8 @@ class Readiness:
         self._device |= {"total_bytes": total, "rates": asdict(measure_rates(device))}
         self._device |= {"tracing_s": tracing_seconds(device)}
         yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
+        for found in checks(device, FIRST):
+            yield Check(f"device: {found.name}", found.ok is not False, found.says, "`kvviz selftest` says more")
 
     def _try_models(self) -> Iterator[Check]:
         from kvviz.decoding.loaded_models import LoadedModels

@@ -11,8 +11,8 @@ import typer
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.cli.files import check_writable, has_store, open_store, write_bytes
-from kvviz.cli.measure_here import bench_here, document_here
-from kvviz.cli.options import AsJson, Attention, Batch, Device, Dtype, ModelOption, NoWait, Weights, names
+from kvviz.cli.measure_here import bench_here, document_here, usual_here
+from kvviz.cli.options import AsJson, Attention, Batch, Device, ModelOption, NoWait, Weights, names
 from kvviz.cli.output import ProgressBar, print_json, say
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import expected_text
@@ -35,7 +35,7 @@ def run(
     batch: Batch = 1,
     repeats: Annotated[int, typer.Option(help="Timed passes of each mode.")] = 3,
     warmup: Annotated[int, typer.Option(help="Untimed passes of each mode; the first checks equivalence.")] = 1,
-    dtype: Dtype = "float32",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto: the device's usual one.")] = "auto",
     device: Device = "auto",
     attn: Attention = "sdpa",
     seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
@@ -65,7 +65,7 @@ def run(
         batch=batch,
         repeats=repeats,
         warmup=warmup,
-        dtype=dtype,
+        dtype=usual_here(model, weights, device) if dtype == "auto" else dtype,
         device=device,
         attn=attn,
         sampling=Sampling(temperature, top_k, top_p, seed),

@@ -70,6 +70,15 @@ class Needs:
             )
 
 
+def usual_dtype(params: int | None, capability: str | None) -> str:
+    """Return the dtype to start with: bfloat16 for over 1e9 parameters on a card that computes in it, else float32.
+
+    NVIDIA's cards compute in bfloat16 from compute capability 8.0 on.
+    """
+    has_it = capability is not None and float(capability) >= 8
+    return "bfloat16" if has_it and (params or 0) > 10**9 else "float32"
+
+
 def prompt_length(work: Work) -> int:
     """Upper limit of the prompt's tokens; a text has no more tokens than bytes."""
     return work.prompt_tokens or len(ByteCodec(None).encode(work.prompt or ""))

@@ -19,7 +19,8 @@ def test_it_is_ready(bare):
     assert model["measured_s"] > 0 and model["load_s"] > 0
     assert told["queue_worst_s"] == pytest.approx(7 * model["measured_s"], rel=0.01)
     assert {sweep["preset"] for sweep in told["sweeps"]} == set(PRESETS)
-    assert all(sweep["estimated_s"] > 0 for sweep in told["sweeps"])
+    assert all((sweep["estimated_s"] is None) == PRESETS[sweep["preset"]].gpu for sweep in told["sweeps"])
+    assert {"device: place", "device: kernels", "device: identity"} <= {check["name"] for check in told["checks"]}
     assert told["device"]["total_bytes"] >= told["device"]["free_bytes"] > 0 and told["device"]["rates"]["read"] > 0
 
 

@@ -16,6 +16,7 @@ from kvviz.cli.port import health_at
 from kvviz.cli.ready import Readiness, ready, with_weights
 from kvviz.cost.flops import Rates
 from kvviz.experiments.comparison.spec import opening
+from kvviz.experiments.selftest.children import Found
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def quick(monkeypatch, engine):
     """No rates are measured: `quick(...)` is a Readiness whose device is a test's."""
     monkeypatch.setattr("kvviz.device.measure_ceilings.measure_rates", lambda name: Rates(2e10, 8e10, 2e-6))
     monkeypatch.setattr(module, "settle", lambda: None)
+    monkeypatch.setattr(module, "checks", lambda device, names: iter([Found("place", True, "a test's device")]))
     monkeypatch.setattr("kvviz.decoding.loaded_models.LoadedModels", lambda: engine)
 
     def make(names=(), students=30, host="127.0.0.1", port=9, limits=None, public=False, compared=(0.5, True)):

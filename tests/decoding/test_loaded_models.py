@@ -10,6 +10,7 @@ from kvviz.base.records import Sampling
 from kvviz.decoding import loading as module
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import load
+from kvviz.decoding.requirements import needs, usual_dtype
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source, looks_like_hub_id
 
@@ -142,3 +143,23 @@ def test_the_form_of_a_hub_id(name, expected):
 def test_a_hopeless_path_is_one_sentence(name):
     with pytest.raises(KvvizError):
         find_source(name)
+
+
+@pytest.mark.parametrize(
+    ("params", "capability", "dtype"),
+    [
+        (4 * 10**9, "9.0", "bfloat16"),
+        (4 * 10**9, "7.5", "float32"),
+        (4 * 10**9, None, "float32"),
+        (10**8, "9.0", "float32"),
+    ],
+)
+def test_a_large_model_starts_in_bfloat16_where_the_card_computes_in_it(params, capability, dtype):
+    assert usual_dtype(params, capability) == dtype
+
+
+def test_intermediate_results_count_among_what_has_to_fit():
+    source = find_source("gpt2", "random")
+    short, long = (needs(source, ComparisonSpec("gpt2", prompt_tokens=n)) for n in (16, 960))
+    eager = needs(source, ComparisonSpec("gpt2", prompt_tokens=960, attn="eager"))
+    assert 10 * short.working < long.working < eager.working

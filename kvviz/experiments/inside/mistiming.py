@@ -25,6 +25,7 @@ from kvviz.experiments.comparison.comparison_run import encode_prompt
 from kvviz.experiments.inside.spec import MistakeSpec
 
 LONGEST = 180  # seconds that a new process may take to load its model and decode twice
+LONG, SEQUENCES = 512, 8  # the prompt of the clock that does not wait, on a GPU
 PARTED = 1.25  # factor above which the verdict reports a difference
 
 
@@ -34,12 +35,24 @@ def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
         found = _in_a_new_process(spec)
     elif loaded.device.startswith("cpu"):
         found = {"wrong": [], "right": []}
-    else:  # the right loop comes first, so that it warms up the model for the wrong one
+    else:
         pitfall, model = pitfall_named(spec.mistake), from_transformers(loaded.model)
-        given = (model, encode_prompt(spec.work(), loaded), spec.new_tokens, synchroniser(loaded.device))
+        prompt = long_enough(encode_prompt(spec.work(), loaded), loaded.spec.context)
+        given = (model, prompt, spec.new_tokens, synchroniser(loaded.device))
         loops = {"right": pitfall.right, "wrong": pitfall.loop}
+        list(getattr(mistakes, pitfall.right)(*given))  # warms up the model for both
         found = {name: list(getattr(mistakes, loop)(*given)) for name, loop in loops.items()}
     return {"t": "mistimed", "mistake": spec.mistake, "device": loaded.device, **found, "verdict": verdict(**found)}
+
+
+def long_enough(prompt: torch.Tensor, context: int | None) -> torch.Tensor:
+    """Repeat a prompt (1, P) to LONG tokens, or to half of the model's positions, in SEQUENCES rows.
+
+    A GPU has computed a short prompt before its operations are all launched: then even a clock that does not wait shows
+    the right time.
+    """
+    tokens = min(LONG, (context or LONG) // 2)
+    return prompt.repeat(1, -(-tokens // prompt.shape[1]))[:, :tokens].repeat(SEQUENCES, 1)
 
 
 def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
@@ -51,6 +64,11 @@ def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
         )
     if wrong[0] > PARTED * right[0]:
         return f"The prefill took {wrong[0] / right[0]:.1f} times as long by the wrong stopwatch as by the right one."
+    if right[0] > PARTED * wrong[0]:
+        return (
+            f"The prefill seems to take {wrong[0] / right[0]:.0%} of its time by the wrong stopwatch, which stopped "
+            "when the operations were launched, not when they were done."
+        )
     one, other = statistics.median(wrong[1:]), statistics.median(right[1:])
     if max(one, other) > PARTED * min(one, other):
         return f"The median decode step by the wrong stopwatch is {one / other:.2f} times that by the right one."

@@ -28,6 +28,8 @@ from kvviz.device.clock import synchroniser, timed
 from kvviz.device.environment import default_place, devices, environment_for
 from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory
 from kvviz.device.profiler import profile
+from kvviz.experiments.comparison.comparison_run import ComparisonRun
+from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record
 from kvviz.experiments.comparison.run import perform
@@ -78,10 +80,10 @@ def _tokens(loaded: Loaded, mode: str, sampling: Sampling = Sampling(), batch: i
     return [step.token_ids.tolist() for step in steps]
 
 
-def _compared(device: str, dtype: str = "float32", modes: tuple[str, ...] = COMPARED) -> tuple[Document, list[Record]]:
+def _compared(device: str) -> tuple[Document, list[Record]]:
     """Return the document and the records of a comparison on the device."""
-    work = ComparisonSpec(MODEL, modes, prompt_tokens=PROMPT, new_tokens=64, dtype=dtype, device=device)
-    return finished(list(perform(work, _model(device, dtype), comparison_id=new_id())))
+    work = ComparisonSpec(MODEL, COMPARED, prompt_tokens=PROMPT, new_tokens=64, device=device)
+    return finished(list(perform(work, _model(device), comparison_id=new_id())))
 
 
 def place(device: str) -> Answer:
@@ -94,7 +96,7 @@ def place(device: str) -> Answer:
     why = default_place().why if device == "cpu" else ""
     wsl = "microsoft" in here.platform.lower()
     figures = {"environment": asdict(here), "free_bytes": free, "total_bytes": total, "wsl": wsl}
-    return not why, "; ".join([*said, *(["under WSL"] if wsl else []), *([why] if why else [])]), figures
+    return not why, "; ".join([*said, *(["under Windows, in its Linux"] if wsl else []), *([why] if why else [])]), figures
 
 
 def _others() -> int:
@@ -128,10 +130,12 @@ def identity(device: str) -> Answer:
     modes = _modes(here)
     wrong = [mode for mode in modes if _tokens(here, mode) != right]
     half = _model(device, "bfloat16")
-    document, _ = _compared(device, "bfloat16", ("uncached", "cached"))
+    work = ComparisonSpec(MODEL, prompt_tokens=PROMPT, new_tokens=TOKENS, dtype="bfloat16", device=device)
+    compared = ComparisonRun(work, half, _prompt(half))
+    list(check_equivalence(compared))
     with torch.inference_mode():
         largest = half.model(_prompt(half)).logits.abs().max().item()
-    margins = [run["divergence_margin"] for run in document["runs"] if run["divergence_margin"] is not None]
+    margins = [checked.margin for checked in compared.checked.values() if checked.margin is not None]
     far = [margin for margin in margins if margin > NEAR_TIE * largest]
     said = f"{len(modes) - len(wrong)} of {len(modes)} modes give the CPU's {TOKENS} tokens in float32{_but(wrong)}"
     parted = f"part at a gap of {max(margins):.2g} between logits" if margins else "agree"

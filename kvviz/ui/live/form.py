@@ -10,18 +10,22 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
+from kvviz.base.words import human
 from kvviz.decoding.modes import MODES
+from kvviz.decoding.requirements import usual_dtype
 from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.kind import Device, DeviceChoice
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
-from kvviz.models.sources import beside_catalog, looks_like_hub_id, stored_weights
+from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
 
+AUTO = "auto"
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 MOST_NEW_TOKENS = 512
@@ -62,7 +66,8 @@ def live_form() -> Form:
         own_model=Field(""),
         repeats=Field(3),
         warmup=Field(1),
-        dtype=Field("float32"),
+        dtype=Field(AUTO),
+        device=Field(AUTO),
         weights=Field("auto"),
         stop_text=Field(""),
         stop_at_eos=Field(False),
@@ -102,7 +107,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
             modes = _modes(form)
-            _settings(form)
+            _settings(form, scheduler.device or {})
             more()
     length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
     try:
@@ -114,13 +119,21 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             prompt=None if length else form["prompt"],
             prompt_tokens=length or None,
             filler="book" if length else "random",
-            **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "dtype", "attn", "batch")},
+            dtype=_dtype(form, model, weights, scheduler.device or {}),
+            **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "device", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
         accepted(scheduler, work)
         return Choice(work, seconds=seconds_of(work, scheduler.device)), run
     except KvvizError as error:
         return Choice(None, problem=str(error)), run
+
+
+def _dtype(form: Form, model: str, weights: str, device: Device) -> str:
+    """The chosen precision, or the usual one for this model on this device."""
+    if form["dtype"] != AUTO:
+        return str(form["dtype"])
+    return usual_dtype(find_source(model, weights).params, device.get("capability"))
 
 
 def _model(form: Form) -> tuple[str, str]:
@@ -208,7 +221,7 @@ def _summaries(names: Sequence[str]) -> str:
     return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
 
 
-def _settings(form: Form) -> None:
+def _settings(form: Form, device: Device) -> None:
     """What a first look does without."""
     public = settings().public
     one, two, three = st.columns(3)
@@ -216,7 +229,7 @@ def _settings(form: Form) -> None:
     one.number_input("Timed passes of each mode", **form.within("repeats", 1, 20))
     proof = "The first proves that the modes agree; none is timed."
     two.number_input("Warm-up passes", help=proof, **form.within("warmup", 1, 10))
-    three.selectbox("Precision", help="float32 proves that the tokens are identical.", **form.choice("dtype", DTYPES))
+    three.selectbox("Precision", help=TEXTS["live"]["precision"], **form.choice("dtype", [AUTO, *DTYPES]))
     four.selectbox("Attention", help=TEXTS["live"]["attention"], **form.choice("attn", ATTENTION))
     kinds = form.choice("weights", ["auto", "random", *([] if public else ["hub"])])
     whence = TEXTS["live"]["weights"] + ("" if public else " hub: fetched from the Hugging Face Hub.")
@@ -226,6 +239,30 @@ def _settings(form: Form) -> None:
     seven.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
     eight.checkbox("Stop at the end token", **form.value("stop_at_eos"))
     _sampling(form)
+    _device(form, device)
+
+
+def _device(form: Form, device: Device) -> None:
+    """Which device measures, and a choice of others if there are any."""
+    if not device:
+        return
+    named = {one["device"]: one for one in device.get("devices", ())}
+    if len(named) > 1:
+        st.selectbox(
+            "Device",
+            format_func=lambda name: f"auto ({device['device']})" if name == AUTO else _described(named[name]),
+            **form.choice("device", [AUTO, *named]),
+        )
+    driver = f", driver {device['driver']}, CUDA {device['cuda']}" if device.get("driver") else ""
+    size = human(device["total_bytes"]) if "total_bytes" in device else "unknown"
+    st.caption(
+        f"{device['device_name']} ({device.get('device', 'cpu')}), {size} of memory{driver}. "
+        + TEXTS["live"]["selftest"]
+    )
+
+
+def _described(choice: DeviceChoice) -> str:
+    return f"{choice['device']}: {choice['device_name']}, {human(choice['total_bytes'])}"
 
 
 def _sampling(form: Form) -> None:
