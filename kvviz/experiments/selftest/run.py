@@ -96,7 +96,11 @@ def place(device: str) -> Answer:
     why = default_place().why if device == "cpu" else ""
     wsl = "microsoft" in here.platform.lower()
     figures = {"environment": asdict(here), "free_bytes": free, "total_bytes": total, "wsl": wsl}
-    return not why, "; ".join([*said, *(["under Windows, in its Linux"] if wsl else []), *([why] if why else [])]), figures
+    return (
+        not why,
+        "; ".join([*said, *(["in Windows' Linux"] if wsl else []), *([why] if why else [])]),
+        figures,
+    )
 
 
 def _others() -> int:
