@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import median
 from typing import Any, TypeVar
 
 import plotly.graph_objects as go
@@ -65,7 +66,8 @@ def watched_figure(steps: Sequence[Any]) -> go.Figure:
 class Curve:
     """One run to draw: seconds of each step (median, quartiles), cache bytes after each step.
 
-    The first step is the prefill of `prompt_tokens` tokens.
+    The first step is the prefill of `prompt_tokens` tokens. `repeats` are the seconds of each pass, where those are
+    known.
     """
 
     name: str
@@ -75,6 +77,15 @@ class Curve:
     cache_bytes: tuple[int, ...]
     prompt_tokens: int
     predicted_s: tuple[float, ...] = ()
+    mode: str = ""
+    repeats: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def so_far(self) -> list[float]:
+        """Seconds from the start to the end of each step: the median over the passes, or else the steps' own sum."""
+        whole = [seconds for seconds in self.repeats if len(seconds) == len(self.step_s)]
+        passes = [list(accumulate(seconds)) for seconds in whole or (self.step_s,)]
+        return [median(column) for column in zip(*passes, strict=True)]
 
     def x(self, by: str) -> list[int]:
         """The x value of each step: its number, or the position of the token that it writes."""
@@ -82,15 +93,16 @@ class Curve:
         return [start + i + 1 for i in range(len(self.step_s))]
 
 
-def curve_of(run: Mapping[str, Any], prompt_tokens: int, name: str) -> Curve:
+def curve_of(
+    run: Mapping[str, Any], prompt_tokens: int, name: str, repeats: tuple[tuple[float, ...], ...] = ()
+) -> Curve:
     """Turn a run of a comparison document into a curve."""
     steps, low, high = (tuple(run[f"step_s{part}"]) for part in ("", "_q1", "_q3"))
     held, predicted = (tuple(run.get(part) or ()) for part in ("cache_bytes", "predicted_s"))
-    return Curve(name, steps, low, high, held, prompt_tokens, predicted)
+    return Curve(name, steps, low, high, held, prompt_tokens, predicted, run["mode"], repeats)
 
 
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
-
 
 # Which of the four charts are drawn, from the top: the time of each token, the time so far, the cache, the speed-up.
 VIEWS = {"all": ("all four", (0, 1, 2, 3)), "step": ("time per token", (0,)), "total": ("time so far", (1,))}
@@ -99,14 +111,19 @@ VIEWS = {"all": ("all four", (0, 1, 2, 3)), "step": ("time per token", (0,)), "t
 def overlay(
     curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0, view: str = "all"
 ) -> go.Figure:
-    """Draw a view's charts, which share an x axis and zoom together. Speed-ups are relative to curve `baseline`."""
+    """Draw a view's charts, which share an x axis and zoom together. Speed-ups are relative to curve `baseline`.
+
+    Curves of different modes have their modes' colours.
+    """
     unit, size = unit_for(max((max(c.cache_bytes, default=0) for c in curves), default=1))
     titles = ("ms for this token", "seconds so far", f"KV cache, {unit}", "speed-up, times")
     drawn = VIEWS[view][1]
     heights = [0.4 if which == 0 else 0.2 for which in drawn]
     figure = make_subplots(rows=len(drawn), cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=heights)
+    apart = len({curve.mode for curve in curves}) == len(curves)
     for number, curve in enumerate(curves):
-        _draw(figure, curve, number, by, size, _ratio(curves[baseline], by), drawn)
+        line = palette.line(curve.mode) if apart and curve.mode in palette.LIGHT else palette.series_line(number)
+        _draw(figure, curve, number, line, by, size, _ratio(curves[baseline], by), drawn)
     for row, which in enumerate(drawn, 1):
         figure.update_yaxes(title_text=titles[which], rangemode="tozero", row=row, col=1)
     figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
@@ -120,6 +137,7 @@ def _draw(
     figure: go.Figure,
     curve: Curve,
     number: int,
+    line: dict[str, Any],
     by: str,
     size: int,
     ratio: Callable[[Curve], list[float | None]],
@@ -127,7 +145,7 @@ def _draw(
 ) -> None:
     """Add a run to the charts `drawn`, in one colour and dash; the legend hides all of it together."""
     shown = telling(curve.step_s)
-    x, line = _at(curve.x(by), shown), palette.series_line(number)
+    x = _at(curve.x(by), shown)
     group, top = {"legendgroup": str(number)}, {"row": 1, "col": 1, "showlegend": False}
     low, high = ([1000 * part[i] for i in shown if part] for part in (curve.q1_s, curve.q3_s))
     if 0 in drawn:
@@ -144,7 +162,7 @@ def _draw(
     held = _at(curve.cache_bytes, [i for i in shown if i < len(curve.cache_bytes)])
     lines: tuple[tuple[Sequence[float | None], list[str] | None], ...] = (
         (milliseconds, [f"{value:.2f} ms" for value in milliseconds]),
-        (_at(list(accumulate(curve.step_s)), shown), None),
+        (_at(curve.so_far, shown), None),
         ([b / size for b in held], [f"{b:,} B" for b in held]),
         (_at(ratio(curve), shown), None),
     )

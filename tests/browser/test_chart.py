@@ -52,7 +52,7 @@ def test_the_time_so_far_is_the_sum_of_the_steps(page):
         }"""
     )
     assert drawn == pytest.approx(summed)
-    assert "Twice the tokens: No cache " in words.replace("<br>", " ")
+    assert "Twice the tokens: No cache " in words.replace("<br>", " ").replace("\u00a0", " ")
     page.get_by_test_id("kv-total").click()
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
 

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kvviz.charts import palette
 from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling
+from kvviz.experiments.comparison.figures import figures
 from kvviz.store.compare_runs import beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
 
@@ -82,6 +84,24 @@ def test_the_time_so_far_is_a_view_of_its_own_with_the_prediction_added_up():
     assert list(so_far.y) == [4, 6, 8] and list(predicted.y) == [3, 5, 6] and predicted.line.dash == "dash"
     assert [axis.title.text for axis in figure.select_yaxes()] == ["seconds so far"]
     assert [axis.title.text for axis in overlay([run], view="step").select_yaxes()] == ["ms for this token"]
+
+
+def test_the_time_so_far_ends_at_the_runs_total():
+    """At the median of the passes' sums, as the figures have it, and not at the sum of the steps' medians."""
+    passes = ((4.0, 1.0, 1.0), (1.0, 4.0, 1.0), (1.0, 1.0, 5.0))
+    run = dataclasses.replace(curve("a", [1, 1, 1]), repeats=passes)
+    assert run.so_far[-1] == figures(passes)["total_s"] == 6.0
+    assert curve("a", [1, 1, 1]).so_far == [1, 2, 3], "where no pass is known"
+
+
+def test_modes_have_their_colours_and_runs_of_one_mode_a_series():
+    one, other = (dataclasses.replace(curve(mode, [1, 2]), mode=mode) for mode in ("uncached", "cached"))
+
+    def colours(*curves):
+        return [trace.line.color for trace in overlay(curves, view="total").data]
+
+    assert colours(one, other) == [palette.LIGHT["uncached"], palette.LIGHT["cached"]]
+    assert colours(other, other) == list(palette.SERIES[:2])
 
 
 def test_the_overlay_lines_up_by_step_or_by_position():

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, Template
 
@@ -105,20 +104,11 @@ def _figure(document: Document) -> dict[str, object]:
     plain = json.loads(figure.to_json())
     layout = {name: value for name, value in plain["layout"].items() if name != "template"}
     return {
-        "traces": [_in_colour(trace, runs) for trace in plain["data"]],
+        "traces": plain["data"],
         "layout": layout,
         "dark": {colour: palette.DARK[mode] for mode, colour in palette.LIGHT.items()},
         "filename": f"kvviz-{re.sub(r'[^A-Za-z0-9_-]', '', document['id'])[:40]}",
     }
-
-
-def _in_colour(trace: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
-    """Give a trace of `overlay` its mode's colour and dash; the trace's legend group is the index of its run."""
-    number = int(trace["legendgroup"])
-    run, line = runs[number], trace.get("line", {})
-    dash = palette.DASH.get(run["mode"], line.get("dash"))
-    colours = {"line": {**line, "color": _colour(run, number), "dash": dash}} if line else {}
-    return {**trace, **colours, **({"fillcolor": _colour(run, number)} if "fillcolor" in trace else {})}
 
 
 def _colour(run: Run, number: int) -> str:

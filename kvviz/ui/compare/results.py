@@ -25,7 +25,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     ):
         if times:
             st.warning(TEXTS["compare"]["disturbed"].format(run=plain(label), times=f"{times:.1f}"))
-    one, two, three, four, five, six = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
+    one, two, three, four, five, six = st.columns([20, 24, 14, 11, 9, 12], vertical_alignment="bottom")
     by = one.segmented_control(
         "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
     )
@@ -36,7 +36,8 @@ def overlaid(runs: Sequence[Run]) -> None:
     apart = five.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
     picture = choose_picture(six, "c_form")
     curves = [
-        curve_of(run.figures, run.comparison.prompt_tokens or 0, label) for run, label in zip(runs, labels, strict=True)
+        curve_of(run.figures, run.comparison.prompt_tokens or 0, label, run.repeats)
+        for run, label in zip(runs, labels, strict=True)
     ]
     if apart and len(runs) > 1:
         _side_by_side(runs, curves, by or "step", log, view, picture)
@@ -55,7 +56,7 @@ def _side_by_side(
     runs: Sequence[Run], curves: Sequence[Curve], by: str, log: bool, view: str, picture: Options
 ) -> None:
     """Draw A and B in two columns, on equal axes, with their figures large and their texts below."""
-    top = max(sum(curve.step_s) if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
+    top = max(curve.so_far[-1] if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
             st.subheader(f"{letter}: {plain(curve.name)}", anchor=False)

@@ -98,7 +98,7 @@ function points(state, mode, total) {
 // Where the square is to be seen: a line adds up to a parabola.
 function twice(state, width) {
   const each = state.modes.map((mode) => [mode.title, doubling(state, mode)]).filter(([, ratio]) => ratio)
-  const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`).join(", ")} the time` : ""
+  const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`.replaceAll(" ", "\u00a0")).join(", ")} the\u00a0time` : ""
   return { text: folded(escapeHtml(text), width), align: "left", showarrow: false, x: 0.02, y: 0.98, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", font: { size: 14 } }
 }
 
