@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kvviz.base.records import LayerState
 from kvviz.caches.base import KVCache
 from kvviz.device.clock import median_call, synchroniser
+from kvviz.device.multiply_adds import MultiplyAdds
 
 
 def layer_states(cache: object, kinds: tuple[str, ...] = (), seen: int = 0) -> tuple[LayerState, ...]:
@@ -231,19 +233,26 @@ class LiveTensors(TorchDispatchMode):
         return sum(size for key, (_, size) in self._made.items() if key not in others)
 
 
-TRACED = 200  # operations in a row
-
-
 @cache
 @torch.inference_mode()
 def tracing_seconds(device: str) -> float:
-    """Measure, once per process, how much longer an operation that makes a tensor takes inside LiveTensors."""
-    small, sync = torch.zeros(8, device=device), synchroniser(device)
+    """Measure, once per process, how much longer an operation takes inside LiveTensors.
 
-    def operations() -> None:
-        for _ in range(TRACED):
-            small.neg()
+    The operations are those of a layer so narrow that their arithmetic costs nothing.
+    """
+    row, matrix = torch.ones(1, 1, 16, device=device), torch.ones(48, 16, device=device)
+    kept, sync = torch.ones(1, 2, 5, 8, device=device), synchroniser(device)
 
-    plain = median_call(operations, sync)
+    def layers() -> None:
+        for _ in range(8):
+            parts = functional.linear(functional.layer_norm(row, (16,)), matrix).split(16, dim=-1)
+            q, k, v = (part.view(1, 1, 2, 8).transpose(1, 2) for part in parts)
+            k, v = torch.cat([kept, k], dim=2), torch.cat([kept, v], dim=2)
+            mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(1, 1, 16)
+            functional.gelu(row + functional.linear(mixed, matrix[:16]))
+
+    with MultiplyAdds() as counter:
+        layers()
+    plain = median_call(layers, sync)
     with LiveTensors():
-        return max(0.0, median_call(operations, sync) - plain) / TRACED
+        return max(0.0, median_call(layers, sync) - plain) / counter.operations
