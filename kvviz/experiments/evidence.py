@@ -208,14 +208,15 @@ def shared_step(at: AtHand) -> str | None:
 
 
 def published(sweep: str) -> str:
-    """State how the time per token of each mode went in the published table of a named sweep, and where it was read."""
+    """State how the time per token of each mode went in the kept table of a named sweep, and where it is from."""
     preset = PRESETS[sweep]
     assert preset.published is not None
     along = [
         f"{title_of(trend.mode)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}: time per token {trend.change}"
         for trend in trends(preset.published.rows, ("itl_s",))
     ]
-    return f"Published, not measured here ({preset.published.note}; [source]({preset.source})): {'; '.join(along)}."
+    whose = f"{preset.published.note}; [source]({preset.source})" if preset.source else preset.published.note
+    return f"Not measured here ({whose}): {'; '.join(along)}."
 
 
 def weighed(at: AtHand) -> str | None:

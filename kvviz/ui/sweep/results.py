@@ -86,7 +86,8 @@ def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
     draw_table([_row(row) for row in found], key="s_rows")
     sentences = findings(found)
     if preset and published:  # on other hardware: it is the shape that should come back
-        st.markdown(f"**As published** ([source]({preset.source})): {published.note}")
+        whose = f"**As published** ([source]({preset.source}))" if preset.source else "**Elsewhere**"
+        st.markdown(f"{whose}: {published.note}")
         draw_table([_printed(row) for row in published.rows], key="s_published")
         sentences = [*sentences, *contrasts(found, published)]
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
