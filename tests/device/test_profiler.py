@@ -1,5 +1,7 @@
 """Where a forward's time goes: kinds by name and scope, sums, and nothing left on the model."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -116,3 +118,33 @@ def test_on_cuda_the_kernels_count_and_not_the_time_to_start_them():
     ]
     assert [one.seconds for one in _operations(step, (), False)] == [40e-6, 10e-6, 70e-6]
     assert class_of("kvviz::call", ()) == "call"
+
+
+# --- as an H100 recorded it ------------------------------------------------------------------------------------------
+
+RECORDED = json.loads(Path(__file__).with_name("h100_profile.json").read_text())  # steps of tiny-gpt2, torch 2.11
+
+
+def replayed(event):
+    """An event as torch.profiler gives it; microseconds."""
+    start, end = event["us"]
+    span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
+    children = [replayed(child) for child in event["children"]]
+    return SimpleNamespace(
+        name=event["name"], time_range=span, device_time_total=event["device_us"], cpu_children=children
+    )
+
+
+@pytest.mark.parametrize("step", RECORDED)
+def test_a_recorded_step_of_a_gpu_divides_as_it_did_there(step):
+    recorded = RECORDED[step]
+    found = list(_operations(replayed(recorded["event"]), (), True))
+    assert len(found) == recorded["operations"]
+    assert divided(found, recorded["wall"]) == pytest.approx(recorded["classes"], abs=2e-6)
+
+
+def test_on_a_gpu_a_small_step_is_mostly_gaps_and_a_captured_one_mostly_its_call():
+    cached, compiled = (RECORDED[name] for name in ("cached", "compiled"))
+    assert cached["classes"]["gaps"] > 0.9 * cached["wall"] and cached["classes"]["weights"] > 0
+    assert compiled["classes"]["call"] > 0.5 * compiled["wall"], "the device is waited for within the call"
+    assert compiled["wall"] < cached["wall"] / 4

@@ -72,7 +72,7 @@ def test_a_word_of_the_field_that_stands_on_a_page_is_defined(word):
 
 def test_an_abbreviation_that_stands_on_a_page_is_defined():
     short = set(re.findall(r"(?<![\w.-])[A-Z]{2,}s?(?![\w(.-])", words()))
-    assert len(short) > 20
+    assert len(short) > 10, "the search finds them"
     assert {word for word in short - {*KNOWN.split()} if not terms_in(word)} == set()
 
 
