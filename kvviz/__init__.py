@@ -6,7 +6,11 @@
 ...     model.generate(ids)
 """
 
+import sys
 from typing import Any
+
+if sys.platform == "win32":  # a worker inherits its pipe as a file descriptor, and the device's lock is the kernel's
+    raise ImportError("kvviz needs Linux or macOS; on Windows, run it in WSL (the Windows Subsystem for Linux)")
 
 __version__ = "0.1.0"
 __all__ = ["Comparison", "KvvizError", "Trace", "compare", "watch"]

@@ -182,3 +182,52 @@ def test_sampling_and_stopping_reach_the_work(page):
 def test_presets_fill_the_prompt(page):
     pills(page, "preset").set_value("Code").run()
     assert page.text_area(key="prompt").value == PROMPTS["Code"]
+
+
+CARDS = {
+    "device": "cuda:0",
+    "capability": "9.0",
+    "driver": "580.159.04",
+    "cuda": "13.0",
+    "devices": [
+        {"device": name, "device_name": title, "total_bytes": 80 * 2**30}
+        for name, title in (("cuda:0", "A card"), ("cuda:1", "Another card"), ("cpu", "A processor"))
+    ],
+}
+
+
+@pytest.mark.slow
+def test_one_of_several_devices_can_be_chosen_and_is_described(page):
+    assert all(box.key != "device" for box in page.selectbox), "one device is no choice"
+    page.scheduler.device |= CARDS
+    page.run()
+    assert any("driver 580.159.04, CUDA 13.0" in said.value and "selftest" in said.value for said in page.caption)
+    page.selectbox(key="device").select("cuda:1").run()
+    page.button(key="run").click().run()
+    assert page.scheduler.jobs()[-1].spec.device == "cuda:1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "dtype"), [({}, "float32"), (CARDS, "bfloat16")])
+def test_a_large_model_starts_in_the_precision_that_the_device_is_made_for(page, device, dtype):
+    page.scheduler.device |= device
+    page.selectbox(key="model").select("llama-3.2-1b").run()
+    page.button(key="run").click().run()
+    assert page.scheduler.jobs()[-1].spec.dtype == dtype
+
+
+@pytest.mark.slow
+def test_a_card_that_is_not_used_is_said_on_the_page(page):
+    assert not any("too old" in said.value for said in page.info)
+    page.scheduler.device |= {"why": "This machine has a card, and its driver is too old."}
+    page.run()
+    assert any("too old" in said.value for said in page.info)
+
+
+@pytest.mark.slow
+def test_a_gpus_recording_opens_with_a_press(page):
+    next(button for button in page.button if button.label == "Open a GPU's recording").click().run()
+    (job,) = page.scheduler.jobs()
+    assert job.state == "done" and watched(page) == job.id
+    started = json.loads(job.records[0])
+    assert started["environment"]["device"] == "cuda" and [mode["name"] for mode in started["modes"]][-1] == "compiled"

@@ -1,5 +1,7 @@
 """The live component: a socket to the feed and everything that moves on the page, in the browser."""
 
+import gzip
+
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
@@ -7,7 +9,8 @@ from kvviz.charts import palette
 from kvviz.decoding.modes import MODES
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.files import reading
-from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.folders import ASSETS, ASSETS_URL
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.form import Address, uploaded
 from kvviz.ui.shared.plain import plain
@@ -49,7 +52,11 @@ def live_view(comparison: str | None, *, over: str | None, takes: str, new_token
 
 
 def open_recording(scheduler: Scheduler, address: Address) -> None:
-    """Offer to open a recording: a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
+    """Offer to open a recording: that of a GPU, a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
+    if st.button("Open a GPU's recording", help=TEXTS["live"]["recorded_gpu"]):
+        records = reading.read(gzip.decompress((ASSETS / "live" / "h100-gpt2.json.gz").read_bytes())).records
+        address.write({"comparison": scheduler.adopt(records, owner())})
+        st.rerun()
     explained = "`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device."
     file = st.file_uploader("Open a recording", type="json", key="recording", help=explained)
     if file is None:
