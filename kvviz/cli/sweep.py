@@ -95,13 +95,14 @@ def _device(name: str, patient: bool) -> Device:
     """Measure what a device can do: its rates, its free bytes."""
     settle()
 
-    from kvviz.device.environment import device_name, pick_device
+    from kvviz.device.environment import machine, pick_device
     from kvviz.device.measure_ceilings import measure_rates
     from kvviz.device.memory import device_memory
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):
-        found: Device = {"device": device, "device_name": device_name(device)}
+        here = machine(device)
+        found: Device = {"device": device, "device_name": here.device_name, "capability": here.capability}
         return {**found, "rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human, lasting
-from kvviz.decoding.requirements import needs
+from kvviz.decoding.requirements import needs, usual_dtype
 from kvviz.experiments.kind import Device, Estimate, Record
 from kvviz.experiments.sweep.pace import Pace, guess, missing
 from kvviz.experiments.sweep.spec import PRESETS, Cell, Pass, SweepSpec, cell_name, cells, find_sources
 from kvviz.memory.formula import DTYPE_BYTES
-from kvviz.models.catalog.rows import models
+from kvviz.models.catalog.rows import Preset, models
 from kvviz.models.sources import Source
 
 PATIENCE = 1800  # seconds that a preset may take with a model before it falls back to the next smaller model
@@ -33,11 +33,21 @@ def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> Swe
     settings = {**{name: getattr(row, name) for name in grid}, **given, "preset": row.id}
     if "models" in given:
         return SweepSpec(**settings)
-    specs = [SweepSpec(models=(model,), **settings) for model in row.models if model in models()]
+    specs = [
+        SweepSpec(models=(model,), **{**settings, "dtypes": _dtypes(row, model, on)})
+        for model in row.models
+        if model in models()
+    ]
     chosen = next((spec for spec in specs if on is None or _runs_on(spec, on)), None)
     if on is not None and row.gpu:
         _check_gpu(row.title, chosen, specs[-1], on)
     return chosen or specs[-1]
+
+
+def _dtypes(row: Preset, model: str, on: Device | None) -> tuple[str, ...]:
+    """The preset's own precision if it is about a GPU, else the usual one for this model on this device."""
+    usual = usual_dtype(models()[model].params, (on or {}).get("capability"))
+    return row.dtypes if row.gpu or usual == "float32" else (usual,)
 
 
 def _check_gpu(title: str, chosen: SweepSpec | None, smallest: SweepSpec, on: Device) -> None:

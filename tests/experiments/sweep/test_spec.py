@@ -171,6 +171,9 @@ def test_a_preset_takes_a_model_that_the_device_can_do():
     assert preset_spec("engines-gpt2", FAST).models == ("gpt2",)
     assert preset_spec("engines-gpt2", SLOW, models=("gpt2",), repeats=None).models == ("gpt2",)
     assert preset_spec("lab-01", new_tokens=(2,)).new_tokens == (2,)
+    card = {**FAST, "device": "cuda", "capability": "9.0"}
+    assert preset_spec("engines-qwen3", card).dtypes == ("bfloat16",), "as the published table"
+    assert preset_spec("engines-gpt2", card).dtypes == preset_spec("engines-qwen3", FAST).dtypes == ("float32",)
     with pytest.raises(KvvizError, match="lab-01"):
         preset_spec("lab-1")
 
@@ -179,6 +182,7 @@ def test_a_preset_takes_a_model_that_the_device_can_do():
 def test_what_only_a_gpu_shows_is_refused_elsewhere_in_a_sentence(name):
     card = {**FAST, "device": "cuda", "device_name": "a card"}
     assert preset_spec(name, card).models == PRESETS[name].models[:1]
+    assert preset_spec(name, {**card, "capability": "9.0"}).dtypes == PRESETS[name].dtypes
     with pytest.raises(KvvizError, match="shows what only a GPU does, and kvviz computes on a processor here"):
         preset_spec(name, {**FAST, "device": "cpu", "device_name": "a processor"})
     with pytest.raises(KvvizError, match=r"needs .* and a card has 200.0 MiB free"):
