@@ -7,10 +7,12 @@ from kvviz.ui.anatomy.first_steps import first_steps
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import letters, walk
 from kvviz.ui.frame.page import page
+from kvviz.ui.frame.tour import opens
 from kvviz.ui.shared.stop_and_think import think
 
 with page("anatomy"):
-    with st.expander("Start here: the same with three letters and no numbers", icon=":material/abc:"):
+    words = "Start here: the same with three letters and no numbers"
+    with st.expander(words, icon=":material/abc:", expanded=opens("letters")):
         letters()
 
     walk(scheduler())

@@ -281,10 +281,11 @@ def test_colours_follow_the_theme(open_page, measured):
     assert colour(page) == "#F28E4B"
 
 
-def test_the_front_door_leads_to_the_live_page(open_page):
-    page = open_page("/")
+def test_an_old_link_to_the_front_door_leads_to_the_live_page(open_page):
+    page = open_page("/?model=tiny-gpt2&new_tokens=16")
     page.wait_for_url("**/live*")
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
+    expect(page.get_by_role("combobox", name="New tokens")).to_have_value("16 new tokens")
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")

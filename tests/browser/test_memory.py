@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kvviz.models.catalog.rows import models
+from tests.browser.navigation import go
 
 pytestmark = pytest.mark.browser
 
@@ -68,9 +69,9 @@ def test_a_pasted_config_in_the_link(open_page):
 def test_moving_between_pages_keeps_what_was_asked_and_it_comes_down(open_page):
     page = open_page("/memory?models=gpt2&tokens=512")
     expect(figure(page)).to_have_text("18.0 MiB")
-    page.get_by_role("link", name="Live").click()
+    go(page, "Live")
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
-    page.get_by_role("link", name="Memory").click()
+    go(page, "Memory")
     expect(figure(page)).to_have_text("18.0 MiB")
     for name, starts in (("JSON", "["), ("CSV, a row per layer", "model,view")):
         with page.expect_download() as event:

@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.navigation import go, link_to
 from tests.browser.test_live import asked, in_state, live, run
 
 pytestmark = pytest.mark.browser
@@ -26,17 +27,22 @@ def slider(page):
     return page.get_by_test_id("kv-step")
 
 
-def test_a_class_follows_its_teacher(open_page):
-    teacher = open_page(asked(new_tokens=16))
+def opened_room(teacher):
+    """Open a room on this page; the path of its link."""
     teacher.get_by_test_id("kv-room-button").click()
     teacher.get_by_role("button", name="Open a room").click()
     link = teacher.get_by_test_id("kv-room-link").input_value()
     assert re.search(r"/\?room=[A-Z2-9]{6}$", link)
     assert teacher.get_by_test_id("kv-room-qr").get_attribute("src").startswith("data:image/svg+xml")
     teacher.keyboard.press("Escape")
+    return link[link.index("/?room=") :]
+
+
+def test_a_class_follows_its_teacher(open_page):
+    teacher = open_page(asked(new_tokens=16))
+    path = opened_room(teacher)
 
     # two join: one by the link, from the front page; one by typing the code, on another page
-    path = link[link.index("/?room=") :]
     one, two = open_page(path), open_page("/memory")
     two.get_by_test_id("kv-room-button").click()
     two.get_by_test_id("kv-room-field").fill(path[-6:].lower())
@@ -73,7 +79,7 @@ def test_a_class_follows_its_teacher(open_page):
     expect(live(one)).to_have_attribute("data-step", "7")
 
     # the walk through a layer: who follows sees its scenes, whether they come before or after the page
-    teacher.get_by_role("link", name="Anatomy").click()
+    go(teacher, "Anatomy")
     scenes = [page.get_by_test_id("kv-scene") for page in (teacher, one, two)]
     expect(scenes[0]).to_contain_text("Prefill")
     teacher.get_by_test_id("kv-next").click()
@@ -87,7 +93,7 @@ def test_a_class_follows_its_teacher(open_page):
     follows(one, 2)
 
     # another page, and what is asked on it
-    teacher.get_by_role("link", name="Memory").click()
+    go(teacher, "Memory")
     for page in (one, two):
         expect(page.get_by_role("heading", name="How much memory the KV cache takes")).to_be_visible()
     field = teacher.get_by_role("spinbutton", name="Tokens in the cache")
@@ -100,7 +106,7 @@ def test_a_class_follows_its_teacher(open_page):
     # a page of one's own choosing, too, is one's own way, however long a busy server takes from the click to the page
     two.get_by_role("heading", name="How much memory the KV cache takes").click()
     two.wait_for_timeout(700)
-    two.get_by_role("link", name="Sweep").dispatch_event("click")
+    link_to(two, "Sweep").dispatch_event("click")
     expect(words(two)).to_contain_text("You go your own way")
 
     # the teacher's page is loaded anew: it leads on; then the room is closed

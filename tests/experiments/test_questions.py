@@ -4,10 +4,12 @@ import re
 
 import pytest
 
+from kvviz.base.errors import KvvizError
 from kvviz.experiments.evidence import AtHand, Weighed, published, read_in_all
 from kvviz.experiments.questions import QUESTIONS, on_page
+from kvviz.memory.calculator import Asked, answer
 
-ALL = {question.id: question for question in QUESTIONS}
+ALL = QUESTIONS
 # Figures with a unit that only a clock or an allocator could give.
 MEASURED = re.compile(r"\d\s*(ms|s|B|[KMG]iB|tokens/s)\b|\d times|×\d")
 
@@ -23,6 +25,7 @@ ASKED = {
     "K and V, but not Q": "anatomy",
     "an encoder": "anatomy",
     "in training": "anatomy",
+    "fewer KV heads": "anatomy",
 }
 
 
@@ -44,7 +47,7 @@ DOCUMENT = {
 
 @pytest.mark.parametrize(("words", "page"), ASKED.items())
 def test_each_question_stands_on_its_page(words, page):
-    (found,) = [question for question in QUESTIONS if words in question.question]
+    (found,) = [question for question in QUESTIONS.values() if words in question.question]
     assert found.pages[0] == page
     assert found in on_page(page)
 
@@ -58,7 +61,7 @@ def test_no_question_is_out_of_sight():
     assert len(ALL) == len(QUESTIONS) == len(ASKED)
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
 def test_without_figures_none_is_said(question):
     answer = question.answer(AtHand())
     for sweep in question.published:
@@ -168,3 +171,45 @@ def test_the_cache_stands_unchanged_beside_both_weights():
     answer = ALL["quantisation"].answer(AtHand(weighed=case))
     assert "bfloat16: 16.0 GiB, cache 512.0 MiB (536,870,912 B)" in answer
     assert "int4: 4.0 GiB, cache 512.0 MiB (536,870,912 B)" in answer
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
+def test_a_right_answer_is_right_and_another_one_is_not(question):
+    check = question.check
+    assert sum(map(bool, (check.choices, check.unit, check.strokes))) == 1, "one form of answer"
+    assert check.is_right(check.read(check.answer)) and check.shown(check.answer)
+    wrong = {
+        "choices": [str(place) for place in range(len(check.choices)) if str(place) != check.right],
+        "number": ["0", "-1"],
+        "strokes": ["fall,fall"],
+    }
+    for text in wrong["choices" if check.choices else "number" if check.unit else "strokes"]:
+        assert not check.is_right(check.read(text))
+    for text in ("", "x", "1e12", "nan", "climb", "²"):
+        with pytest.raises(KvvizError):
+            check.read(text)
+
+
+def test_a_number_has_one_spelling():
+    check = QUESTIONS["square"].check
+    assert {check.read(text) for text in ("100", "100.0", " 1e2", "0100")} == {check.answer}
+
+
+def test_the_forms_of_answer_are_all_used():
+    used = {
+        kind
+        for question in QUESTIONS.values()
+        for kind in ("choices", "unit", "strokes")
+        if getattr(question.check, kind)
+    }
+    assert used == {"choices", "unit", "strokes"}
+    rights = [question.check.right for question in QUESTIONS.values() if question.check.choices]
+    assert len(set(rights)) == 3, "the right choice does not always stand in one place"
+
+
+def test_numbers_that_are_asked_for_follow_from_the_formulas():
+    assert QUESTIONS["total"].check.answer == str(read_in_all(4, 4, caches=False)), "4 tokens, then 4 new ones"
+    few = answer(Asked(tokens=8192), "llama-3.1-8b")
+    assert few.spec is not None
+    heads = few.spec.heads, few.spec.layers[0].kv_heads
+    assert heads == (32, 8) and QUESTIONS["heads"].check.answer == str(heads[0] // heads[1])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvviz.experiments.questions import QUESTIONS
 from kvviz.server import persister as keeping
 from kvviz.store.db.store import Store
 
@@ -19,6 +20,13 @@ def store(tmp_path):
 def said(app):
     """The page's words."""
     return " ".join(words.value for words in [*app.markdown, *app.caption])
+
+
+def answer_all(app):
+    """Answer every question rightly, and draw the page again."""
+    answers = {name: question.check.answer for name, question in QUESTIONS.items()}
+    app.session_state["answers"] = {"before": answers, "after": {}}
+    return app.run()
 
 
 def answered(app, key, records):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from kvviz.ui.folders import PAGES
+from kvviz.ui.frame.navigation import GROUPS
 from kvviz.ui.frame.page import ALOUD, TEXTS
 
 SAID = [name for name, row in TEXTS.items() if any(part in row for part in ALOUD)]
@@ -23,8 +24,38 @@ def test_a_page_has_its_frame(name, open_page, store):
     ]
 
 
-def test_each_page_has_a_file_and_words_of_its_own():
-    assert set(TEXTS) == {path.stem for path in PAGES.glob("*.py")}
+def test_each_page_has_a_file_words_and_a_place_in_the_navigation():
+    names = [name for group in GROUPS.values() for name in group]
+    assert sorted(names) == sorted(TEXTS) == sorted(path.stem for path in PAGES.glob("*.py"))
+
+
+def test_what_is_said_aloud_of_a_page_is_of_that_page():
     every = [TEXTS[name][part] for name in SAID for part in ALOUD]
     assert len(set(every)) == 3 * len(SAID) >= 30
     assert all(sentence.endswith(".") and sentence.count(". ") == 0 for sentence in every), "one sentence each"
+
+
+def test_the_navigation_is_read_from_left_to_right(open_page):
+    app = open_page("quiz")
+    links = [link.proto.label for link in app.get("page_link") if link.proto.query_string == ""]
+    titles = [TEXTS[name]["navigation"] for group in GROUPS.values() for name in group]
+    assert links[: len(titles)] == titles
+    assert [part.value for part in app.caption][: len(GROUPS)] == list(GROUPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ({}, "start"),
+        ({"stop": "3"}, "start"),
+        ({"utm_source": "x"}, "start"),
+        ({"model": "tiny-gpt2", "new_tokens": "8"}, "live"),
+        ({"comparison": "abc"}, "live"),
+    ],
+)
+def test_an_old_link_to_the_first_page_leads_to_the_live_page(query, title, open_page):
+    app = open_page("start", **query)
+    assert app.title[0].value == TEXTS[title]["title"]
+    if "model" in query:
+        assert app.selectbox(key="model").value == "tiny-gpt2" and app.selectbox(key="new_tokens").value == 8

@@ -1,4 +1,4 @@
-"""The questions on their pages, as Streamlit runs them: closed, and answered with what the page has at hand."""
+"""The questions on their pages, as Streamlit runs them: asked first, then answered with what the page has at hand."""
 
 import json
 
@@ -6,8 +6,9 @@ import pytest
 
 from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.questions import on_page
+from kvviz.experiments.questions import QUESTIONS, on_page
 from kvviz.experiments.sweep.spec import SweepSpec
+from tests.pages.conftest import answer_all
 
 
 @pytest.fixture
@@ -17,11 +18,21 @@ def visit(open_page, scheduler_without_worker, store):
 
 
 def answers(app, page):
-    """The page's answers by question's id."""
-    boxes = {box.label: box for box in app.expander}
-    found = {question.id: boxes[question.question] for question in on_page(page)}
+    """The page's answers by question's id, for somebody who has answered."""
+    found = boxes(answer_all(app), page)
     assert not any(box.proto.expanded for box in found.values())
-    return {name: box.markdown[0].value for name, box in found.items()}
+    return {name: box.markdown[-1].value for name, box in found.items()}
+
+
+def boxes(app, page):
+    by_label = {box.label: box for box in app.expander}
+    return {question.id: by_label[question.question] for question in on_page(page)}
+
+
+def test_who_has_not_answered_is_asked_and_told_nothing(visit):
+    for name, box in boxes(visit("compare"), "compare").items():
+        check = QUESTIONS[name].check
+        assert [part.value for part in box.markdown] == [f"**{check.ask}**"] and not box.success and not box.warning
 
 
 def document(uncached, cached, model="tiny-gpt2"):

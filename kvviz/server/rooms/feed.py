@@ -1,7 +1,8 @@
 """The WebSocket of a room: `/kv/room?code=CODE` follows, `&want=lead` leads, `?want=open` opens one.
 
 The first answer describes the room (`welcome`) or says why there is none (`none`); changes follow (`news`), and the end
-(`ended`). Followers send nothing; the leader's messages are small, checked and counted.
+(`ended`). Followers send what they draw and answer; all messages are small, checked and counted. Whoever leads has the
+answers as a table from `/kv/room/answers.csv?code=CODE`.
 """
 
 import asyncio
@@ -15,7 +16,9 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import segno
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kvviz.base.errors import KvvizError
@@ -30,9 +33,24 @@ OUTSIDE = ("203.0.113.1", 9)  # a documentation address (RFC 5737): only asks fo
 PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a leader ended
 
 
-def routes(rooms: Rooms) -> list[WebSocketRoute]:
-    """The one route."""
-    return [WebSocketRoute("/kv/room", partial(serve_seat, rooms))]
+def routes(rooms: Rooms) -> list[BaseRoute]:
+    """The room's socket, and its answers as a table."""
+    return [
+        WebSocketRoute("/kv/room", partial(serve_seat, rooms)),
+        Route("/kv/room/answers.csv", partial(serve_answers, rooms)),
+    ]
+
+
+async def serve_answers(rooms: Rooms, request: Request) -> Response:
+    """Hand the class's answers on, to the browser that leads the room."""
+    try:
+        room = rooms.find(request.query_params.get("code", ""))
+    except KvvizError as error:
+        return PlainTextResponse(str(error), 404)
+    if browser_of(request.cookies) != room.browser:
+        return PlainTextResponse("only the browser that opened this room has its answers", 403)
+    named = {"content-disposition": f'attachment; filename="kvviz-{room.code}.csv"', "cache-control": "no-store"}
+    return Response(room.work.csv(), media_type="text/csv", headers=named)
 
 
 async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
@@ -99,7 +117,7 @@ async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, cha
 
 
 async def _read(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> None:
-    """Hear the leader; a page that sends too much at once or something too long is disconnected."""
+    """Hear a page; one that sends too much at once or something too long is disconnected."""
     began, count = time.monotonic(), 0
     while (message := await websocket.receive())["type"] != "websocket.disconnect":
         now = time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import is_whole
 from kvviz.base.settings import settings
+from kvviz.server.rooms.class_work import ClassWork
 
 CODE_ALPHABET = "CDFGHJKMNPQRTVWXY23456789"  # no vowels, so no words; one each of letters and digits that look alike
 READ_AS = str.maketrans("BSZ", "852")
@@ -98,6 +99,7 @@ class Room:
     shown: Mapping[str, object] | None = None  # of `read_shown_step`
     lead: Seat | None = None
     followers: set[Seat] = field(default_factory=set)
+    work: ClassWork = field(default_factory=ClassWork)
     left_at: float = field(default_factory=time.monotonic)
     ended: str = ""
 
@@ -114,6 +116,7 @@ class Room:
     def news(self, seat: Seat) -> dict[str, object]:
         """What this seat should know and was not sent yet; it counts as sent from here on."""
         known: dict[str, object] = {"role": "lead", "followers": len(self.followers)}
+        known["work"] = self.work.seen(leads=seat is self.lead)
         if seat is not self.lead:
             known |= {"role": "follow", "away": self.lead is None}
             known |= {"place": asdict(self.place) if self.place else None, "look": self.shown}
@@ -198,19 +201,26 @@ class Rooms:
         room.wake()
 
     def hear(self, room: Room, seat: Seat, message: object) -> None:
-        """Do what the leader says. Raises KvvizError for anybody else, and for an unknown message."""
-        if seat is not room.lead:
-            raise KvvizError("only whoever leads a room may speak in it")
+        """Do what the leader says, and take what a pupil has drawn or answered. Raises KvvizError for all else."""
         if not isinstance(message, Mapping):
             raise KvvizError("a message is an object")
+        if message.get("t") in ("answer", "drawing"):
+            if seat is not room.lead:
+                room.work.hear(seat.browser or str(id(seat)), message)
+                room.wake()
+            return
+        if seat is not room.lead:
+            raise KvvizError("only whoever leads a room may speak in it")
         if message.get("t") == "place" and set(message) == {"t", "place"}:
             room.place = read_place(message["place"])
         elif message.get("t") == "look" and set(message) == {"t", "comparison", "step", "mode"}:
             room.shown = read_shown_step(message)
+        elif message.get("t") == "reveal" and set(message) == {"t", "what", "shown"}:
+            room.work.reveal(message["what"], message["shown"])
         elif message == {"t": "close"}:
             self._end(room, CLOSED)
         else:
-            raise KvvizError("a message tells a place, a look, or close")
+            raise KvvizError("a message tells a place, a look, what is revealed, or close")
         room.wake()
 
     def purge(self) -> None:

@@ -1,4 +1,4 @@
-"""What every page has around its own part: title and opening words, and the sentences to say out loud at its foot."""
+"""What a page has around its own part: title and opening words, and the sentences to say out loud at its foot."""
 
 import tomllib
 from collections.abc import Iterator

@@ -1,25 +1,25 @@
 """The room in the frame of every page: opened, joined by a link, and followed from page to page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.server.rooms.rooms import FRAME_PARAMETERS, Place, read_place
 from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.frame.navigation import FIRST
 from kvviz.ui.shared.component import component
 
 _component = component("kvviz_room", "room/room.js", "kv-roomplace")
 
 
-def follow(pages: Sequence[st.Page]) -> None:
+def follow(pages: Mapping[str, st.Page]) -> None:
     """Mount the room, and go to the page that its leader has gone to."""
-    data = {"assets": ASSETS_URL, "passed_over": list(FRAME_PARAMETERS), "join": asked_to_join()}
+    data = {"assets": ASSETS_URL, "first": FIRST, "passed_over": list(FRAME_PARAMETERS), "join": asked_to_join()}
     state = _component(key="room", data=data, on_go_change=lambda: None)
     place = place_of(state.go)
-    page = next((page for page in pages if place and page.url_path == place.page), None)
-    if place is not None and page is not None:
-        st.switch_page(page, query_params=place.query)
+    if place is not None and place.page in pages:
+        st.switch_page(pages[place.page], query_params=place.query)
 
 
 def asked_to_join() -> dict[str, object] | None:

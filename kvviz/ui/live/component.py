@@ -34,21 +34,19 @@ def live_view(comparison: str | None, *, over: str | None, takes: str, new_token
     long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
     draws what to expect.
     """
-    _component(
-        key="live",
-        data={
-            "comparison": comparison,
-            "recording": f"{ASSETS_URL}/live/recording.json.gz",
-            "over": over,
-            "takes": takes,
-            "assets": ASSETS_URL,
-            "colours": {"light": palette.LIGHT, "dark": palette.DARK},
-            "dash": palette.DASH,
-            "marker": palette.MARKER,
-            "guess": {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]},
-        },
-        on_ended_change=lambda: None,
-    )
+    guess = {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]}
+    _mount("live", {"comparison": comparison, "over": over, "takes": takes, "guess": guess})
+
+
+def recorded_view() -> None:
+    """Draw the kept recording, replaying, whatever the device measures."""
+    _mount("recorded", {"kept": True, "takes": ""})
+
+
+def _mount(key: str, data: dict[str, object]) -> None:
+    look = {"colours": {"light": palette.LIGHT, "dark": palette.DARK}, "dash": palette.DASH, "marker": palette.MARKER}
+    lying = {"assets": ASSETS_URL, "recording": f"{ASSETS_URL}/live/recording.json.gz"}
+    _component(key=key, data={**lying, **look, **data}, on_ended_change=lambda: None)
 
 
 def open_recording(scheduler: Scheduler, address: Address) -> None:

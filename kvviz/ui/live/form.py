@@ -51,31 +51,38 @@ class Choice:
 
 
 def live_form() -> Form:
-    """The page's fields. A link may fill seven of them; the address keeps none, it names the comparison."""
-    return Form(
-        "live",
-        "",
-        model=model_field(decodable()),
-        prompt=Field(STORY, _prompt_text),
-        prompt_tokens=Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
-        new_tokens=Field(OPENING_TOKENS, whole),
-        modes=Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
-        more_modes=Field([], _modes_among(MORE_MODES), called="modes"),
-        attn=Field("sdpa", one_of(*ATTENTION)),
-        batch=Field(1, whole),
-        own_model=Field(""),
-        repeats=Field(3),
-        warmup=Field(1),
-        dtype=Field(AUTO),
-        device=Field(AUTO),
-        weights=Field("auto"),
-        stop_text=Field(""),
-        stop_at_eos=Field(False),
-        temperature=Field(0.0),
-        top_k=Field(0),
-        top_p=Field(1.0),
-        seed=Field(0),
-    )
+    """The page's form. The address keeps none of its fields, it names the comparison."""
+    return Form("live", "", **_fields())
+
+
+def link_names() -> set[str]:
+    """What a link to the live page may say."""
+    return {"comparison", *(field.called or name for name, field in _fields().items() if field.read)}
+
+
+def _fields() -> dict[str, Field]:
+    return {
+        "model": model_field(decodable()),
+        "prompt": Field(STORY, _prompt_text),
+        "prompt_tokens": Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
+        "new_tokens": Field(OPENING_TOKENS, whole),
+        "modes": Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
+        "more_modes": Field([], _modes_among(MORE_MODES), called="modes"),
+        "attn": Field("sdpa", one_of(*ATTENTION)),
+        "batch": Field(1, whole),
+        "own_model": Field(""),
+        "repeats": Field(3),
+        "warmup": Field(1),
+        "dtype": Field(AUTO),
+        "device": Field(AUTO),
+        "weights": Field("auto"),
+        "stop_text": Field(""),
+        "stop_at_eos": Field(False),
+        "temperature": Field(0.0),
+        "top_k": Field(0),
+        "top_p": Field(1.0),
+        "seed": Field(0),
+    }
 
 
 def _prompt_text(text: str) -> str:

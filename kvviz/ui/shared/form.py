@@ -23,6 +23,7 @@ from kvviz.ui.shared.plain import plain
 
 Read = Callable[[str], object]
 REPLACED = 20  # addresses that a browser may still be carrying
+OF_THE_FRAME = frozenset({"tour"})  # what an address says of the page's surroundings, which no page writes
 
 
 def one_of(*allowed: object) -> Read:
@@ -89,7 +90,7 @@ class Address:
         None if it did, or if it has since replaced that address and the browser asked before the new one reached it,
         as happens when something on the page ends in the moment of a click. Ask once in a run: it counts.
         """
-        params, written = dict(st.query_params), st.session_state.get(self._key)
+        params, written = _of_the_page(), st.session_state.get(self._key)
         if written is None:
             return params
         if params == written["last"]:
@@ -106,12 +107,13 @@ class Address:
         if params != written["last"]:
             replaced = [address for address in written["replaced"] if address != params]
             written.update(last=params, seen=0, replaced=replaced)
-        before = dict(st.query_params)
+        before = _of_the_page()
         if before == params:
             return
         if before not in written["replaced"]:
             written["replaced"] = [*written["replaced"], before][-REPLACED:]
-        st.query_params.from_dict(params)
+        surroundings = {name: text for name, text in st.query_params.items() if name in OF_THE_FRAME}
+        st.query_params.from_dict({**params, **surroundings})
 
     def named(self, field: str, came: Mapping[str, str] | None) -> str | None:
         """What the address names in this field, `came` being what arrived; nothing else stays in the address."""
@@ -119,6 +121,10 @@ class Address:
         found = (written if came is None else came).get(field)
         self.write({field: found} if found else {})
         return found
+
+
+def _of_the_page() -> dict[str, str]:
+    return {name: text for name, text in st.query_params.items() if name not in OF_THE_FRAME}
 
 
 class Form:

@@ -1,4 +1,4 @@
-"""Stop and think: a page's questions, the answers closed until asked for, and the figures that the page has at hand."""
+"""Stop and think: a page's questions, answered by the reader first, then with the figures that the page has at hand."""
 
 import json
 from collections.abc import Sequence
@@ -13,18 +13,20 @@ from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
+from kvviz.ui.quiz.answers import ask
 from kvviz.ui.shared.plain import plain
 
 SMALLER = "int4"
 
 
 def think(page: str, at_hand: AtHand | None = None) -> None:
-    """Draw the page's questions. Whoever opens one has had time to think."""
+    """Draw the page's questions; whoever has answered one reads the whole answer."""
     st.subheader("Stop and think", anchor=False)
-    st.caption("Think first, then look: the answer is below each question.")
+    st.caption("Answer first, then read: the whole answer, with the figures of this page, comes after yours.")
     for question in on_page(page):
         with st.expander(question.question):
-            st.markdown(question.answer(at_hand or AtHand()))
+            if ask(question):
+                st.markdown(question.answer(at_hand or AtHand()))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:

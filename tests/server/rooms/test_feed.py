@@ -173,3 +173,33 @@ def test_a_dragged_slider_reaches_a_follower_in_few_messages(client):
             while until(one, "look")["step"] != step:
                 messages += 1
             assert messages < step / 2
+
+
+def test_a_pupil_answers_the_teacher_sees_it_and_reveals_it(client):
+    with opened(client) as teacher:
+        code = teacher.receive_json()["code"]
+        with connect(client, f"code={code}", OTHER) as one:
+            one.receive_json()
+            one.send_json({"t": "answer", "question": "square", "round": "before", "answer": "100"})
+            work = until(teacher, "work")
+            assert work["answers"] == {"square before": [["100 pairs", 1, True]]}
+            teacher.send_json({"t": "answer", "question": "square", "round": "before", "answer": "5"})
+            teacher.send_json({"t": "reveal", "what": "square before", "shown": True})
+            assert until(one, "work") == {**work, "revealed": ["square before"]}, "the teacher is no pupil"
+            one.send_json({"t": "reveal", "what": "square before", "shown": False})
+            assert "only whoever leads" in until(one, "message")
+            one.send_json({"t": "answer", "question": "square", "round": "before", "answer": "many"})
+            assert "no answer" in until(one, "message")
+
+
+@pytest.mark.parametrize(("browser", "status"), [(TEACHER, 200), (OTHER, 403), (None, 403)])
+def test_the_answers_as_a_table_are_for_the_teacher_alone(client, browser, status):
+    with opened(client) as teacher:
+        code = teacher.receive_json()["code"]
+        room = client.rooms.find(code)
+        room.work.hear("x", {"t": "answer", "question": "square", "round": "before", "answer": "100"})
+        cookie = {"cookie": f"{COOKIE}={browser}"} if browser else {}
+        found = client.get(f"/kv/room/answers.csv?code={code}", headers=cookie)
+        assert found.status_code == status
+        assert ("100 pairs" in found.text) == (status == 200)
+    assert client.get("/kv/room/answers.csv?code=K7M4QX").status_code == 404

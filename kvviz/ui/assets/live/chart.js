@@ -75,7 +75,7 @@ export class CurveChart {
   }
 
   resize() {
-    if (this.node.data) window.Plotly.Plots.resize(this.node)
+    if (this.node.data && this.node.clientWidth) window.Plotly.Plots.resize(this.node) // not while its page goes
   }
 
   purge() {

@@ -3,8 +3,10 @@
 import { element } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"
+import { isDark } from "../shared/theme.js"
 import { apply, emptyState, ended, withStatus } from "../shared/state.js"
 import { CurveChart } from "./chart.js"
+import { ClassDrawings } from "./drawings.js"
 import { Figures } from "./figures.js"
 import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
@@ -59,13 +61,14 @@ class Live {
     this.chart = new CurveChart(this.node, data.assets, look)
     this.guess = new Guess(this.node, look, () => this.redraw())
     this.chart.under = () => this.guess.traces(this.state)
+    this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
     this.noise = element("p", { class: "kv-words" })
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
       this.status.node,
       this.figures.call,
       element("div", { class: "kv-first" },
-        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.guess.caption),
+        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.guess.caption, this.drawings.node),
         element("div", { class: "kv-firsttexts" }, head("What is written", this.race.node), this.texts.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
       section("The figures", this.figures.node, "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means."),
@@ -87,7 +90,8 @@ class Live {
   update(data, trigger) {
     this.data = data
     this.trigger = trigger
-    if (this.feed && this.follows === data.comparison) {
+    this.root.dataset.kept = String(Boolean(data.kept)) // only the recording, whatever is measured
+    if (data.kept || (this.feed && this.follows === data.comparison)) {
       this.redraw() // the theme may have changed
       return
     }
@@ -131,7 +135,7 @@ class Live {
   draw() {
     const state = this.shown()
     this.colours()
-    this.status.draw(this.state, this.linked, this.queue, state === this.state ? "" : keptWords(state), this.data.takes)
+    this.status.draw(this.state, this.linked, this.queue, state === this.state ? "" : keptWords(state, this.data.kept), this.data.takes)
     this.figures.draw(state)
     this.slider.draw(state)
     this.race.follow(state)
@@ -150,7 +154,7 @@ class Live {
   // What is on the screen: the run, or a kept recording of the page's first run once the server has said that it has
   // none to show.
   shown() {
-    if (!this.queue || this.state.state !== "waiting" || this.state.id) {
+    if (!this.data.kept && (!this.queue || this.state.state !== "waiting" || this.state.id)) {
       this.replay.stop()
       return this.state
     }
@@ -179,13 +183,8 @@ class Live {
     return button
   }
 
-  dark() {
-    const [r, g, b] = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor.match(/\d+/g).map(Number)
-    return 0.299 * r + 0.587 * g + 0.114 * b < 128
-  }
-
   colours() {
-    const dark = this.dark()
+    const dark = isDark()
     for (const [mode, colour] of Object.entries(this.data.colours[dark ? "dark" : "light"])) {
       this.root.style.setProperty(`--kv-${mode}`, colour)
     }
@@ -193,14 +192,14 @@ class Live {
 
   // What the views ask of the palette; colours as CSS variables where CSS reads them.
   look() {
-    const set = () => this.data.colours[this.dark() ? "dark" : "light"]
+    const set = () => this.data.colours[isDark() ? "dark" : "light"]
     const css = (name) => getComputedStyle(this.root).getPropertyValue(name).trim()
     return {
       colour: (mode) => set()[mode] ?? css("--st-text-color"),
       faint: (mode) => `${set()[mode] ?? "#888888"}2e`,
       dash: (mode) => this.data.dash[mode] ?? "dash",
       marker: (mode) => this.data.marker[mode] ?? "cross",
-      theme: () => ({ text: css("--st-text-color"), grid: this.dark() ? "#33404d" : "#dfe5ea",
+      theme: () => ({ text: css("--st-text-color"), grid: isDark() ? "#33404d" : "#dfe5ea",
                       paper: css("--st-background-color"), family: css("--st-font") || "sans-serif" }),
     }
   }
@@ -211,6 +210,7 @@ class Live {
     this.race.clear()
     this.feed?.close()
     this.viewpoint.close()
+    this.drawings.close()
     this.resizer.disconnect()
     this.chart.purge()
   }
@@ -222,9 +222,10 @@ function section(title, body, words) {
   return element("section", {}, head(title), element("p", { class: "kv-words" }, words), body)
 }
 
-function keptWords(state) {
+function keptWords(state, alone) {
   const { device_name, device } = state.environment
-  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. Press Run to see it on this machine.`
+  const how = alone ? "" : " Press Run to see it on this machine."
+  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}.${how}`
 }
 
 function environment(state) {

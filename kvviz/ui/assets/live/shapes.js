@@ -44,17 +44,19 @@ export function unsteady(quartiles) {
   return widths.length > 0 && middle(widths) > UNSTEADY
 }
 
-const factor = (first, last) => (last > first ? last / first : first / last).toFixed(1)
+const CAME = { climb: "climbed", fall: "fell", flat: "stayed flat" }
+const CLOSE = 1.25 // a drawing that is off by a smaller factor is close
 
-// One sentence for a mode: what was expected, what came.
+const times = (ratio) => `${ratio.toFixed(1)}×`
+
+// How far a drawing is from the measurement, in sentences for one mode; both in ms.
 export function compared(title, drawn, measured, tallest) {
-  const [from, to] = ends(drawn)
-  const want = shape([from, to], tallest)
-  const [first, last] = ends(measured)
-  const got = shape([first, last], tallest)
-  const times = factor(first, last)
-  const drew = want === "flat" ? "" : ` (you drew ${want === "climb" ? "" : "1/"}${factor(from, to)}${want === "climb" ? " times" : ""})`
-  const came = { climb: `climbed ${times} times`, fall: `fell to 1/${times}`, flat: "stayed flat" }[got]
-  const link = want === got ? "and it did: it" : "but it"
-  return `${title}: you expected it ${EXPECTED[want]}${drew}, ${link} ${came}, from ${ms(first / 1000)} to ${ms(last / 1000)}.`
+  const [want, got] = [ends(drawn), ends(measured)]
+  const [drew, came] = [want, got].map(([first, last]) => last / first)
+  const [expected, found] = [shape(want, tallest), shape(got, tallest)]
+  const off = Math.max(came / drew, drew / came)
+  const size = off < CLOSE ? "and your drawing is close" : `but your factor is ${off.toFixed(1)} times too ${came > drew ? "small" : "large"}`
+  const verdict = expected === found ? `It ${CAME[found]}, as you expected, ${size}.` : `You expected it ${EXPECTED[expected]}, but it ${CAME[found]}.`
+  const [first, last] = got.map((value) => ms(value / 1000))
+  return `${title}: you drew the last step at ${times(drew)} the first; measured: ${times(came)}, from ${first} to ${last}. ${verdict}`
 }

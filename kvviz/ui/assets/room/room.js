@@ -32,6 +32,7 @@ class TabRoom {
     this.role = "none" // a key of TRANSITIONS
     this.why = "" // a sentence to be shown
     this.joined = 0
+    this.given = new Map() // what was drawn and answered in this tab, for the room that it follows
     this.view = new RoomView(data.assets, this)
     const stored = remembered()
     if (stored) {
@@ -40,6 +41,10 @@ class TabRoom {
     }
     setInterval(() => this.watch(), LOOK_MS)
     document.addEventListener("kv-looked", (event) => this.looked(event.detail))
+    document.addEventListener("kv-drawn", ({ detail }) => this.contribute("drawing", { t: "drawing", strokes: inHundredths(detail) }))
+    document.addEventListener("kv-answered", ({ detail }) => this.contribute(`${detail.question} ${detail.round}`, { t: "answer", ...detail }))
+    document.addEventListener("kv-reveal", ({ detail }) => this.link?.say({ t: "reveal", ...detail }))
+    document.addEventListener("kv-class-asked", () => this.tellClass())
     for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, (e) => this.hand(e), true)
     window.addEventListener("popstate", () => { this.touched = true })
   }
@@ -90,6 +95,7 @@ class TabRoom {
     this.link?.close()
     Object.assign(this, { link: null, code: null, mark: null, state: null, lost: null })
     this.after("forget", why)
+    this.tellClass()
   }
 
   // --- the socket ------------------------------------------------------------------------------------------
@@ -135,6 +141,8 @@ class TabRoom {
     Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "", refused: false })
     this.after(said.role)
     this.arrive(true)
+    if (said.role === "follow") for (const message of this.given.values()) this.link.say(message)
+    this.tellClass()
   }
 
   news(said) {
@@ -145,6 +153,7 @@ class TabRoom {
       this.after(said.role)
     }
     this.arrive("place" in said, "look" in said)
+    if (role || "work" in said) this.tellClass()
     this.view.draw()
   }
 
@@ -168,11 +177,23 @@ class TabRoom {
     this.view.draw()
   }
 
+  // --- the class's work ------------------------------------------------------------------------------------
+
+  contribute(what, message) {
+    if (JSON.stringify(this.given.get(what)) === JSON.stringify(message)) return
+    this.given.set(what, message)
+    if (this.role === "follow" && this.up) this.link.say(message)
+  }
+
+  tellClass() {
+    const work = this.state?.work ?? { answers: {}, drawings: [], revealed: [] }
+    document.dispatchEvent(new CustomEvent("kv-class", { detail: { role: this.role, code: this.code, work } }))
+  }
+
   // --- leading ---------------------------------------------------------------------------------------------
 
   watch() {
     const place = this.here()
-    if (!place) return
     const text = JSON.stringify(place)
     const still = text === this.last
     this.last = text
@@ -203,10 +224,9 @@ class TabRoom {
     this.link.say(look)
   }
 
-  // The page, and the query in which it keeps what is seen on it; null on the way between pages.
+  // The page, and the query in which it keeps what is seen on it.
   here() {
-    const page = location.pathname.split("/").filter(Boolean).at(-1)
-    if (!page) return null
+    const page = location.pathname.split("/").filter(Boolean).at(-1) ?? this.data.first
     const asked = [...new URLSearchParams(location.search)].filter(([name]) => !this.data.passed_over.includes(name))
     return { page, query: Object.fromEntries(asked.sort(([one], [other]) => (one < other ? -1 : 1))) }
   }
@@ -248,10 +268,13 @@ class TabRoom {
 }
 
 function same(one, other) {
-  if (!one || !other || one.page !== other.page) return false
+  if (one.page !== other.page) return false
   const names = new Set([...Object.keys(one.query), ...Object.keys(other.query)])
   return [...names].every((name) => one.query[name] === other.query[name])
 }
+
+const inHundredths = (strokes) => Object.fromEntries(
+  Object.entries(strokes).map(([mode, heights]) => [mode, heights.map((h) => (h === null ? null : Math.round(100 * h)))]))
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`
 

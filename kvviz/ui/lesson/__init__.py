@@ -1,0 +1,1 @@
+"""The teacher's page: plans with their times, questions with answers, what goes wrong, a handout."""

@@ -1,0 +1,85 @@
+"""What the teacher's page shows: a timed plan, the questions with answers, what goes wrong, a handout to print."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from kvviz.experiments.questions import QUESTIONS
+from kvviz.ui.folders import PAGES
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.form import Field, Form, one_of
+
+LESSON: dict[str, Any] = tomllib.loads(Path(__file__).with_name("lesson.toml").read_text(encoding="utf-8"))
+PLANS: dict[str, Mapping[str, Any]] = {plan["name"]: plan for plan in LESSON["plans"]}
+
+
+def lesson() -> None:
+    """Draw the part that is chosen; the address names it."""
+    parts: dict[str, Callable[[], None]] = {
+        **{name: partial(_plan, plan) for name, plan in PLANS.items()},
+        "Questions and answers": _questions,
+        "What goes wrong": _wrong,
+        "Handout": _handout,
+    }
+    form = Form("lesson", "p_", view=Field(next(iter(parts)), one_of(*parts)))
+    chosen = st.pills("Part", required=True, label_visibility="collapsed", **form.choices("view", list(parts)))
+    form.write()
+    parts[chosen]()
+    st.caption(TEXTS["lesson"]["print"])
+
+
+def _plan(plan: Mapping[str, Any]) -> None:
+    _goals("At the end everybody can")
+    st.markdown(f"**Before.** {plan['prepare']}")
+    ends = list(accumulate(part["minutes"] for part in plan["parts"]))
+    for part, end in zip(plan["parts"], ends, strict=True):
+        with st.container(border=True):
+            when, what, says = st.columns([3, 5, 5], gap="medium")
+            when.markdown(f"**{end - part['minutes']}–{end} min**")
+            link = {"label": part["title"], "icon": ":material/arrow_forward:", "query_params": part.get("query")}
+            when.page_link(PAGES / f"{part['page']}.py", **link)
+            what.markdown(f"**You.** {doing(part)}")
+            says.markdown(f"**The class should say.** {part['class_says']}")
+
+
+def doing(part: Mapping[str, Any]) -> str:
+    """What the teacher does, with the questions that it names by their numbers."""
+    numbers = [str(list(QUESTIONS).index(name) + 1) for name in part.get("questions", ())]
+    return part["do"].replace("{questions}", ", ".join(numbers))
+
+
+def _goals(start: str) -> None:
+    st.markdown("\n".join([f"**{start}**", "", *(f"- {goal}" for goal in LESSON["goals"])]))
+
+
+def _questions() -> None:
+    for number, question in enumerate(QUESTIONS.values(), 1):
+        check = question.check
+        st.markdown(f"**{number}. {question.question}**")
+        choices = "".join(f"\n- {choice}" for choice in check.choices)
+        st.markdown(f"*To check:* {check.ask}{choices}\n\n*Right:* {check.shown(check.answer)}. {check.because}")
+        with st.expander("The whole answer"):
+            st.markdown(question.text)
+
+
+def _wrong() -> None:
+    for case in LESSON["wrong"]:
+        st.markdown(f"**{case['what']}** {case['so']}")
+
+
+def _handout() -> None:
+    with st.container(key="handout"):
+        st.subheader("The KV cache: see it work", anchor=False)
+        _goals("I can")
+        for line in LESSON["lines"]:
+            st.markdown("\n".join([f"**{line['title']}** ", "", *(f"- {blank}" for blank in line["blanks"])]))
+        st.markdown("**Questions**")
+        for number, question in enumerate(QUESTIONS.values(), 1):
+            choices = "".join(f"  ☐ {choice}" for choice in question.check.choices)
+            unit = f"  ________ {question.check.unit}" if question.check.unit else ""
+            st.markdown(f"{number}. {question.check.ask}{choices}{unit}")

@@ -1,0 +1,84 @@
+"""What this visitor has answered, before the lesson and after it, and the form in which a question is answered."""
+
+from typing import Any
+
+import streamlit as st
+
+from kvviz.base.errors import KvvizError
+from kvviz.charts import palette
+from kvviz.decoding.modes import MODES
+from kvviz.experiments.questions import QUESTIONS, ROUNDS, Check, Question
+from kvviz.ui.folders import ASSETS_URL, PAGES
+from kvviz.ui.shared.component import component
+
+_sketch = component("kvviz_sketch", "quiz/sketching.js", "kv-sketching kv-live")
+_class = component("kvviz_class", "quiz/class.js", "kv-class")
+
+
+def given(part: str) -> dict[str, str]:
+    """The answers of one of the ROUNDS by question, which can be changed; the first to a question counts."""
+    answers: dict[str, dict[str, str]] = st.session_state.setdefault("answers", {name: {} for name in ROUNDS})
+    return answers[part]
+
+
+def forget(part: str) -> None:
+    """Begin this round anew."""
+    given(part).clear()
+    for name in QUESTIONS:
+        st.session_state.pop(_key(part, name), None)
+
+
+def _key(part: str, name: str) -> str:
+    return f"answer_{part}_{name}"
+
+
+def ask(question: Question, part: str = "before") -> bool:
+    """Draw the form of answer and, once there is one, whether it is right and why; returns whether there is one."""
+    check, answer = question.check, given(part).get(question.id)
+    st.markdown(f"**{check.ask}**")
+    said = _form(check, answer, _key(part, question.id))
+    if answer is None and said is not None:
+        try:
+            given(part)[question.id] = check.read(said)
+        except KvvizError:
+            st.warning("A number is asked for, such as 12.")
+        else:
+            st.rerun()
+    if answer is not None:
+        _judge(question, answer)
+    shown = {name: check.shown(name) for name in map(str, range(len(check.choices)))}
+    told = {"question": question.id, "round": part, "answer": answer, "unit": check.unit, "choices": shown}
+    _class(key=f"class_{question.id}", data={"assets": ASSETS_URL, **told})
+    return answer is not None
+
+
+def _form(check: Check, answer: str | None, key: str) -> str | None:
+    """Draw what is answered with, closed once there is an answer; returns what it says."""
+    look: dict[str, Any] = {"key": key, "disabled": answer is not None}
+    if check.choices:
+        places = [str(place) for place in range(len(check.choices))]
+        look |= {"index": None if answer is None else int(answer), "format_func": check.shown}
+        return st.radio("Your answer", places, label_visibility="collapsed", **look)
+    if check.unit:
+        return (
+            st.text_input(f"Your answer, in {check.unit}", value=answer or "", max_chars=20, width=220, **look) or None
+        )
+    modes = [[mode, MODES[mode].title] for mode in check.strokes]
+    data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
+    return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
+
+
+def _judge(question: Question, answer: str) -> None:
+    check = question.check
+    if check.is_right(answer):
+        st.success(f"Right. {check.because}", icon=":material/check_circle:")
+    else:
+        words = f"You said: {check.shown(answer)}. It is: {check.shown(check.answer)}. {check.because}"
+        st.warning(words, icon=":material/cancel:")
+    see(question)
+
+
+def see(question: Question) -> None:
+    """Draw the link to the page that shows it."""
+    look: dict[str, Any] = {"label": question.see.words, "icon": ":material/arrow_forward:"}
+    st.page_link(PAGES / f"{question.see.page}.py", query_params=dict(question.see.query), **look)

@@ -1,0 +1,26 @@
+"""The tour's stops as a list, each a way in; the visitor's own is marked."""
+
+import streamlit as st
+
+from kvviz.ui.folders import PAGES
+from kvviz.ui.frame.tour import STOPS, Stop, last_stop, read_stop
+
+
+def stops() -> None:
+    """Draw the way on, then all stops."""
+    came = read_stop(st.query_params.get("stop"))
+    if came is not None:
+        st.session_state.tour_at = str(came.number)
+    at = last_stop()
+    begun = "tour_at" in st.session_state
+    st.subheader("Six stops to understand it", anchor="tour")
+    _link(at, f"Go on with stop {at.number}" if begun else "Begin the tour")
+    for row in (STOPS[:3], STOPS[3:]):
+        for place, stop in zip(st.columns(len(row), gap="medium"), row, strict=True):
+            with place.container(border=True, height="stretch"):
+                _link(stop, f"**{stop.number} · {stop.title}**")
+                st.markdown(stop.say)
+
+
+def _link(stop: Stop, label: str) -> None:
+    st.page_link(PAGES / f"{stop.page}.py", label=label, icon=":material/arrow_forward:", query_params=stop.link)

@@ -1,0 +1,49 @@
+"""The teacher's page: plans whose minutes add up and whose links lead to pages, the twelve questions, the handout."""
+
+import re
+
+import pytest
+
+from kvviz.experiments.questions import QUESTIONS, ROUNDS
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.frame.tour import STOPS
+from kvviz.ui.lesson.plans import LESSON, PLANS, doing
+from tests.pages.conftest import said
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_minutes_of_a_plan_add_up_and_its_links_lead_somewhere(name):
+    parts = PLANS[name]["parts"]
+    assert f"{sum(part['minutes'] for part in parts)} minutes" == name
+    for part in parts:
+        assert part["page"] in TEXTS and part["class_says"] and part["do"]
+        query = part.get("query", {})
+        if "tour" in query:
+            stop = STOPS[int(query["tour"]) - 1]
+            assert stop.page == part["page"] and stop.link.items() <= query.items(), "the stop as the tour sets it up"
+        if part["page"] == "quiz":
+            assert query["question"] in QUESTIONS and query["round"] in ROUNDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", [*PLANS, "Questions and answers", "What goes wrong", "Handout"])
+def test_each_part_stands_under_its_address(view, open_page):
+    app = open_page("lesson", view=view)
+    words = said(app)
+    if view in PLANS:
+        assert all(part["class_says"] in words for part in PLANS[view]["parts"])
+        links = {link.proto.label for link in app.get("page_link")}
+        assert {part["title"] for part in PLANS[view]["parts"]} <= links
+    elif view == "What goes wrong":
+        assert all(case["so"] in words for case in LESSON["wrong"])
+    else:
+        assert all(question.check.ask in words for question in QUESTIONS.values())
+        shown = [question.check.because in words for question in QUESTIONS.values()]
+        assert all(shown) if view != "Handout" else not any(shown), "a handout gives nothing away"
+
+
+def test_questions_that_a_plan_names_stand_there_by_their_numbers():
+    (part,) = [part for plan in PLANS.values() for part in plan["parts"] if "questions" in part]
+    assert "{questions}" in part["do"] and set(part["questions"]) <= set(QUESTIONS)
+    numbers = re.search(r"questions ([\d, ]+)\.", doing(part))
+    assert numbers and [list(QUESTIONS)[int(number) - 1] for number in numbers[1].split(", ")] == part["questions"]
