@@ -18,7 +18,7 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
     return go.Figure().update_layout(**{**usual, "yaxis_rangemode": "tozero", **more})
 
 
-FEW = 4  # lines that carry their names at their ends
+FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
 APART = 0.07  # of the axis, between two names
 

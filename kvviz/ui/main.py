@@ -7,6 +7,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import turn
 from kvviz.ui.frame import tour
+from kvviz.ui.frame.help import explain
 from kvviz.ui.frame.navigation import all_pages, draw_navigation, lead_old_links_on
 from kvviz.ui.frame.room import follow
 from kvviz.ui.shared.session import signed_in
@@ -16,6 +17,7 @@ pages = all_pages()
 page = st.navigation(list(pages.values()), position="hidden")
 draw_navigation(pages)
 follow(pages)  # before the sign-in, so that a join link outlives it
+explain()
 lead_old_links_on(page, pages)
 if trouble := scheduler().trouble:
     st.warning(f"Runs go on but are not being kept: {trouble}. What is missing is written when that is over.")

@@ -13,7 +13,7 @@ from kvviz.ui.frame.room import place_of
 
 def told(app):
     """What the room's component is told."""
-    return next(json.loads(c.proto.json) for c in app.get("bidi_component") if "join" in c.proto.json)
+    return next(json.loads(c.proto.json) for c in app.get("bidi_component") if '"join"' in c.proto.json)
 
 
 def fresh(**query):

@@ -43,6 +43,15 @@ def terms_in(text: str) -> set[str]:
     return {NAMES.get(way) or NAMES[way.removesuffix("s")] for way in found}
 
 
+def for_browser() -> dict[str, object]:
+    """What the browser needs to explain each term where it first stands in a section of the page."""
+    return {
+        "pattern": pattern(),
+        "names": NAMES,
+        "terms": {name: [term.term, term.says] for name, term in TERMS.items()},
+    }
+
+
 def listed() -> str:
     """The whole glossary as Markdown, a heading to link to for each term."""
     return "\n\n".join(

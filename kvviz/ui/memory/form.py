@@ -56,7 +56,6 @@ def _title(key: str) -> str:
 
 def ask(form: Form) -> Asked:
     """Draw the form and read it; the link in the address bar follows."""
-    _examples(form)
     with st.container(border=True):
         asked = _numbers(form, _which_models(form))
     form.address.write(calculator.to_params(asked))
@@ -65,7 +64,8 @@ def ask(form: Form) -> Asked:
     return asked
 
 
-def _examples(form: Form) -> None:
+def offer_examples(form: Form) -> None:
+    """Draw the examples, each of which fills the form."""
     rows = {row.id: row for row in examples()}
 
     def take() -> None:
@@ -81,13 +81,11 @@ def _examples(form: Form) -> None:
 
 def _which_models(form: Form) -> tuple[str, ...]:
     families = list(dict.fromkeys(row.family for row in models().values()))
-    left, middle, right = st.columns([2, 3, 5], gap="medium")
-    family = left.selectbox("Family", **form.choice("family", [*families, OWN]))
-    with middle:
-        main = _own_config(form) if family == OWN else _size(form, family)
+    family = st.selectbox("Family", **form.choice("family", [*families, OWN]))
+    main = _own_config(form) if family == OWN else _size(form, family)
     choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
-    others = right.multiselect("Compare with", format_func=_title, **choices)
+    others = st.multiselect("Compare with", format_func=_title, **choices)
     return (main, *others)
 
 
@@ -130,24 +128,24 @@ def _fetched(name: str) -> str:
 
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
-    one, two, three, four, five = st.columns([2, 1.2, 2, 2, 3])
+    one, two = st.columns([3, 2], gap="small")
     one.number_input("Tokens in the cache", help="Prompt and new tokens together.", **form.within("tokens", 1, 2**30))
     two.number_input("Sequences", help="Requests at once: the batch.", **form.within("batch", 1, 100_000))
     rules = "  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values())
     views = form.choice("view", list(VIEWS))
-    view = five.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
+    view = st.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
     offered = [name for name in PRECISIONS if name in VIEWS[view].dtypes]
+    three, four = st.columns(2, gap="small")
     three.selectbox("Cache dtype", help=PRECISIONS[offered[0]].title, **form.choice("dtype", offered, "bfloat16"))
     how = (
         "The cache does not follow it. A quantized format's scales are left out, as formats differ; the cache's count."
     )
     four.selectbox("Weights dtype", help=how, **form.choice("weights", list(WEIGHT_BITS)))
     with st.expander("Beams, several devices, encoder"):
-        six, seven, eight = st.columns(3)
-        six.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
+        st.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
         how = "KV heads are shared out, or repeated if there are fewer of them; the figures are one device's."
-        seven.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
+        st.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
         how = "Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500."
         source = {"placeholder": "as the tokens", **form.within("source_tokens", 1, 2**30)}
-        eight.number_input("Encoder tokens", help=how, **source)
+        st.number_input("Encoder tokens", help=how, **source)
     return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})

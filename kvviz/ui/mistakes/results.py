@@ -97,8 +97,8 @@ def _texts(found: Document) -> str:
     mark = f'<mark style="background: rgba(213,94,0,.22); color: inherit">{html.escape(lost)}</mark>' if lost else ""
     rows = (("right", html.escape("".join(found["truth"]))), ("with the mistake", html.escape(kept) + mark))
     return "".join(
-        f'<p style="margin:0 0 .6rem"><small style="opacity:.7">{name}</small><br>'
-        f'<span style="opacity:.55">{prompt}</span><b style="font-weight:500">{text}</b></p>'
+        f'<p style="margin:0 0 .6rem"><small style="opacity:.8">{name}</small><br>'
+        f'<span style="opacity:.75">{prompt}</span><b style="font-weight:500">{text}</b></p>'
         for name, text in rows
     )
 

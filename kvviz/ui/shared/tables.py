@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
-_FIGURE = re.compile(r"[-−<]?\d|–$|none$|unknown$")
+_FIGURE = re.compile(r"[-−<]?[\d,.]+(e-?\d+)?( ?[\w/%×µ]{1,12})?( to [\d,.]+)?|–|none|unknown")
 
 
 def draw_table(
@@ -30,7 +30,7 @@ def _column(first: bool, values: Sequence[object]) -> ColumnConfig | None:
         return st.column_config.Column(pinned=True)
     texts = [value for value in values if isinstance(value, str) and value]
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if texts and not numbers and all(_FIGURE.match(text) for text in texts):
+    if texts and not numbers and all(_FIGURE.fullmatch(text) for text in texts):
         return st.column_config.TextColumn(alignment="right")
     return None
 

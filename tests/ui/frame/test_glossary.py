@@ -14,7 +14,7 @@ ROOT = PAGES.parent
 # Words with two capitals that a reader of any field knows, or that are names.
 KNOWN = """
 CPU CPUs GPU GPUs CUDA MPS CSV JSON HTML PNG SVG QR ID URL UTC TOML GB MB KB GiB MiB KiB TiB TFLOP GPT NLP PyTorch vLLM
-LLaMA DeepSeek NVIDIA MODEL HOST PORT OK NaN TF32 AND
+LLaMA DeepSeek NVIDIA CSS MODEL HOST PORT OK NaN TF32 AND
 """
 # Words of the field, defined or not. Whichever the pages use, the glossary has to define.
 FIELD = """

@@ -7,8 +7,8 @@ def test_columns_of_figures_stand_on_the_right(monkeypatch):
     drawn = {}
     monkeypatch.setattr(tables.st, "dataframe", lambda rows, **options: drawn.update(rows=rows, **options))
     rows = [
-        {"design": "16 blocks", "a step": "1.2 ms", "tokens": "identical", "bytes": 12, "held": "–"},
-        {"design": "8 bits", "a step": "–", "tokens": "other from 7 on", "bytes": 9, "held": "3 KiB"},
+        {"design": "16 blocks", "a step": "1.2 ms", "tokens": "16 alike so far", "bytes": 12, "held": "–"},
+        {"design": "8 bits", "a step": "–", "tokens": "7 of 16 differ", "bytes": 9, "held": "3 KiB"},
     ]
     tables.draw_table(rows, columns=tables.localized("bytes"), key="t")
     columns = drawn["column_config"]

@@ -1,9 +1,9 @@
 // One attention layer while it happens: a walk of scenes over matrices of real numbers, beside the code that runs.
 
-import { element } from "../shared/dom.js"
+import { element, scrolled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count } from "../shared/format.js"
-import { largest, Matrix, ROW, scales } from "./matrix.js"
+import { largest, Matrix, ROW, scaleBar, scales } from "./matrix.js"
 import { origin, said, SCENES } from "./scenes.js"
 
 const PLAY_MS = 1600
@@ -53,7 +53,7 @@ class Anatomy {
     this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
-    this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps" })
+    this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
     this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
     this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
@@ -69,7 +69,7 @@ class Anatomy {
     }
     this.tip = element("div", { class: "kv-tip", hidden: "" })
     const board = element("div", { class: "kv-board" }, this.labels, ...["Q", "K", "V", "A", "out"].map((m) => this.matrices[m].node))
-    this.board = element("div", { class: "kv-gridbox" }, element("div", { class: "kv-scroll" }, board), this.tip)
+    this.board = element("div", { class: "kv-gridbox" }, scrolled("The matrices of this head", "kv-scroll", board), this.tip)
     const cells = this.matrices.A.cells
     cells.onmousemove = (event) => this.hover(event)
     cells.onmouseleave = () => this.unhover()
@@ -79,10 +79,11 @@ class Anatomy {
     this.legend = element("div", { class: "kv-legend" },
       ...[["kept", "read from the cache"], ["now", "computed now"], ["again", "computed again for nothing"], ["none", "not there: nobody asks for it"]].map(
         ([kind, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-origin": kind }), words)))
+    this.scales = element("div", { class: "kv-legend" })
     const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.play, this.steps,
                         element("label", { class: "kv-switch" }, this.without, " no cache"))
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads,
-                         this.legend, this.board,
+                         this.legend, this.scales, this.board,
                          element("div", { class: "kv-under" },
                                  section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
                                  section("The next token", "The likeliest pieces, and their shares.", this.guess)),
@@ -196,7 +197,7 @@ class Anatomy {
     this.back.disabled = this.at === 0
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
-    for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-selected", String(i === this.head))
+    for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
     this.heads.hidden = look.heads.length < 2
     this.drawBoard(now, key)
     this.drawNext(now, key)
@@ -219,31 +220,48 @@ class Anatomy {
     const askedOrigins = origins.map((kind) => (kind === "kept" ? "now" : kind))
     const width = Math.round(Math.max(96, Math.min(dim * 5, (this.root.clientWidth - 210) / 5.2)))
     const side = now.total * ROW
-    const kvRows = (rows) => rows[kv].slice(0, now.total).map((row, i) => (from("append") || asks(i) ? row : null))
-    const kvOrigins = from("append") ? origins : askedOrigins
+    // what the cache holds is there from the start of a step, what enters once it is computed
+    const kvRows = (rows) => rows[kv].slice(0, now.total).map((row, i) => (i < first && !this.again ? row : from("project") ? row : null))
+    const cached = first > 0 && !this.again
     const attention = from("softmax") ? look.weights : look.scores
     const padded = attention[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("score") ? row : null))
     const values = { Q: queries, K: kvRows(look.k), V: kvRows(look.v), A: padded,
                      out: look.mixed[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("mix") ? row : null)) }
-    const drawn = { Q: from("project"), K: from("project"), V: from("project"), A: from("score"), out: from("mix") }
+    const drawn = { Q: from("project"), K: cached || from("project"), V: cached || from("project"), A: from("score"), out: from("mix") }
     for (const [name, matrix] of Object.entries(this.matrices)) {
       const square = name === "A"
       const rows = drawn[name] ? values[name] : values[name].map(() => null)
       matrix.draw({
         rows,
-        origins: name === "K" || name === "V" ? kvOrigins : askedOrigins,
+        origins: name === "K" || name === "V" ? origins : askedOrigins,
         columns: square ? now.total : dim,
         width: square ? side : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : "",
-        colour: square && from("softmax") ? scale.share : scale.signed,
-        most: square && from("softmax") ? 1 : largest(values[name]),
+        ...(square && from("softmax") ? { colour: scale.share, most: 1, range: "0 to 1" } : signed(scale, values[name])),
+        masked: scale.masked,
+        under: square ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
       })
       matrix.node.dataset.there = String(drawn[name])
       matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
     }
     this.matrices.A.node.style.setProperty("--kv-cell", `${ROW}px`)
-    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
-      element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text }, shown(text))))
+    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
+      element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text },
+              element("span", { class: "kv-position" }, String(row)), shown(text))))
+    this.explainScales(scale)
+  }
+
+  // What the colours of the numbers mean, drawn again where the page turns dark.
+  explainScales(scale) {
+    const key = String(scale.masked)
+    if (this.explained === key) return
+    this.explained = key
+    const swatch = element("i", { class: "kv-swatch" })
+    swatch.style.background = `rgb(${scale.masked.join(" ")})`
+    this.scales.replaceChildren(
+      element("span", {}, "numbers: negative ", scaleBar(scale.signed, -1, 1), " positive, up to the figure behind ±"),
+      element("span", {}, "shares: 0 ", scaleBar(scale.share, 0, 1), " 1"),
+      element("span", {}, swatch, "masked: a key after the query"))
   }
 
   drawNext(now, key) {
@@ -331,6 +349,11 @@ class Anatomy {
     document.removeEventListener("keydown", this.onKey)
     document.removeEventListener("kv-look", this.onLook)
   }
+}
+
+function signed(scale, rows) {
+  const most = largest(rows)
+  return { colour: scale.signed, most, range: `±${most.toPrecision(2)}` }
 }
 
 const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"] }

@@ -12,15 +12,20 @@ export class Matrix {
     this.origins = element("div", { class: "kv-origins" })
     this.mark = element("div", { class: "kv-rowmark", hidden: "" })
     this.cells = element("div", { class: "kv-cells" }, this.canvas, this.mark)
+    this.under = element("div", { class: "kv-under-columns", "aria-hidden": "true" })
     this.node = element("figure", { class: "kv-matrix", "data-name": name, title: words }, this.title,
-                        element("div", { class: "kv-mrow" }, this.origins, this.cells))
+                        element("div", { class: "kv-mrow" }, this.origins, this.cells), this.under)
     this.name = name
   }
 
-  // `rows`: arrays of numbers, null for a row that is not there. `origins`: a word a row. `width`: CSS pixels.
-  draw({ rows, origins, columns, width, letters, colour, most }) {
+  // `rows`: arrays of numbers, null for a row that is not there; one that ends before its last column is masked from
+  // there. `origins`: a word a row. `width`: CSS pixels. `range`: which values the colours stand for. `under`: a word a
+  // column, the last of them marked.
+  draw({ rows, origins, columns, width, letters, colour, most, masked, range = "", under = [] }) {
     const shape = [rows.filter(Boolean).length, columns]
-    this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`))
+    this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`),
+                               element("span", { class: "kv-range" }, shape[0] ? `, ${range}` : ""))
+    this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
     this.canvas.height = Math.max(1, rows.length)
     this.canvas.style.width = `${width}px`
@@ -29,10 +34,11 @@ export class Matrix {
     const paint = this.canvas.getContext("2d")
     const image = paint.createImageData(this.canvas.width, this.canvas.height)
     rows.forEach((row, y) => {
-      row?.forEach((value, x) => {
-        const [r, g, b] = colour(value / (most || 1))
+      if (!row) return
+      for (let x = 0; x < columns; x++) {
+        const [r, g, b] = x < row.length ? colour(row[x] / (most || 1)) : masked
         image.data.set([r, g, b, 255], 4 * (y * this.canvas.width + x))
-      })
+      }
     })
     paint.putImageData(image, 0, 0)
     this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none" })))
@@ -48,13 +54,21 @@ export const largest = (rows) => rows.reduce((most, row) => row ? row.reduce((m,
 
 const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) * share))
 
-// Negative to positive, through the page's own background; and from nothing to all.
+// Negative to positive, through the page's own background; from nothing to all; and what is masked. None of these
+// hues is one of the legend's, which say where a row comes from.
 export function scales(dark) {
   const ground = dark ? [26, 34, 43] : [247, 248, 250]
-  const [low, high] = dark ? [[86, 180, 233], [242, 142, 75]] : [[0, 92, 150], [205, 85, 0]]
-  const full = dark ? [120, 220, 170] : [0, 110, 80]
-  return {
-    signed: (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** 0.8),
-    share: (v) => mix(ground, full, Math.min(1, v) ** 0.7),
-  }
+  const [low, high] = dark ? [[245, 143, 216], [225, 230, 236]] : [[176, 50, 143], [40, 50, 61]]
+  const full = dark ? [199, 180, 242] : [86, 52, 143]
+  const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** 0.8)
+  const share = (v) => mix(ground, full, Math.min(1, v) ** 0.7)
+  return { signed, share, masked: dark ? [70, 82, 96] : [205, 212, 220] }
+}
+
+// A bar of the colours from one value to another, for the legend.
+export function scaleBar(colour, from, to) {
+  const stops = Array.from({ length: 9 }, (_, i) => `rgb(${colour(from + ((to - from) * i) / 8).join(" ")})`)
+  const bar = element("i", { class: "kv-scalebar" })
+  bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`
+  return bar
 }

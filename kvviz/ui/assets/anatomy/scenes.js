@@ -15,6 +15,13 @@ export const SCENES = [
 const quoted = (text) => `“${text.trim() || text}”`
 const tokens = (n) => (n === 1 ? "1 token" : `${count(n)} tokens`)
 
+// How a token's position gets into its query and key.
+const PLACED = {
+  learned: "Their positions, at the left, were added before the first layer.",
+  rotary: "Query and key are turned by an angle that their position, at the left, gives; a key is kept turned.",
+  alibi: "Their positions, at the left, come in with the scores: the farther back a key, the lower its score.",
+}
+
 // The sentences of a scene: a short title, and what to look at. `again` is the walk without a cache.
 export function said(look, step, key, again) {
   const now = look.steps[step]
@@ -26,12 +33,12 @@ export function said(look, step, key, again) {
     case "enter":
       if (prefill) return ["Prefill: the prompt enters", `All ${tokens(read)} of the prompt go through the model at once.`]
       if (again) return ["The whole sequence enters again", `To choose one more token, all ${tokens(read)} are read again: the prompt, and what was written since.`]
-      return ["Decode: one token enters", `Only ${newest}, the token just chosen. What the others said is in the cache.`]
+      return ["Decode: one token enters", `Only ${newest}, the token just chosen. Its position is ${now.total - 1}: the ${now.total - 1} before it are in the cache.`]
     case "project":
       return [
         `${read === 1 ? "One query, one key, one value" : `${read} queries, keys and values`} per head`,
         `Each token that enters is multiplied by three matrices: a query asks, a key is found, a value is handed over. ` +
-          (again && !prefill ? `${read - 1} of the ${read} keys and values have been computed before, and were thrown away.` : `Look at the rows: one for each token, ${dim} numbers wide.`),
+          (again && !prefill ? `${read - 1} of the ${read} keys and values have been computed before, and were thrown away. ` : `Look at the rows: one for each token, ${dim} numbers wide. `) + PLACED[look.design.positions],
       ]
     case "append":
       if (again && !prefill) {
@@ -40,9 +47,9 @@ export function said(look, step, key, again) {
       if (prefill) return ["Prefill writes K and V for the prompt", again ? "Without a cache they are used once and dropped." : `${read} rows of K and of V, in each of ${layers} layers, for each of ${kvHeads} KV heads.`]
       return ["A decode step appends one K and one V per layer", `${now.total - 1} rows are read from the cache, one is new. This is the axis that grows: the third number of the shape, ${now.total - 1} → ${now.total}.`]
     case "score":
-      if (prefill) return ["Every query meets the keys before it", `${read} queries, ${read} keys: a square, and its upper half is masked, since no token may look ahead.`]
+      if (prefill) return ["Every query meets the keys before it", `${read} queries, ${read} keys: a square, and its upper half is masked, since no token may look ahead. A query sees the keys up to its own position.`]
       if (again) return ["All the old scores, once more", `${now.total} × ${now.total} products per head, though only the last row leads to the next token.`]
-      return ["The new query reads all cached keys", `One row: 1 × ${now.total} products per head. The older queries are not asked again, and so Q is never cached.`]
+      return ["The new query reads all cached keys", `One row: 1 × ${now.total} products per head. It is the last row of the square, at position ${now.total - 1}: its offset is the ${now.total - 1} rows in the cache. No key comes after it, so nothing is masked. The older queries are not asked again, and so Q is never cached.`]
     case "softmax":
       return ["Scores become shares", `Softmax turns a row of scores into shares that add up to 1. Point at a cell: how much of ${prefill || again ? "a token's" : `${newest}'s`} attention goes where?`]
     case "mix":

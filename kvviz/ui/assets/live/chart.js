@@ -51,7 +51,7 @@ export class CurveChart {
     const { text, grid, paper, family } = this.look.theme()
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [prefillLabel(state, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [prefillLabel(state, this.log), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -69,7 +69,7 @@ export class CurveChart {
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...labels(state, this.look, this.log, this.total)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -101,6 +101,25 @@ function twice(state, width) {
   const text = each.length ? `Twice the tokens: ${each.map(([title, ratio]) => `${title} ${times(ratio)}`.replaceAll(" ", "\u00a0")).join(", ")} the\u00a0time` : ""
   return { text: folded(escapeHtml(text), width), align: "left", showarrow: false, x: 0.02, y: 0.98, xref: "paper", yref: "paper", xanchor: "left", yanchor: "top", font: { size: 14 } }
 }
+
+// What happens along a finished run: a mode's first other token, and the step at which a window is full.
+function events(state, look, log) {
+  if (!state.figures) return []
+  const at = (mode, i, text) => {
+    const y = curve(mode)[i].mid * 1000
+    return { text, x: i + 1, y: log ? Math.log10(y) : y, ax: 0, ay: -30, arrowhead: 0, arrowwidth: 1, font: { size: 13, color: look.colour(mode.name) } }
+  }
+  return state.modes.flatMap((mode) => {
+    const points = curve(mode).length
+    const full = mode.rows.findIndex((row) => row.layers.some((layer) => layer.held < layer.seen))
+    const found = [[full, "window full"], [mode.divergence ?? -1, "first other token"]]
+    return found.filter(([i]) => i > 0 && i < points).map(([i, text]) => at(mode, i, text))
+  })
+}
+
+// Names the step that the slider stands at.
+const stepLabel = (at) => (at ? [{ text: `step ${at}`, x: at, y: 1, yref: "paper", yanchor: "top", xanchor: at > 1 ? "right" : "left",
+                                   showarrow: false, font: { size: 13 } }] : [])
 
 const CONFIG = {
   displaylogo: false,

@@ -1,6 +1,6 @@
 // The headline figures of each mode, and whether the modes chose the same tokens.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
 import { cacheBytes, ended, firstLookOnly, headline, watched } from "../shared/state.js"
 
@@ -26,7 +26,7 @@ export class Figures {
     this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
     this.call = element("div", { class: "kv-call" }, this.big, this.badge)
-    this.node = element("div", { class: "kv-scroll" }, this.table)
+    this.node = scrolled("The figures of each mode", "kv-scroll", this.table)
     this.rows = new Map()
   }
 

@@ -1,6 +1,6 @@
 // The cache after a step, layer by layer, and three accounts of its bytes.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { cacheBytes, reservedBytes, watched } from "../shared/state.js"
 import { CacheGrid } from "./grid.js"
@@ -17,7 +17,7 @@ export class LayerTable {
   constructor(look, onPick) {
     this.colours = look
     this.onPick = onPick
-    this.tabs = element("div", { class: "kv-tabs", role: "tablist" })
+    this.tabs = element("div", { class: "kv-tabs", role: "tablist", "aria-label": "Mode" })
     this.note = element("p", { class: "kv-note", "data-testid": "kv-layers-note" })
     this.body = element("tbody")
     const head = element("tr", {}, ...LAYER_COLUMNS.map(([title, tip]) => element("th", { title: tip }, title)))
@@ -25,7 +25,7 @@ export class LayerTable {
     this.memory = element("div", { class: "kv-memory", "data-testid": "kv-memory" })
     this.grid = new CacheGrid(look)
     this.picture = element("div", {}, this.grid.node, this.note)
-    this.node = element("div", {}, element("div", { class: "kv-scroll kv-tall" }, this.table), this.memory)
+    this.node = element("div", {}, scrolled("The cache, layer by layer", "kv-scroll kv-tall", this.table), this.memory)
     this.cells = []
   }
 

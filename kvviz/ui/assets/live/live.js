@@ -1,5 +1,6 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
+import { dataButton } from "../frame/chart_table.js"
 import { element } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"
@@ -168,7 +169,7 @@ class Live {
 
   controls() {
     return element("div", { class: "kv-controls" }, this.guess.button, this.pill("total", "kv-total", "time so far", "time per token"),
-                   this.pill("log", "kv-scale", "log scale", "linear scale"))
+                   this.pill("log", "kv-scale", "log scale", "linear scale"), dataButton(this.node))
   }
 
   // A button that switches one of the chart's two views; it names the view that a press leads to.

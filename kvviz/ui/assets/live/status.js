@@ -9,7 +9,7 @@ export class StatusBar {
     this.words = element("span", { "data-testid": "kv-status", role: "status" })
     this.left = element("span", { class: "kv-left" })
     this.fill = element("div", { class: "kv-fill" })
-    this.bar = element("div", { class: "kv-bar", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill)
+    this.bar = element("div", { class: "kv-bar", role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill)
     this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
   }
 

@@ -24,7 +24,7 @@ export class Texts {
   }
 
   panel(state, mode) {
-    const body = element("div", { class: "kv-text", "data-testid": `kv-text-${mode.name}` },
+    const body = element("div", { class: "kv-text", tabindex: "0", role: "group", "aria-label": `Text, ${mode.title}`, "data-testid": `kv-text-${mode.name}` },
                          element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
     const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
     return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0 }

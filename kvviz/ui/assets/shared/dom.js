@@ -10,6 +10,11 @@ export function element(tag, attributes = {}, ...children) {
   return node
 }
 
+// A part that scrolls by itself: within reach of the keyboard, and named.
+export function scrolled(name, kind, ...children) {
+  return element("div", { class: kind, tabindex: "0", role: "region", "aria-label": name }, ...children)
+}
+
 // Change a node's text only where it differs: what is selected on a page stays selected.
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text

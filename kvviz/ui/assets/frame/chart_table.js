@@ -1,0 +1,99 @@
+// The figures behind a chart, as a table: for who can't see it, and for who wants the numbers.
+
+import { element, scrolled } from "../shared/dom.js"
+
+const CHARTS = '[data-testid="stPlotlyChart"]:not(:has(.kv-data))'
+const PRECISE = 6 // digits
+
+const host = element("div") // of the tables
+
+export class ChartTables {
+  nodes = [host]
+
+  look(page) {
+    for (const place of page.querySelectorAll(CHARTS)) {
+      const chart = place.querySelector(".js-plotly-plot")
+      if (!chart?._fullData) continue
+      place.setAttribute("role", "figure")
+      place.setAttribute("aria-label", named(chart))
+      place.append(dataButton(chart))
+    }
+  }
+}
+
+// A button that opens the table of this Plotly chart.
+export function dataButton(chart) {
+  const button = element("button", { type: "button", class: "kv-data", "aria-haspopup": "dialog", "data-testid": "kv-data" }, "Data")
+  button.onclick = () => open(chart)
+  return button
+}
+
+function open(chart) {
+  const close = element("button", { type: "button", class: "kv-data" }, "Close")
+  const title = element("h2", {}, named(chart))
+  const dialog = element("dialog", { class: "kv-datatable", "aria-label": "The figures of this chart", "data-testid": "kv-datatable" },
+    element("div", { class: "kv-datahead" }, title, close),
+    ...tables(chart).map(drawn))
+  close.onclick = () => dialog.close()
+  dialog.onclick = (event) => event.target === dialog && dialog.close()
+  dialog.onclose = () => dialog.remove()
+  host.append(dialog)
+  dialog.showModal()
+}
+
+function drawn({ head, rows }) {
+  const cell = (value, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, written(value))
+  return scrolled(head.join(", "), "kv-datascroll",
+    element("table", {},
+      element("thead", {}, element("tr", {}, ...head.map((words) => element("th", { scope: "col" }, words)))),
+      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))))))
+}
+
+const plain = (text) => new DOMParser().parseFromString(String(text ?? "").replace(/<br>/g, " "), "text/html").body.textContent
+
+function written(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–"
+  if (typeof value !== "number") return plain(value)
+  return Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(PRECISE)))
+}
+
+const axisOf = (chart, letter, trace) => chart._fullLayout[(trace[`${letter}axis`] ?? letter).replace(letter, `${letter}axis`)] ?? {}
+const titled = (axis, otherwise) => plain(axis.title?.text).replace(/^Click to enter.*/, "") || otherwise
+const series = (chart) => chart._fullData.filter((trace) => trace.visible === true && trace.fill !== "toself" && trace.type !== "heatmap")
+
+function named(chart) {
+  const [first] = chart._fullData
+  if (!first) return "Chart"
+  const [x, y] = ["x", "y"].map((letter) => titled(axisOf(chart, letter, first), ""))
+  const lines = [...new Set(series(chart).map((trace) => plain(trace.name)).filter((name) => !/^trace \d+$/.test(name)))]
+  return [[y, x].filter(Boolean).join(" by ") || "Chart", lines.slice(0, 8).join(", ")].filter(Boolean).join(": ")
+}
+
+// A table for each group of lines that share their places on one axis, one column a line; one for each heat map.
+function tables(chart) {
+  const groups = new Map()
+  for (const trace of series(chart)) {
+    const flat = trace.orientation === "h"
+    const [along, across] = flat ? ["y", "x"] : ["x", "y"]
+    const places = [...(trace[along] ?? [])]
+    const place = titled(axisOf(chart, along, trace), flat ? "" : "x")
+    const key = `${place} ${places.join(" ")}`
+    if (!groups.has(key)) groups.set(key, { place, places, lines: [] })
+    const measure = titled(axisOf(chart, across, trace), "")
+    const name = /^trace \d+$/.test(trace.name) ? "" : plain(trace.name)
+    groups.get(key).lines.push({ name: [name, measure].filter(Boolean).join(", "), values: [...(trace[across] ?? [])] })
+  }
+  const found = [...groups.values()].map(({ place, places, lines }) => ({
+    head: [place, ...lines.map((line) => line.name)],
+    rows: places.map((at, i) => [at, ...lines.map((line) => line.values[i])]),
+  }))
+  return [...found, ...chart._fullData.filter((trace) => trace.type === "heatmap").map((trace) => grid(chart, trace))]
+}
+
+function grid(chart, trace) {
+  const columns = [...(trace.x ?? trace.z[0].map((_, i) => i))]
+  const rows = [...(trace.y ?? trace.z.map((_, i) => i))]
+  const corner = `${titled(axisOf(chart, "y", trace), "row")} \\ ${titled(axisOf(chart, "x", trace), "column")}`
+  const told = (y, x) => trace.z[y][x] ?? null
+  return { head: [corner, ...columns.map(written)], rows: rows.map((at, y) => [at, ...columns.map((_, x) => (trace.text?.[y]?.[x] || told(y, x)))]) }
+}

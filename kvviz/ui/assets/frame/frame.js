@@ -1,0 +1,40 @@
+// What the frame adds to every page, whatever Streamlit mounts and unmounts: words explained, figures behind charts.
+
+import { element } from "../shared/dom.js"
+import { ChartTables } from "./chart_table.js"
+import { Glossary } from "./glossary.js"
+
+const LOOK_MS = 1000
+const RUNNING = '.kv-live:is([data-state="looking"], [data-state="proof"], [data-state="memory"], [data-state="measuring"])'
+
+const SCROLLS = ".katex-display, .kv-source" // what may be wider than the screen, and is within reach of the keyboard then
+
+let frame = null
+
+export function mount({ data, parentElement }) {
+  frame ??= new Frame(data)
+  parentElement.querySelector(".kv-frame").append(...frame.nodes)
+}
+
+class Frame {
+  constructor({ assets, glossary }) {
+    document.head.append(element("link", { rel: "stylesheet", href: `${assets}/frame/frame.css` }))
+    this.parts = [new Glossary(glossary), new ChartTables()]
+    this.nodes = this.parts.flatMap((part) => part.nodes) // in the component's element, where the theme's colours are
+    setInterval(() => this.look(), LOOK_MS)
+    this.look()
+  }
+
+  // While a run is on the page nothing is looked at: its figures are worth more than a word's definition.
+  look() {
+    const page = document.querySelector('[data-testid="stMain"]')
+    if (!page || document.hidden || page.querySelector(RUNNING)) return
+    for (const part of this.parts) part.look(page)
+    for (const node of page.querySelectorAll(SCROLLS)) reachable(node)
+  }
+}
+
+function reachable(node) {
+  if (node.scrollWidth > node.clientWidth) node.setAttribute("tabindex", "0")
+  else node.removeAttribute("tabindex")
+}

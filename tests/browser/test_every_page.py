@@ -1,0 +1,108 @@
+"""Every page in one walk: who can't see it, who uses the keyboard, who has a phone, and who doesn't know a word."""
+
+import json
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import expect
+
+from kvviz.ui.frame.glossary import TERMS
+from kvviz.ui.frame.page import TEXTS
+
+pytestmark = pytest.mark.browser
+
+GRAVE = {"serious", "critical"}
+AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+APART = [".js-plotly-plot", ".katex", ".kv-token:nth-child(n+40)"]  # drawn by others, or like those before
+WAITS = {"anatomy": "kv-scene", "mistakes": "kv-source"}  # what a page shows once it has measured on arrival
+
+
+def violations(page, rules=AA):
+    """What axe finds of weight on the page as it is, in a line each."""
+    where, what = json.dumps({"exclude": APART}), json.dumps({"resultTypes": ["violations"], "runOnly": rules})
+    found = page.evaluate(f"() => axe.run({where}, {what})")["violations"]
+    return [
+        f"{page.url} {one['id']}: {node['target'][0]} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in GRAVE
+        for node in one["nodes"]
+    ]
+
+
+def settled(page):
+    """Streamlit has drawn the page and the frame has looked at it."""
+    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
+    page.wait_for_timeout(1300)
+
+
+def both_lights(page):
+    """What axe finds on a light page, and of its contrasts on a dark one."""
+    found = violations(page)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(500)
+    found += violations(page, ["color-contrast"])
+    page.emulate_media(color_scheme="light")
+    return found
+
+
+def explained(page):
+    """A word of the field says what it means to the keyboard and to the pointer, and is quiet otherwise."""
+    term, definition = page.locator(".kv-term").first, page.get_by_test_id("kv-definition")
+    term.focus()
+    expect(definition).to_contain_text(TERMS[term.get_attribute("data-term")].says)
+    page.keyboard.press("Escape")
+    expect(definition).to_be_hidden()
+    term.hover()
+    expect(definition).to_be_visible()
+    page.mouse.move(2, 2)
+    expect(definition).to_be_hidden()
+
+
+def counted(page):
+    """Behind a chart stand the figures that it draws."""
+    page.get_by_test_id("kv-data").first.click()
+    table = page.get_by_test_id("kv-datatable")
+    drawn = page.evaluate("() => [...document.querySelector('.js-plotly-plot')._fullData[0].y]")
+    shown = [float(cell.replace(",", "")) for cell in table.locator("td:nth-child(2)").all_inner_texts()]
+    assert shown == pytest.approx(drawn, rel=1e-5) and len(shown) == 20
+    page.keyboard.press("Escape")
+    expect(table).to_have_count(0)
+
+
+def unchanged_by_a_rerun(page):
+    """Words that are marked stay whole when Streamlit writes others in their place, and back again."""
+    texts = "[data-testid=stMarkdownContainer], [data-testid=stCaptionContainer]"
+    text = f"""() => [...document.querySelectorAll('{texts}')].map((node) => node.innerText).join("\\n")"""
+    before, field = page.evaluate(text), page.get_by_role("spinbutton", name="New tokens N")
+    usual = field.input_value()
+    for value in ("77", usual):
+        field.fill(value)
+        field.press("Enter")
+        settled(page)
+        assert (page.evaluate(text) == before) == (value == usual)
+
+
+def test_no_page_shuts_anybody_out(open_page, measured):
+    page = open_page("/live", color_scheme="light")
+    page.evaluate(AXE_SCRIPT)
+    grave, wide, silent = [], [], []
+    for name, row in TEXTS.items():
+        page.get_by_role("link", name=row["navigation"], exact=True).first.click()
+        expect(page.get_by_role("heading", name=row["title"], exact=True)).to_be_visible()
+        if name in WAITS:
+            expect(page.get_by_test_id(WAITS[name])).to_be_visible(timeout=60_000)
+        settled(page)
+        grave += both_lights(page)
+        if page.locator(".kv-term").count() == 0:
+            silent.append(name)
+        if name == "cost":
+            explained(page)
+            counted(page)
+            unchanged_by_a_rerun(page)
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_timeout(300)
+        if page.evaluate("document.documentElement.scrollWidth") > 390:
+            wide.append(name)
+        page.set_viewport_size({"width": 1280, "height": 900})
+    assert (wide, silent) == ([], [])
+    assert grave == []
