@@ -14,7 +14,7 @@ WAYS = {  # colour, dash and short name of each allocation policy
     "growing": ("#B8860B", "dot", "grown"),
     "paged": ("#0072B2", "solid", "blocks"),
     "prefix": ("#00916E", "dashdot", "shared blocks"),
-    "batched": ("#4B5563", "longdash", "static batches"),
+    "batched": ("#4B5563", "solid", "static batches"),
 }
 PARTS = {
     "used": ("tokens", palette.KEPT),
