@@ -23,7 +23,7 @@ def test_answers_come_to_the_teacher_and_to_the_class_when_they_are_revealed(ope
         field = pupil.get_by_role("textbox", name="Your answer, in pairs")
         field.fill(said)
         field.press("Enter")
-    expect(pupils[0].get_by_text("Right.")).to_be_visible()
+    expect(pupils[0].get_by_text("You said: 100 pairs. Right.")).to_be_visible()
     expect(pupils[1].get_by_text("You said: 200 pairs. It is: 100 pairs.")).to_be_visible()
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("2 of the class have answered")
     assert teacher.get_by_test_id("kv-class-rows").count() == 0, "the wall shows nothing before the teacher wants it"
@@ -49,7 +49,7 @@ def test_answers_come_to_the_teacher_and_to_the_class_when_they_are_revealed(ope
     stroke(pupil, [(0.0, 0.2), (1.0, 0.9)], "kv-sketch-area")
     expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("KV cache")
     pupil.get_by_role("button", name="stays flat").click()
-    expect(pupil.get_by_text("Right.")).to_be_visible()
+    expect(pupil.get_by_text("You said: No cache climbs, KV cache stays flat. Right.")).to_be_visible()
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("1 of the class has answered")
     follows(pupil, 2)
 

@@ -37,43 +37,43 @@ def ask(question: Question, part: str = "before") -> bool:
     check, answer = question.check, given(part).get(question.id)
     st.markdown(f"**{check.ask}**")
     said = _form(check, answer, _key(part, question.id))
-    if answer is None and said is not None:
+    if answer is not None:
+        _judge(question, answer)
+    elif said is not None:
         try:
             given(part)[question.id] = check.read(said)
         except KvvizError:
             st.warning("A number is asked for, such as 12.")
         else:
             st.rerun()
-    if answer is not None:
-        _judge(question, answer)
-    shown = {name: check.shown(name) for name in map(str, range(len(check.choices)))}
-    told = {"question": question.id, "round": part, "answer": answer, "unit": check.unit, "choices": shown}
-    _class(key=f"class_{question.id}", data={"assets": ASSETS_URL, **told})
+    told = {"assets": ASSETS_URL, "question": question.id, "round": part, "answer": answer}
+    _class(key=f"class_{question.id}", data=told)
     return answer is not None
 
 
 def _form(check: Check, answer: str | None, key: str) -> str | None:
-    """Draw what is answered with, closed once there is an answer; returns what it says."""
-    look: dict[str, Any] = {"key": key, "disabled": answer is not None}
+    """Draw what is answered with, or, once there is an answer, what there was to choose from; returns what it says."""
+    if check.strokes:
+        modes = [[mode, MODES[mode].title] for mode in check.strokes]
+        data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
+        return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
+    if answer is not None:
+        st.markdown("\n".join(f"- {choice}" for choice in check.choices))
+        return None
     if check.choices:
         places = [str(place) for place in range(len(check.choices))]
-        look |= {"index": None if answer is None else int(answer), "format_func": check.shown}
-        return st.radio("Your answer", places, label_visibility="collapsed", **look)
-    if check.unit:
-        return (
-            st.text_input(f"Your answer, in {check.unit}", value=answer or "", max_chars=20, width=220, **look) or None
-        )
-    modes = [[mode, MODES[mode].title] for mode in check.strokes]
-    data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
-    return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
+        look: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
+        return st.radio("Your answer", places, key=key, **look)
+    return st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220) or None
 
 
 def _judge(question: Question, answer: str) -> None:
     check = question.check
+    said = f"You said: {check.shown(answer)}."
     if check.is_right(answer):
-        st.success(f"Right. {check.because}", icon=":material/check_circle:")
+        st.success(f"{said} Right. {check.because}", icon=":material/check_circle:")
     else:
-        words = f"You said: {check.shown(answer)}. It is: {check.shown(check.answer)}. {check.because}"
+        words = f"{said} It is: {check.shown(check.answer)}. {check.because}"
         st.warning(words, icon=":material/cancel:")
     see(question)
 

@@ -1,4 +1,4 @@
-"""The tour's stops as a list, each a way in; the visitor's own is marked."""
+"""The way into the tour, and its stops as a list."""
 
 import streamlit as st
 
@@ -6,15 +6,20 @@ from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.tour import STOPS, Stop, last_stop, read_stop
 
 
-def stops() -> None:
-    """Draw the way on, then all stops."""
+def way_on() -> None:
+    """Draw the way into the tour, or on to where the visitor was last."""
     came = read_stop(st.query_params.get("stop"))
     if came is not None:
         st.session_state.tour_at = str(came.number)
     at = last_stop()
     begun = "tour_at" in st.session_state
+    with st.container(key="tour_begin"):
+        _link(at, f"Go on with stop {at.number}" if begun else "Begin the tour")
+
+
+def stops() -> None:
+    """Draw all stops, each a way in."""
     st.subheader("Six stops to understand it", anchor="tour")
-    _link(at, f"Go on with stop {at.number}" if begun else "Begin the tour")
     for row in (STOPS[:3], STOPS[3:]):
         for place, stop in zip(st.columns(len(row), gap="medium"), row, strict=True):
             with place.container(border=True, height="stretch"):
