@@ -35,7 +35,9 @@ with page("memory"):
     with results:
         headline(main, asked)
         example_table(st.session_state.get("m_example"))
-        for tab, draw in zip(st.tabs(list(sections)), sections.values(), strict=True):
+        tabs = st.tabs(list(sections), key="m_tab", on_change="rerun")
+        for tab, draw in zip(tabs, sections.values(), strict=True):
             with tab:
-                draw()
+                if tab.open:  # all at once they would keep a browser busy for seconds
+                    draw()
     think("memory", of_memory(main, asked))

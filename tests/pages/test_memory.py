@@ -20,6 +20,18 @@ def visit(open_page):
     return partial(open_page, "memory")
 
 
+@pytest.fixture
+def visit_tab(visit):
+    """Open the page on one of its tabs."""
+
+    def opened(tab, **link):
+        app = visit(**link)
+        app.session_state["m_tab"] = tab
+        return app.run()
+
+    return opened
+
+
 def table(app, column):
     """The first table that has a column."""
     return next(frame.value for frame in app.dataframe if column in frame.value.columns)
@@ -104,26 +116,26 @@ def test_a_broken_link_says_what_and_goes_on(visit):
     assert len(app.warning) == 2 and total(app) == "1.0 GiB"
 
 
-def test_a_change_is_signed_and_the_model_itself_is_named(visit):
-    rows = table(visit(models="llama-3.1-8b"), "idea").set_index("idea")
+def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
+    rows = table(visit_tab("What if", models="llama-3.1-8b"), "idea").set_index("idea")
     assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1×"
     assert rows.loc["MHA", "more or less"].startswith("+") and rows.loc["MQA", "more or less"].startswith("−")
 
 
-def test_no_context_is_promised_that_the_model_was_not_made_for(visit):
-    rows = table(visit(models="llama-3.1-8b"), "longest context, tokens")["longest context, tokens"]
+def test_no_context_is_promised_that_the_model_was_not_made_for(visit_tab):
+    rows = table(visit_tab("On a GPU", models="llama-3.1-8b"), "longest context, tokens")["longest context, tokens"]
     longest = [int(row.split(" ")[0].replace(",", "")) for row in rows]
     assert max(longest) == 131_072 and any("(room for " in row for row in rows)
 
 
-def test_all_published_figures_agree(visit):
-    rows = table(visit(), "published, B")
+def test_all_published_figures_agree(visit_tab):
+    rows = table(visit_tab("How we know"), "published, B")
     assert len(rows) >= 80 and rows["agrees"].all()
 
 
 @pytest.mark.slow
-def test_a_log_line_is_judged(visit):
-    app = visit(models="qwen2.5-7b")
+def test_a_log_line_is_judged(visit_tab):
+    app = visit_tab("A log line", models="qwen2.5-7b")
     line = "llama_kv_cache_init: KV self size = 112.00 MiB, K (f16): 56.00 MiB, V (f16): 56.00 MiB"
     app.number_input(key="m_tokens").set_value(2048).run()
     app.text_area(key="m_logline").set_value(line).run()
@@ -134,13 +146,13 @@ def test_a_log_line_is_judged(visit):
 
 
 @pytest.mark.slow
-def test_the_probe_looks_inside(visit, monkeypatch):
+def test_the_probe_looks_inside(visit_tab, monkeypatch):
     def here(config, **case):
         """The probe of this process in the place of one of its own."""
         return json.loads(json.dumps(meta_probe.probe(config, **case).to_dict()))
 
     monkeypatch.setattr("kvviz.ui.memory.layers.probe_apart", here)
-    app = visit(models="tiny-qwen3", tokens="8", view="hf-dynamic")
+    app = visit_tab("Look inside", models="tiny-qwen3", tokens="8", view="hf-dynamic")
     app.button(key="m_probe").click().run()
     assert not app.exception
     assert "to the byte" in said(app)
@@ -148,8 +160,8 @@ def test_the_probe_looks_inside(visit, monkeypatch):
     assert set(inside["keys"]) == {"[1, 2, 8, 32]"}
 
 
-def test_three_accounts_of_the_live_pages_model(visit):
-    app = visit()
+def test_three_accounts_of_the_live_pages_model(visit_tab):
+    app = visit_tab("How we know")
     assert "Run a model on the live page" in said(app)
     from kvviz.experiments.comparison.spec import ComparisonSpec
 
