@@ -24,9 +24,10 @@ APART = 0.07  # of the axis, between two names
 
 
 def name_ends(figure: go.Figure) -> go.Figure:
-    """Put each line's name at its end in place of the legend, if the lines are few and their names short."""
+    """Put each line's name at its end in place of the legend, if they are few, short, and all at the right edge."""
     named = [line for line in figure.data if line.name and line.x is not None and len(line.x)]
-    if not 0 < len(named) <= FEW or any(len(line.name) > LONGEST for line in named):
+    short = all(len(line.name) <= LONGEST for line in named)
+    if not 0 < len(named) <= FEW or not short or len({line.x[-1] for line in named}) > 1:
         return figure
     figure.update_layout(showlegend=False, margin_r=24 + 8 * max(len(line.name) for line in named))
     x, y = (math.log10 if axis.type == "log" else float for axis in (figure.layout.xaxis, figure.layout.yaxis))
@@ -39,7 +40,10 @@ def name_ends(figure: go.Figure) -> go.Figure:
         label = {"text": line.name, "x": x(line.x[-1]), "y": y(line.y[-1]), "xanchor": "left", "xshift": 8}
         shift = (before - place) * ((figure.layout.height or 450) - 80)
         figure.add_annotation(**label, yshift=shift, showarrow=False, font_color=line.line.color)
-    return figure
+    # without a range the axis would make room for the names inside
+    first, last = x(min(line.x[0] for line in named)), x(named[0].x[-1])
+    edge = 0.015 * (last - first)
+    return figure.update_xaxes(range=[first - edge, last + edge])
 
 
 def as_text(value: object) -> str:

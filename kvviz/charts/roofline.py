@@ -167,7 +167,7 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
 def profile_figure(profiles: Points) -> go.Figure:
     """Draw each profiled forward as a bar of its milliseconds, divided by kind of work; all on one scale."""
     legend = {"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"}
-    axes = {"xaxis": {"title": "ms, under the profiler", "automargin": True}, "yaxis": {"automargin": True}}
+    axes = {"xaxis": {"ticksuffix": " ms", "automargin": True}, "yaxis": {"automargin": True}}
     bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 70, "t": 10, "b": 10}}
     figure = go.Figure().update_layout(font_size=14, height=340, legend=legend, **bars, **axes)
     rows = list(reversed(profiles))

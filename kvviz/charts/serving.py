@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import palette
-from kvviz.charts.layout import MARGIN, blank, name_ends
+from kvviz.charts.layout import MARGIN, blank
 
 WAYS = {  # colour, dash and short name of each allocation policy
     "reserved": ("#D55E00", "dash", "reserved"),
@@ -34,7 +34,7 @@ def counts_figure(ways: Sequence[Found], name: str) -> go.Figure:
         look = {"name": title, "mode": "lines", "hovertemplate": "%{y}"}
         line = {"color": colour, "dash": dash, "width": 2, "shape": "hv"}
         figure.add_scatter(x=way["ticks"]["tick"], y=way["ticks"][name], line=line, **look)
-    return name_ends(figure)
+    return figure
 
 
 def waste_figure(way: Found, slots: int, last: int) -> go.Figure:

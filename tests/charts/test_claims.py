@@ -44,7 +44,7 @@ def test_running_is_compared_where_some_waited():
 
 def test_profiles_and_batches_are_ratios_of_what_was_measured():
     profiles = [{"forward": "prefill", "wall_s": 0.024}, {"forward": "decode", "wall_s": 0.003}]
-    assert claims.of_profiles(profiles) == "The prefill takes 24 ms, a decode step 3 ms: 8 times"
+    assert claims.of_profiles(profiles) == "Under the profiler the prefill takes 24 ms, a decode step 3 ms"
     assert claims.of_profiles(profiles[:1]) == ""
     points = [
         {"phase": "decode", "tokens": tokens, "batch": batch, "tokens_per_s": rate}
