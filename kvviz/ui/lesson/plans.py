@@ -76,8 +76,9 @@ def _handout() -> None:
     with st.container(key="handout"):
         st.subheader("The KV cache: see it work", anchor=False)
         _goals("I can")
+        lines = st.container(key="handout_lines")
         for line in LESSON["lines"]:
-            st.markdown("\n".join([f"**{line['title']}** ", "", *(f"- {blank}" for blank in line["blanks"])]))
+            lines.markdown("\n".join([f"**{line['title']}** ", "", *(f"- {blank}" for blank in line["blanks"])]))
         st.markdown("**Questions**")
         for number, question in enumerate(QUESTIONS.values(), 1):
             choices = "".join(f"  ☐ {choice}" for choice in question.check.choices)

@@ -36,7 +36,7 @@ export class ClassDrawings {
     put(this.look_, this.shown ? "Hide the drawings" : "Look at the drawings")
     put(this.reveal, this.revealed ? "Hide from the class" : "Reveal to the class")
     if (this.over.hidden) return
-    this.names.replaceChildren("What the class expects: ", ...this.modes().map(([name, title]) => element("b", { style: `color:${this.look.colour(name)}` }, `${title} `)))
+    this.names.replaceChildren("What the class expects: ", ...this.modes().map(([name, title]) => element("b", { style: `border-bottom: 3px solid ${this.look.colour(name)}; margin-right: .6em` }, title)))
     const thin = { "stroke-width": 2, "stroke-dasharray": "none", "stroke-opacity": Math.max(0.2, 0.8 / Math.sqrt(count)) }
     const strokes = this.drawings.flatMap((drawing) => Object.entries(drawing))
     this.svg.replaceChildren(...strokes.map(([mode, heights]) => line(heights.map((h) => (h === null ? null : h / 100)), this.look.colour(mode), thin)))

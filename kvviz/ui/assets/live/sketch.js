@@ -128,7 +128,7 @@ export class Sketch {
     this.svg.replaceChildren(...strokes.map(([name, stroke]) => line(stroke, this.colour(name))))
     this.picks.hidden = !next
     const words = next ? `${this.short ? "That was short. " : ""}Draw from left to right how the time of a token goes, or pick: ` : ""
-    const who = next ? element("b", { style: `color:${this.colour(next[0])}` }, next[1]) : this.over
+    const who = next ? element("b", { style: `border-bottom: 3px solid ${this.colour(next[0])}` }, next[1]) : this.over
     if (this.words.textContent !== words + (next ? next[1] : who)) this.words.replaceChildren(words, who)
   }
 }
