@@ -82,7 +82,7 @@ def unchanged_by_a_rerun(page):
         assert (page.evaluate(text) == before) == (value == usual)
 
 
-def test_no_page_shuts_anybody_out(open_page, measured):
+def test_no_page_shuts_anybody_out(open_page):
     page = open_page("/live", color_scheme="light")
     page.evaluate(AXE_SCRIPT)
     grave, wide, silent = [], [], []
@@ -106,3 +106,19 @@ def test_no_page_shuts_anybody_out(open_page, measured):
         page.set_viewport_size({"width": 1280, "height": 900})
     assert (wide, silent) == ([], [])
     assert grave == []
+
+
+def test_what_a_run_has_left_shuts_nobody_out(open_page, measured):
+    path = measured("tiny-gpt2")
+    page = open_page(path, color_scheme="light")
+    expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done")
+    page.evaluate(AXE_SCRIPT)
+    settled(page)
+    grave = both_lights(page)
+    run = path.partition("=")[2]
+    page.goto(page.url.partition("/live")[0] + f"/compare?runs={run}-uncached,{run}-cached")
+    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    page.evaluate(AXE_SCRIPT)
+    settled(page)
+    assert grave + both_lights(page) == []
+    expect(page.get_by_test_id("kv-data")).to_have_count(1)
