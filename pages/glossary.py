@@ -2,8 +2,10 @@
 
 import streamlit as st
 
-from kvviz.ui.frame.glossary import listed
+from kvviz.ui.frame.glossary import TERMS, in_words
 from kvviz.ui.frame.page import page
 
-with page("glossary"):
-    st.markdown(listed())
+with page("glossary"), st.container(key="glossary_terms", gap="small"):
+    for name, term in TERMS.items():
+        st.subheader(term.term, anchor=name)
+        st.markdown(in_words(term))

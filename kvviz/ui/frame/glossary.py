@@ -52,16 +52,10 @@ def for_browser() -> dict[str, object]:
     }
 
 
-def listed() -> str:
-    """The whole glossary as Markdown, a heading to link to for each term."""
-    return "\n\n".join(
-        f"#### {term.term}\n{term.says}{_other_names(term)} [{_publisher(term.source)}]({term.source})"
-        for term in TERMS.values()
-    )
-
-
-def _other_names(term: Term) -> str:
-    return f" *Also: {', '.join(term.also)}.*" if term.also else ""
+def in_words(term: Term) -> str:
+    """What a term says, its other names and its source, as Markdown."""
+    also = f" *Also: {', '.join(term.also)}.*" if term.also else ""
+    return f"{term.says}{also} [{_publisher(term.source)}]({term.source})"
 
 
 def _publisher(address: str) -> str:
