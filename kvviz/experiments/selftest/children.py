@@ -1,10 +1,18 @@
-"""Runs each check of the selftest in a process of its own and collects what they say."""
+"""Runs each check of the selftest in a process of its own and collects what they say.
 
-import multiprocessing
+`python -m kvviz.experiments.selftest.children DEVICE NAME...` is their parent: it imports the libraries once, forks for
+each check and prints a line of JSON for it. Apple's libraries do not survive a fork, so there each check has such a
+process to itself.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kvviz.base.errors import in_a_line
@@ -15,6 +23,7 @@ NAMES = (
     *("clock", "prediction", "profiler", "recovery", "second device", "classroom"),
 )
 FIRST = NAMES[:3]  # those that `kvviz ready` makes too
+FORKS = sys.platform != "darwin"
 
 
 @dataclass(frozen=True)
@@ -27,34 +36,39 @@ class Found:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-def checks(device: str, names: tuple[str, ...] = NAMES) -> Iterator[Found]:
+def checks(device: str, names: Sequence[str] = NAMES) -> Iterator[Found]:
     """Yield each check's result as soon as it is there; `device` may be "auto"."""
-    # a server process that has imported the libraries makes a copy of itself for each check; Apple's do not allow that
-    if sys.platform == "darwin":
-        context: Any = multiprocessing.get_context("spawn")
-    else:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["kvviz.experiments.selftest.run"])
-    for name in names:
-        ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_check, args=(name, device, theirs), daemon=True)
-        child.start()
-        theirs.close()
-        yield _answer(name, ours, child)
+    for group in [names] if FORKS else [[name] for name in names]:
+        command = [sys.executable, "-m", __name__, device, *group]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+            for line in parent.stdout or ():
+                yield Found(**json.loads(line))
 
 
-def _answer(name: str, pipe: Connection, child: Any) -> Found:
-    try:
-        found: Found = pipe.recv() if pipe.poll(PATIENCE) else Found(name, False, f"no answer within {PATIENCE} s")
-    except EOFError:
-        child.join(5)
-        found = Found(name, False, f"its process ended early (exit status {child.exitcode})")
-    child.join(5)
-    child.kill()
-    return found
+def answer_of(name: str, device: str, patience: float = PATIENCE) -> Found:
+    """Make one check in a fork of this process. A fork that dies or hangs is a check that failed."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(2, 1)  # what a library prints is no answer
+        with os.fdopen(writing, "w") as pipe:
+            pipe.write(json.dumps(asdict(check(name, device))))
+        os._exit(0)
+    os.close(writing)
+    answered = select.select([reading], [], [], patience)[0]
+    with os.fdopen(reading) as pipe:
+        text = pipe.read() if answered else ""
+    if not answered:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if text:
+        return Found(**json.loads(text))
+    ended = f"its process ended early (exit status {status})"
+    return Found(name, False, ended if answered else f"no answer within {patience:g} s")
 
 
-def _check(name: str, device: str, pipe: Connection) -> None:
+def check(name: str, device: str) -> Found:
+    """Make one check in this process; whatever it raises is what the report has to say."""
     from kvviz.device.cores import usable_cores
     from kvviz.device.environment import pick_device, set_threads
     from kvviz.experiments.selftest.run import CHECKS, quieten
@@ -62,7 +76,18 @@ def _check(name: str, device: str, pipe: Connection) -> None:
     set_threads(usable_cores())
     quieten()
     try:
-        found = Found(name, *CHECKS[name](pick_device(device)))
-    except Exception as error:  # whatever a device raises is what the report has to say
-        found = Found(name, False, in_a_line(error))
-    pipe.send(found)
+        return Found(name, *CHECKS[name](pick_device(device)))
+    except Exception as error:
+        return Found(name, False, in_a_line(error))
+
+
+def main(device: str, *names: str) -> None:
+    """Import the libraries, then print each check's result as a line of JSON."""
+    import kvviz.experiments.selftest.run  # noqa: F401
+
+    for name in names:
+        print(json.dumps(asdict((answer_of if FORKS else check)(name, device))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

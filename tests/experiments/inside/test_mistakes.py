@@ -134,7 +134,8 @@ def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
     [
         ([], [], "nothing to see on a CPU"),
         ([9.0, 1.0, 1.1], [1.0, 1.0, 1.1], "prefill took 9.0 times"),
-        ([0.2, 0.2, 0.2], [1.0, 1.0, 1.0], "0.20 times that by the right one"),
+        ([1.0, 0.2, 0.2], [1.0, 1.0, 1.0], "0.20 times that by the right one"),
+        ([0.2, 1.0, 1.0], [1.0, 1.0, 1.0], "20% of its time by the wrong stopwatch"),
         ([1.0, 1.1, 1.0], [1.0, 1.0, 1.1], "nothing to see here this time"),
     ],
 )

@@ -1,14 +1,17 @@
 """The checks themselves, on this processor: what passes, what does not apply, and that a wrong device fails them."""
 
 import functools
+import os
+import signal
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kvviz.device.environment import Place
-from kvviz.experiments.selftest import run
-from kvviz.experiments.selftest.children import NAMES, Found, _answer, _check, checks
+from kvviz.experiments.selftest import children, run
+from kvviz.experiments.selftest.children import NAMES, Found, answer_of, check, checks
 
 pytestmark = pytest.mark.slow
 
@@ -99,18 +102,16 @@ def test_each_check_has_a_process_of_its_own():
     [("cpu", "no such check", "no such check"), ("cuda:9", "place", "is not on this machine")],
 )
 def test_whatever_a_check_raises_is_its_line(device, name, said):
-    sent = []
-    _check(name, device, SimpleNamespace(send=sent.append))
-    assert sent[0].ok is False and said in sent[0].says
+    found = check(name, device)
+    assert found.ok is False and said in found.says
 
 
-def test_a_process_that_ends_early_or_never_costs_one_line(monkeypatch):
-    child = SimpleNamespace(join=lambda seconds: None, kill=lambda: None, exitcode=-9)
-
-    def gone():
-        raise EOFError
-
-    ended = _answer("graph", SimpleNamespace(poll=lambda seconds: True, recv=gone), child)
-    hung = _answer("graph", SimpleNamespace(poll=lambda seconds: False), child)
-    assert ended == Found("graph", False, "its process ended early (exit status -9)")
-    assert hung.ok is False and "no answer within" in hung.says
+@pytest.mark.worker
+@pytest.mark.skipif(not children.FORKS, reason="there is no fork to test")
+def test_a_process_that_dies_or_hangs_costs_one_line(monkeypatch):
+    monkeypatch.setattr(children, "check", lambda name, device: os.kill(os.getpid(), signal.SIGKILL))
+    assert answer_of("graph", "cpu") == Found("graph", False, "its process ended early (exit status -9)")
+    monkeypatch.setattr(children, "check", lambda name, device: time.sleep(60))
+    assert answer_of("graph", "cpu", 0.2) == Found("graph", False, "no answer within 0.2 s")
+    monkeypatch.setattr(children, "check", lambda name, device: print("a library's word") or Found(name, True, "well"))
+    assert answer_of("graph", "cpu") == Found("graph", True, "well")
