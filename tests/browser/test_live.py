@@ -6,7 +6,7 @@ import re
 import signal
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 import torch
@@ -80,10 +80,16 @@ def press(page, name):
 
 
 def run(page):
-    """Press Run, and wait until the page shows the new comparison."""
-    before = live(page).get_attribute("data-comparison") or ""
+    """Press Run, and wait until the page shows the new comparison, which its address names."""
+    before = named(page)
     press(page, "Run")
-    expect(live(page)).not_to_have_attribute("data-comparison", before)
+    page.wait_for_url(lambda url: named(page) not in (None, before))
+    expect(live(page)).to_have_attribute("data-comparison", named(page))
+
+
+def named(page):
+    """The comparison that a page's address names."""
+    return parse_qs(urlsplit(page.url).query).get("comparison", [None])[0]
 
 
 def live(page):
