@@ -22,7 +22,7 @@ def draw_table(
     titles = list(rows[0]) if rows else []
     found = {title: _column(title == titles[0], [row[title] for row in rows]) for title in titles}
     drawn = {**{title: column for title, column in found.items() if column}, **(columns or {})}
-    return (place or st).dataframe(rows, hide_index=True, column_config=drawn, **options)
+    return (place or st).dataframe(rows, hide_index=True, column_config=drawn, placeholder="–", **options)
 
 
 def _column(first: bool, values: Sequence[object]) -> ColumnConfig | None:
