@@ -1,4 +1,4 @@
-"""How soon a page is painted, and how soon it answers a click: in Chromium, with 1,000 comparisons in the store.
+"""How soon a page is painted and answers a click, and a run shows its curves: in Chromium, 1,000 comparisons kept.
 
 python bench/pages.py --json
 """
@@ -43,12 +43,17 @@ def _search(page: Page) -> None:
     field.press("Enter")
 
 
+def _take_code(page: Page) -> None:
+    page.get_by_role("button", name="Prompt: a story").click()
+    page.get_by_text("Code", exact=True).click()
+
+
 CHART = "document.querySelector('.js-plotly-plot')"
 VISITS = {
     "live": Visit(
         "live",
         '[data-testid="kv-status"]',
-        lambda page: page.get_by_text("Code", exact=True).click(),
+        _take_code,
         "() => document.querySelector('textarea').value.startsWith('def ')",
     ),
     "memory": Visit(
@@ -120,6 +125,28 @@ def seconds(page: Page, url: str, visit: Visit) -> tuple[float, float]:
     return painted, time.perf_counter() - start
 
 
+LOOK = "document.querySelector('[data-testid=kv-live]').kvState().modes.map((mode) => mode.look)"
+MOMENTS = {  # of a run with the form as it opens: what is true of the screen then
+    "first_point": f"() => {LOOK}.some((look) => look.length)",
+    "parted": f"() => {LOOK}[0].at(-1) > 2 * {LOOK}[1].at(-1)",
+    "done": "() => document.querySelector('[data-testid=kv-live]').dataset.state === 'done'",
+}
+
+
+def run_moments(page: Page, url: str) -> dict[str, float]:
+    """Seconds from Run until the first point, until the curves have visibly parted, and until the end."""
+    page.goto(f"{url}/live")
+    page.wait_for_selector('[data-testid="kv-status"]')
+    page.wait_for_timeout(1500)
+    start, found = time.perf_counter(), {}
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url("**comparison=*")
+    for name, reached in MOMENTS.items():
+        page.wait_for_function(reached, polling=20, timeout=120_000)
+        found[name] = time.perf_counter() - start
+    return found
+
+
 def measure(url: str, visits: int) -> dict[str, dict[str, float]]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in VISITS}
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -130,8 +157,14 @@ def measure(url: str, visits: int) -> dict[str, dict[str, float]]:
                 page = browser.new_context().new_page()  # a cold browser cache each time
                 found[name].append(seconds(page, url, visit))
                 page.context.close()
+        runs = []
+        for _ in range(visits):
+            page = browser.new_context().new_page()
+            runs.append(run_moments(page, url))
+            page.context.close()
         browser.close()
     return {
+        "run_s": {name: statistics.median(run[name] for run in runs) for name in MOMENTS},
         "first_paint_s": {name: statistics.median(paint for paint, _ in pairs) for name, pairs in found.items()},
         "rerun_s": {name: statistics.median(rerun for _, rerun in pairs) for name, pairs in found.items()},
     }
