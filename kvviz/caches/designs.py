@@ -41,8 +41,7 @@ class Account:
     `nbytes` works out its bytes; without it they are those of the view hf-dynamic. `formula` puts that in words where
     they are not simply tokens times bytes a token. `slack` says why its storages are larger, `less` why its tensors may
     be smaller than the formula, `elsewhere` where they lie if not in the device's memory, `beside` what else the mode
-    keeps there. `slow` says what takes time,
-    and whether that is the design or our simple code.
+    keeps there. `slow` says what takes time, and whether that is the design or our simple code.
     """
 
     nbytes: ByteRule | None = None

@@ -2,10 +2,9 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import typer
 
@@ -13,6 +12,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.cli.options import AsJson
 from kvviz.cli.output import answer
+from kvviz.experiments.kind import Device, described
 from kvviz.models import pull as pulling
 from kvviz.models.catalog.rows import models as catalog_models
 from kvviz.models.pulled_folder import Pulled
@@ -41,25 +41,20 @@ def models(as_json: AsJson = False) -> None:
     )
 
 
-def _device() -> dict[str, object] | None:
+def _device() -> Device | None:
     """The device on which `auto` would run them; None on a machine without torch."""
     if find_spec("torch") is None:
         return None
-    from kvviz.device.environment import default_place, machine
-    from kvviz.device.memory import device_memory
+    from kvviz.device.environment import about, default_place
 
     place = default_place()
-    here = asdict(machine(place.device))
-    named = {name: here[name] for name in ("device", "device_name", "driver", "cuda", "capability")}
-    return {**named, "total_bytes": device_memory(place.device)[1], "why": place.why}
+    return cast(Device, {**about(place.device), "why": place.why})
 
 
-def _device_text(device: dict[str, Any] | None) -> list[str]:
+def _device_text(device: Device | None) -> list[str]:
     if device is None:
         return []
-    card = f", driver {device['driver']}, CUDA {device['cuda']}" if device["driver"] else ""
-    line = f"on {device['device_name']} ({device['device']}), {human(device['total_bytes'])}{card}"
-    return ["", line, *([device["why"]] if device["why"] else [])]
+    return ["", f"on {described(device)}", *([device["why"]] if device["why"] else [])]
 
 
 def _row_text(row: dict[str, object]) -> str:

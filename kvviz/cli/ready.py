@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -179,19 +179,16 @@ class Readiness:
         settle()
 
         from kvviz.decoding.read_cache import tracing_seconds
-        from kvviz.device.environment import device_name, pick_device
+        from kvviz.device.environment import about, pick_device
         from kvviz.device.measure_ceilings import measure_rates
-        from kvviz.device.memory import device_memory
 
         device = pick_device()
-        self._device_name = device_name(device)
-        self._free, total = device_memory(device)
-        self._device = {"device": device, "device_name": self._device_name, "free_bytes": self._free}
-        self._device |= {"total_bytes": total, "rates": asdict(measure_rates(device))}
-        self._device |= {"tracing_s": tracing_seconds(device)}
+        found = {**about(device), "rates": asdict(measure_rates(device)), "tracing_s": tracing_seconds(device)}
+        self._device = cast(Device, found)
+        self._device_name, self._free, total = (found[name] for name in ("device_name", "free_bytes", "total_bytes"))
         yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
-        for found in checks(device, FIRST):
-            yield Check(f"device: {found.name}", found.ok is not False, found.says, "`kvviz selftest` says more")
+        for check in checks(device, FIRST):
+            yield Check(f"device: {check.name}", check.ok is not False, check.says, "`kvviz selftest` says more")
 
     def _try_models(self) -> Iterator[Check]:
         from kvviz.decoding.loaded_models import LoadedModels

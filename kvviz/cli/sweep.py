@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -95,15 +95,12 @@ def _device(name: str, patient: bool) -> Device:
     """Measure what a device can do: its rates, its free bytes."""
     settle()
 
-    from kvviz.device.environment import machine, pick_device
+    from kvviz.device.environment import about, pick_device
     from kvviz.device.measure_ceilings import measure_rates
-    from kvviz.device.memory import device_memory
 
     device = pick_device(name)
     with alone("kvviz sweep", patient):
-        here = machine(device)
-        found: Device = {"device": device, "device_name": here.device_name, "capability": here.capability}
-        return {**found, "rates": asdict(measure_rates(device)), "free_bytes": device_memory(device)[0]}
+        return cast(Device, {**about(device), "rates": asdict(measure_rates(device))})
 
 
 def _measure(spec: SweepSpec, earlier: list[Record], path: Path | None, *, patient: bool) -> Record:

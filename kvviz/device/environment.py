@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from kvviz.base.errors import KvvizError, in_a_line
 from kvviz.base.records import Environment, Machine
 from kvviz.base.settings import settings
 from kvviz.device.cores import usable_cores
+from kvviz.device.memory import device_memory
 from kvviz.device.nvidia_card import seen_card, why_unused
 
 log = logging.getLogger("kvviz.device")
@@ -130,6 +132,13 @@ def machine(device: str) -> Machine:
         platform=platform.platform(),
         **(_card_fields(device) if device.startswith("cuda") else {}),
     )
+
+
+def about(device: str) -> dict[str, Any]:
+    """Describe a device for whoever plans work on it: its names, its memory in bytes, and of a card what drives it."""
+    here, (free, total) = machine(device), device_memory(device)
+    named = {name: getattr(here, name) for name in ("device", "device_name", "driver", "cuda", "capability")}
+    return {**named, "free_bytes": free, "total_bytes": total}
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, TypeV
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
 from kvviz.base.settings import Limits
+from kvviz.base.words import human
 
 if TYPE_CHECKING:
     from kvviz.decoding.loaded_models import LoadedModels
@@ -44,6 +45,13 @@ class Device(TypedDict, total=False):
     devices: list[DeviceChoice]
     rates: dict[str, float]  # the fields of `kvviz.cost.flops.Rates`
     tracing_s: float  # what an operation takes longer while every tensor is traced
+
+
+def described(device: Device) -> str:
+    """Write a device as its hardware's name, the name to ask for it, its memory, and of a card its driver."""
+    card = f", driver {device['driver']}, CUDA {device['cuda']}" if device.get("driver") else ""
+    size = human(device["total_bytes"]) if "total_bytes" in device else "unknown"
+    return f"{device['device_name']} ({device.get('device', 'cpu')}), {size} of memory{card}"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
+from typing import cast
+
+import torch
 
 from kvviz.base.errors import KvvizError, Stopped, in_a_line
 from kvviz.base.logs import event, set_up
@@ -26,7 +29,7 @@ from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.cores import usable_cores
-from kvviz.device.environment import default_place, device_name, devices, machine, pick_device, set_threads
+from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
@@ -214,18 +217,10 @@ def hello() -> Device:
     `tracing_s` is what the equivalence check's tracing adds to an operation.
     """
     place = default_place()
-    free, total = device_memory(place.device)
-    here = machine(place.device)
-    return {
+    found = {
+        **about(place.device),
         "pid": os.getpid(),
-        "device": place.device,
-        "device_name": here.device_name,
-        "free_bytes": free,
-        "total_bytes": total,
-        "threads": here.threads,
-        "driver": here.driver,
-        "cuda": here.cuda,
-        "capability": here.capability,
+        "threads": torch.get_num_threads(),
         "why": place.why,
         "devices": [
             {"device": device, "device_name": device_name(device), "total_bytes": device_memory(device)[1]}
@@ -234,6 +229,7 @@ def hello() -> Device:
         "rates": asdict(known_rates(place.device)),
         "tracing_s": tracing_seconds(place.device),
     }
+    return cast(Device, found)
 
 
 def main(descriptor: int) -> None:

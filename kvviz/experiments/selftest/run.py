@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, new_id
-from kvviz.base.words import human
+from kvviz.base.words import brief, human
 from kvviz.decoding.compiled.forward import CompiledForward
 from kvviz.decoding.loaded_models import LoadedModels, tidy
 from kvviz.decoding.loading import Loaded
@@ -231,14 +231,10 @@ def clock(device: str) -> Answer:
     waits = {mode: _waits(loaded, mode) for mode in COMPARED}
     off = abs(ours - theirs) / theirs
     counted = ", ".join(f"{mode} {count}" for mode, count in waits.items())
-    said = f"a forward takes {_ms(ours)} by the host's clock and {_ms(theirs)} by the card's ({off:.1%} apart), "
-    said += f"and {_ms(early)} if nobody waits for it; reads back in 8 steps: {counted}"
+    said = f"a forward takes {brief(ours)} by the host's clock and {brief(theirs)} by the card's ({off:.1%} apart), "
+    said += f"and {brief(early)} if nobody waits for it; reads back in 8 steps: {counted}"
     figures = {"host_s": ours, "events_s": theirs, "unsynced_s": early, "waits": waits}
     return off < 0.05 and early < ours, said, figures
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
 
 
 def _waits(loaded: Loaded, mode: str) -> int:
@@ -335,8 +331,8 @@ def classroom(device: str) -> Answer:
     largest = _largest(device) if on_card else None
     if largest:
         figures["largest"] = largest
-        said += f"; {largest['model']} in bfloat16: {_ms(largest['cached_s'])} with the cache, "
-        said += f"{_ms(largest['compiled_s'])} compiled"
+        said += f"; {largest['model']} in bfloat16: {brief(largest['cached_s'])} with the cache, "
+        said += f"{brief(largest['compiled_s'])} compiled"
     return True, said, figures
 
 

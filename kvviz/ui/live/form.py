@@ -15,7 +15,7 @@ from kvviz.decoding.modes import MODES
 from kvviz.decoding.requirements import usual_dtype
 from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
-from kvviz.experiments.kind import Device, DeviceChoice
+from kvviz.experiments.kind import Device, DeviceChoice, described
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
 from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
@@ -260,12 +260,7 @@ def _device(form: Form, device: Device) -> None:
             format_func=lambda name: f"auto ({device['device']})" if name == AUTO else _described(named[name]),
             **form.choice("device", [AUTO, *named]),
         )
-    driver = f", driver {device['driver']}, CUDA {device['cuda']}" if device.get("driver") else ""
-    size = human(device["total_bytes"]) if "total_bytes" in device else "unknown"
-    st.caption(
-        f"{device['device_name']} ({device.get('device', 'cpu')}), {size} of memory{driver}. "
-        + TEXTS["live"]["selftest"]
-    )
+    st.caption(f"{described(device)}. {TEXTS['live']['selftest']}")
 
 
 def _described(choice: DeviceChoice) -> str:
