@@ -17,7 +17,7 @@ with page("anatomy"):
 
     walk(scheduler())
 
-    st.subheader("The same idea, smaller and wider", anchor=False)
+    st.header("The same idea, smaller and wider", anchor=False)
     heads, steps = st.tabs(["Who shares a key?", "The step before"])
     with heads:
         shared_heads()

@@ -7,5 +7,5 @@ from kvviz.ui.frame.page import page
 
 with page("glossary"), st.container(key="glossary_terms", gap="small"):
     for name, term in TERMS.items():
-        st.subheader(term.term, anchor=name)
+        st.header(term.term, anchor=name)
         st.markdown(in_words(term))

@@ -72,7 +72,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its pages, its answer, the evidence from figures, and what to run if there are no figures.
+    """A question, its pages, its short answer and the whole, the evidence from figures, and what to run without figures.
 
     `published` names the sweeps whose published tables belong to the answer.
     """
@@ -80,6 +80,7 @@ class Question:
     id: str
     pages: tuple[str, ...]
     question: str
+    short: str
     text: str
     check: Check
     see: Sight

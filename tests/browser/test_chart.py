@@ -40,7 +40,7 @@ def page(open_page, measured):
 def test_the_time_so_far_is_the_sum_of_the_steps(page):
     page.get_by_test_id("kv-total").click()
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("seconds so far")
-    expect(page.locator(".kv-firstchart h3")).to_have_text("Time so far")
+    expect(page.locator(".kv-firstchart h2")).to_have_text("Time so far")
     drawn, summed, words = page.evaluate(
         """() => {
           const node = document.querySelector(".kv-live .js-plotly-plot")

@@ -100,7 +100,7 @@ def test_no_page_shuts_anybody_out(open_page):
             counted(page)
             unchanged_by_a_rerun(page)
         if name == "glossary":
-            assert page.locator(".st-key-glossary_terms h3").evaluate_all(
+            assert page.locator(".st-key-glossary_terms h2").evaluate_all(
                 "(headings) => headings.map((h) => h.id)"
             ) == list(TERMS)
         page.set_viewport_size({"width": 390, "height": 844})

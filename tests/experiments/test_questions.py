@@ -63,6 +63,7 @@ def test_no_question_is_out_of_sight():
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
 def test_without_figures_none_is_said(question):
+    assert not MEASURED.search(question.short)
     answer = question.answer(AtHand())
     for sweep in question.published:
         assert published(sweep) in answer

@@ -39,7 +39,7 @@ def test_the_address_names_question_and_round_and_next_goes_on(open_page):
     app = at(open_page, "square", round="after")
     app.button(key="q_next").click().run()
     assert app.query_params["question"] in ("ttft", ["ttft"]) and app.query_params["round"] in ("after", ["after"])
-    assert QUESTIONS["ttft"].question in [part.value for part in app.subheader]
+    assert QUESTIONS["ttft"].question in [part.value for part in app.header]
 
 
 def test_the_rounds_are_kept_apart_and_the_summary_compares_them(open_page):
@@ -47,12 +47,12 @@ def test_the_rounds_are_kept_apart_and_the_summary_compares_them(open_page):
     right = {name: question.check.answer for name, question in QUESTIONS.items()}
     app.session_state["answers"] = {"before": {**right, "square": "7", "total": "7"}, "after": {**right, "total": "7"}}
     app.run()
-    assert app.subheader[0].value == "11 of 12 right, 0 not answered"
+    assert app.header[0].value == "11 of 12 right, 0 not answered"
     assert "Of 12 questions answered both times, 10 were right before and 11 after." in said(app)
     again = [part.value for part in app.markdown if QUESTIONS["total"].question in part.value]
     assert again and QUESTIONS["square"].question not in said(app)
     app.button(key="q_again").click().run()
-    assert app.subheader[0].value == "0 of 12 right, 12 not answered"
+    assert app.header[0].value == "0 of 12 right, 12 not answered"
     assert len(app.session_state["answers"]["before"]) == 12
 
 

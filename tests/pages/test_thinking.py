@@ -35,6 +35,11 @@ def test_who_has_not_answered_is_asked_and_told_nothing(visit):
         assert [part.value for part in box.markdown] == [f"**{check.ask}**"] and not box.success and not box.warning
 
 
+def test_the_short_answers_stand_under_the_boxes(visit):
+    (listed,) = [part.value for part in visit("anatomy").main.markdown if part.value.startswith("- ")]
+    assert [question.short in listed for question in on_page("anatomy")] == [True] * 4
+
+
 def document(uncached, cached, model="tiny-gpt2"):
     runs = [("uncached", uncached), ("cached", cached)]
     return {
@@ -112,7 +117,7 @@ def test_the_live_chart_is_told_how_wide_a_guess_is(visit):
 
 
 def headings(app):
-    return [part.value for part in app.subheader]
+    return [part.value for part in app.header]
 
 
 @pytest.mark.slow

@@ -22,6 +22,6 @@ def page(name: str) -> Iterator[None]:
     if not row.keys() >= ALOUD.keys():
         return
     st.divider()
-    st.subheader("How to say it out loud", anchor=False)
+    st.header("How to say it out loud", anchor=False)
     for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
         column.markdown(f"**{title}**  \n{row[part]}")

@@ -74,7 +74,7 @@ def _wrong() -> None:
 
 def _handout() -> None:
     with st.container(key="handout"):
-        st.subheader("The KV cache: see it work", anchor=False)
+        st.header("The KV cache: see it work", anchor=False)
         _goals("I can")
         lines = st.container(key="handout_lines")
         for line in LESSON["lines"]:

@@ -19,7 +19,7 @@ from kvviz.ui.shared.tables import draw_table
 def how_we_know(scheduler: Scheduler) -> None:
     """Draw the three accounts, and a row for each published figure."""
     _three_accounts(scheduler)
-    st.subheader("Published figures, recomputed as you look")
+    st.header("Published figures, recomputed as you look")
     figures = [
         (row, _recomputed(json.dumps(row.model_config), row.tokens, row.batch, row.dtype, row.view))
         for row in references()
@@ -60,7 +60,7 @@ def _three_accounts(scheduler: Scheduler) -> None:
         return
     account = run["memory"]
     kept = (account.get("allocator") or {}).get("kept")
-    st.subheader("One cache, three accounts")
+    st.header("One cache, three accounts")
     one, two, three = st.columns(3)
     one.metric("Formula", f"{account['formula']:,} B")
     two.metric("Sum over its tensors", f"{account['tensors']:,} B")

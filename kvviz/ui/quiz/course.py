@@ -30,7 +30,7 @@ def course() -> None:
         return
     question = QUESTIONS[at]
     with st.container(border=True):
-        st.subheader(question.question, anchor=False)
+        st.header(question.question, anchor=False)
         if ask(question, part):
             with st.expander("The whole answer"):
                 st.markdown(question.text)
@@ -57,7 +57,7 @@ def _summary(part: str) -> None:
     answers = given(part)
     right = [name for name, answer in answers.items() if QUESTIONS[name].check.is_right(answer)]
     again = [question for name, question in QUESTIONS.items() if name in answers and name not in right]
-    st.subheader(f"{len(right)} of {len(QUESTIONS)} right, {len(QUESTIONS) - len(answers)} not answered", anchor=False)
+    st.header(f"{len(right)} of {len(QUESTIONS)} right, {len(QUESTIONS) - len(answers)} not answered", anchor=False)
     if earlier := _before(part):
         st.markdown(earlier)
     if again:

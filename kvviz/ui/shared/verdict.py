@@ -36,7 +36,7 @@ def of_runs(runs: Sequence[Run]) -> None:
 def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None:
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
     found = _judged(json.dumps([prompt_tokens, kept]))
-    st.subheader("What the curves say")
+    st.header("What the curves say")
     st.markdown(found["sentence"])
     if found["prediction"]:
         st.markdown(found["prediction"])

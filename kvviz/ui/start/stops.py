@@ -19,7 +19,7 @@ def way_on() -> None:
 
 def stops() -> None:
     """Draw all stops, each a way in."""
-    st.subheader("Six stops to understand it", anchor="tour")
+    st.header("Six stops to understand it", anchor="tour")
     for row in (STOPS[:3], STOPS[3:]):
         for place, stop in zip(st.columns(len(row), gap="medium"), row, strict=True):
             with place.container(border=True, height="stretch"):

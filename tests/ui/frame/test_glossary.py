@@ -14,7 +14,7 @@ ROOT = PAGES.parent
 # Words with two capitals that a reader of any field knows, or that are names.
 KNOWN = """
 CPU CPUs GPU GPUs CUDA MPS CSV JSON HTML PNG SVG QR ID URL UTC TOML GB MB KB GiB MiB KiB TiB TFLOP GPT NLP PyTorch vLLM
-LLaMA DeepSeek NVIDIA CSS MODEL HOST PORT OK NaN TF32 AND
+LLaMA BERT DeepSeek NVIDIA CSS MODEL HOST PORT OK NaN TF32 AND
 """
 # Words of the field, defined or not. Whichever the pages use, the glossary has to define.
 FIELD = """
@@ -102,5 +102,5 @@ def test_terms_are_found_as_words_are_written(text, found):
 
 
 def test_the_page_has_a_heading_for_each_term_under_the_name_that_links_to_it(open_page):
-    headings = open_page("glossary").subheader
+    headings = open_page("glossary").header
     assert [(heading.value, heading.anchor) for heading in headings] == [(TERMS[name].term, name) for name in TERMS]

@@ -57,7 +57,7 @@ class Anatomy {
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
     this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
     this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
-    this.title = element("h3", { "data-testid": "kv-scene" })
+    this.title = element("h2", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
@@ -371,7 +371,7 @@ function put(node, text) {
 }
 
 function section(title, words, ...rest) {
-  return element("section", {}, element("h3", {}, title), element("p", { class: "kv-words" }, words), ...rest)
+  return element("section", {}, element("h2", {}, title), element("p", { class: "kv-words" }, words), ...rest)
 }
 
 function dark(root) {

@@ -178,7 +178,7 @@ class Live {
     button.onclick = () => {
       this.chart[what] = !this.chart[what]
       button.textContent = this.chart[what] ? off : on
-      this.root.querySelector(".kv-firstchart h3").textContent = this.chart.total ? "Time so far" : "Time per token"
+      this.root.querySelector(".kv-firstchart h2").textContent = this.chart.total ? "Time so far" : "Time per token"
       this.redraw()
     }
     return button
@@ -217,7 +217,7 @@ class Live {
   }
 }
 
-const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, element("h3", {}, title), ...parts.filter(Boolean))
+const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, element("h2", {}, title), ...parts.filter(Boolean))
 
 function section(title, body, words) {
   return element("section", {}, head(title), element("p", { class: "kv-words" }, words), body)
