@@ -98,14 +98,22 @@ def test_the_navigation_has_every_page_on_every_screen(open_page):
     page = open_page("/quiz")
     links = page.locator(".st-key-nav").get_by_role("link")
     expect(links).to_have_count(sum(map(len, GROUPS.values())))
-    for width in (1440, 1280, 390):
+    menu = page.get_by_test_id("kv-menu")
+    for width in (1440, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         page.wait_for_timeout(300)
         boxes = links.evaluate_all("(all) => all.map((link) => link.getBoundingClientRect().toJSON())")
         assert len({round(box["y"]) for box in boxes}) == 1, "one row"
         assert [box["x"] for box in boxes] == sorted(box["x"] for box in boxes)
         button = page.get_by_test_id("kv-room-button").bounding_box()
-        if width >= 1280:
-            assert boxes[-1]["x"] + boxes[-1]["width"] <= button["x"], "all of it beside the room's button"
+        assert boxes[-1]["x"] + boxes[-1]["width"] <= button["x"], "all of it beside the room's button"
+        expect(menu).to_be_hidden()
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(links.first).to_be_hidden()
+    expect(menu).to_have_accessible_name("Menu, at Quiz")
+    menu.click()
+    boxes = links.evaluate_all("(all) => all.map((link) => link.getBoundingClientRect().toJSON())")
+    assert all(box["x"] >= 0 and box["right"] <= 390 and box["bottom"] <= 800 and box["width"] for box in boxes)
     go(page, "Glossary")
+    expect(links.first).to_be_hidden()
     expect(page.get_by_role("heading", name="The field's words")).to_be_visible()
