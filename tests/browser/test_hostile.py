@@ -79,7 +79,7 @@ def upload(page, data, name=NAME):
 
 def taken_in(page, data, name):
     """The id of a file's cached run, once it is kept."""
-    page.get_by_text("Take in", exact=True).click()
+    page.get_by_text("Open a file", exact=True).click()
     upload(page, data, name)
     page.wait_for_url("**/compare?runs=*")
     expect(page.locator(".js-plotly-plot").first).to_be_visible()

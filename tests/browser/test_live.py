@@ -43,12 +43,12 @@ def many_passes(page, count="20"):
 
 
 def handed_on(page, name):
-    """The download that a button of "Hand on" starts; pressed again if the page was drawn anew under the press."""
+    """The download that a button of "Share or save" starts; pressed again if the page was drawn anew beneath it."""
     button = page.get_by_role("button", name=name)
     for _ in range(4):
         settled(page)
         if not button.is_visible():
-            page.get_by_text("Hand on", exact=True).click()
+            page.get_by_text("Share or save", exact=True).click()
         with suppress(TimeoutError), page.expect_download(timeout=15_000) as event:
             button.click(timeout=5_000)
             return event.value

@@ -63,7 +63,7 @@ def comes_back_as_a_run(page):
     before = page.url
     content = handed_on(page, "JSON, opens here again").path().read_text(encoding="utf-8")
     assert json.loads(content)["kvviz"] == "comparison"
-    page.get_by_text("Take in", exact=True).click()
+    page.get_by_text("Open a file", exact=True).click()
     page.locator('input[type="file"]').set_input_files(
         {"name": "again.json", "mimeType": "application/json", "buffer": content.encode()}
     )

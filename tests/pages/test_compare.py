@@ -94,7 +94,7 @@ def test_side_by_side_for_the_projector(visit, keep):
     app = visit(",".join(keep("one")))
     app.toggle(key="c_apart").set_value(True).run()
     assert not app.exception
-    assert [head.value for head in app.subheader][:2] == ["A: No cache", "B: KV cache"]
+    assert [head.value for head in app.header][:2] == ["A: No cache", "B: KV cache"]
     assert len(app.get("plotly_chart")) == 2
 
 

@@ -59,7 +59,7 @@ def _side_by_side(
     top = max(curve.so_far[-1] if view == "total" else 1000 * max(curve.q3_s) for curve in curves[:2])
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
-            st.subheader(f"{letter}: {plain(curve.name)}", anchor=False)
+            st.header(f"{letter}: {plain(curve.name)}", anchor=False)
             st.metric("Inter-token latency", _ms(run.figures.get("itl_s")))
             figure = overlay([curve], by=by, log=log, view=view)
             if not log:

@@ -1,4 +1,4 @@
-"""Handing a comparison on, and taking one in: the compare page's last part."""
+"""Sharing or saving a comparison as a file, and opening one: the compare page's last part."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,10 +19,10 @@ from kvviz.ui.shared.session import owner
 def share(form: Form, runs: Sequence[Run]) -> None:
     """Offer the comparisons on the page as files, and a place to open others'."""
     left, right = st.columns(2, gap="large")
-    with left, st.expander("Hand on"):
-        _hand_on(runs)
-    with right, st.expander("Take in"):
-        _take_in(form)
+    with left, st.expander("Share or save"):
+        _save(runs)
+    with right, st.expander("Open a file"):
+        _open(form)
 
 
 FORMATS = {
@@ -33,7 +33,7 @@ FORMATS = {
 }
 
 
-def _hand_on(runs: Sequence[Run]) -> None:
+def _save(runs: Sequence[Run]) -> None:
     ids = list(dict.fromkeys(run.comparison.id for run in runs))
     if not ids:
         st.caption("Pick runs first; each belongs to a comparison, which is what a file holds.")
@@ -51,7 +51,7 @@ def written(comparison_id: str, form: str) -> str | bytes:
     return exchange.written(exchange.kept(library(), comparison_id), form)
 
 
-def _take_in(form: Form) -> None:
+def _open(form: Form) -> None:
     """Take a file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
     st.markdown(TEXTS["compare"]["take_in"])
     file = st.file_uploader("A comparison", type="json", key="c_file", label_visibility="collapsed")

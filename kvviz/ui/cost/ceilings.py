@@ -11,7 +11,7 @@ from kvviz.ui.shared.tables import draw_table, localized
 
 def ceilings() -> None:
     """Draw the measured ceilings that are kept, and a table of known accelerators."""
-    st.subheader("How fast a device can be")
+    st.header("How fast a device can be")
     st.markdown(TEXTS["cost"]["ceilings"])
     try:
         found = kept()

@@ -82,7 +82,7 @@ def areas(case: Case) -> None:
     """Draw the two terms against the number of new tokens, and the table of the steps."""
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.subheader("Two terms")
+        st.header("Two terms")
         xs = _points(1, max(case.new, 2))
         parts: dict[str, list[float]] = {
             "linear": [x * case.prompt * case.width**2 for x in xs],
@@ -94,7 +94,7 @@ def areas(case: Case) -> None:
             f"**{case.linear_over_square:,.4g}**, whatever d is."
         )
     with right:
-        st.subheader("Step by step")
+        st.header("Step by step")
         steps = case.steps()
         some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
         rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
@@ -113,7 +113,7 @@ def _points(first: int, last: int) -> list[int]:
 
 def whole_count(case: Case) -> None:
     """Draw a step with and without the cache, everything counted, against the context."""
-    st.subheader("Everything counted")
+    st.header("Everything counted")
     count = full(case)
     st.latex(
         r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
@@ -163,7 +163,7 @@ def _says(case: Case, overtakes: int | None) -> str:
 
 def parting(case: Case) -> None:
     """Say where the shorthand and the full count part."""
-    st.subheader("Where the two part")
+    st.header("Where the two part")
     st.markdown(TEXTS["cost"]["parting"])
     rows = "\n".join(f"| {claim} | {counted} |" for claim, counted in disagreements(case))
     st.markdown(f"| What is often said | What is counted here |\n|---|---|\n{rows}")

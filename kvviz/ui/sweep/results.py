@@ -158,7 +158,7 @@ def _earlier(address: Address) -> None:
     found = library().find(kind="sweep", limit=20)
     if not found:
         return
-    st.subheader("Earlier sweeps")
+    st.header("Earlier sweeps")
     for stored in found:
         label = f"{stored.created:%Y-%m-%d %H:%M}, {stored.title or stored.id}, {stored.state}"
         if st.button(plain(label), key=f"s_open_{stored.id}", type="tertiary"):

@@ -12,7 +12,7 @@ export class RoomView {
     if (!document.querySelector("link[data-kv-room]")) {
       document.head.append(element("link", { rel: "stylesheet", href: `${assets}/room/room.css`, "data-kv-room": "" }))
     }
-    this.button = button("Room", () => this.show(), "kv-roombutton", "kv-room-button")
+    this.button = button("Classroom", () => this.show(), "kv-roombutton", "kv-room-button")
     this.words = element("span", { class: "kv-roomwords", "data-testid": "kv-room-words", role: "status" })
     this.actions = element("span", { class: "kv-roomactions" })
     this.bar = element("div", { class: "kv-roombar", "data-testid": "kv-room-bar" }, this.words, this.actions)
@@ -42,7 +42,7 @@ export class RoomView {
     const { role, code, why } = this.room
     const inside = role === "lead" || role === "follow" || role === "left"
     this.node.dataset.role = role
-    this.button.replaceChildren(inside ? `Room ${spaced(code)}` : "Room")
+    this.button.replaceChildren(inside ? `Room ${spaced(code)}` : "Classroom")
     this.bar.hidden = !inside && role !== "joining" && !why
     this.say()
     const actions = this.buttons()
@@ -122,7 +122,7 @@ class RoomDialog {
     this.body = element("div", { class: "kv-roombody" })
     const close = cross("Close this window", () => this.node.close())
     close.classList.add("kv-roomclose")
-    this.node = element("dialog", { class: "kv-roomdialog", tabindex: "-1", "data-testid": "kv-room-dialog", "aria-label": "Room" }, this.body, close)
+    this.node = element("dialog", { class: "kv-roomdialog", tabindex: "-1", "data-testid": "kv-room-dialog", "aria-label": "Classroom" }, this.body, close)
     this.node.onclick = (event) => {
       if (event.target === this.node) this.node.close() // beside the window
     }
