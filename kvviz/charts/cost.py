@@ -4,24 +4,27 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from kvviz.charts.layout import blank
+from kvviz.charts import palette
+from kvviz.charts.layout import blank, name_at_edge, name_ends
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-# Title and colour of each part, from the bottom of the stack to its top. Linear parts have cool hues and the quadratic
-# part a warm one, like the cached and uncached modes elsewhere.
+# Name and colour of each part, from the bottom of the stack to its top. What is done again for each token has warm
+# hues, like the uncached mode elsewhere.
 PARTS = {
-    "linear": ("the prompt again: N P d²", "#0072B2"),
-    "square": ("the new tokens again: N² d² / 2", "#D55E00"),
-    "projections": ("projections", "#0072B2"),
-    "mlp": ("MLP", "#56B4E9"),
-    "router": ("router", "#7A6FBE"),
-    "extra": ("other matrices", "#BFC7D0"),
-    "mixing": ("recurrence, convolution", "#B8860B"),
+    "linear": ("the prompt again", "#B8860B"),
+    "square": ("new tokens again", "#D55E00"),
+    "projections": ("projections", "#7A6FBE"),
+    "mlp": ("MLP", "#00916E"),
+    "router": ("router", "#2E7D6B"),
+    "extra": ("other matrices", "#4B5563"),
+    "mixing": ("recurrence", "#8A6A00"),
     "head": ("head", "#8A94A0"),
-    "cross": ("cross-attention", "#00916E"),
+    "cross": ("cross-attention", "#3FA7C4"),
     "indexer": ("indexer", "#E69F00"),
-    "attention": ("attention's products", "#D55E00"),
+    "attention": ("attention", "#D55E00"),
 }
+CASES = {"uncached": "no cache", "cached": "KV cache"}
+_LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}
 
 
 def scaled(most: float) -> tuple[float, str]:
@@ -37,11 +40,6 @@ def figure_of(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".strip() if value < 1e24 else f"{value:.3g} {unit}".strip()
 
 
-def most(parts: Mapping[str, Sequence[float]]) -> float:
-    """The largest sum of the parts at one number of tokens."""
-    return max((sum(column) for column in zip(*parts.values(), strict=True)), default=1)
-
-
 def area_figure(
     xs: Sequence[int],
     parts: Mapping[str, Sequence[float]],
@@ -49,22 +47,44 @@ def area_figure(
     x_title: str,
     unit: str,
     mark: tuple[int, str] | None = None,
-    top: float | None = None,
+    cached: Sequence[float] = (),
 ) -> go.Figure:
     """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens.
 
-    `top`: where the axis of the cost ends, as high as the largest sum if None.
+    `cached` is drawn over them as a line: what the same costs with the cache.
     """
-    size, prefix = scaled(top or most(parts))
-    said = f"{prefix}{unit}".strip()
-    reach = {"yaxis_range": [0, top / size]} if top else {}
-    figure = blank(x_title, said, height=340, hovermode="x unified", xaxis_range=[xs[0], xs[-1]], **reach)
+    hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}"}
+    figure = blank(x_title, unit, xaxis_range=[xs[0], xs[-1]], **_LOOK)
+    below, names = 0.0, []
     for name, values in parts.items():
         title, colour = PARTS[name]
-        y, line = [value / size for value in values], {"width": 1, "color": colour}
-        look = {"mode": "lines", "stackgroup": "all", "line": line, "hovertemplate": f"%{{y:.4g}} {said}"}
-        figure.add_scatter(x=list(xs), y=y, name=title, **look)
+        line = {"width": 1, "color": colour}
+        figure.add_scatter(x=list(xs), y=list(values), name=title, stackgroup="all", line=line, **hover)
+        names.append((title, colour, below + values[-1] / 2))
+        below += values[-1]
+    if cached:
+        figure.add_scatter(x=list(xs), y=list(cached), name="with the cache", line=palette.line("cached", 3), **hover)
+        names.append(("with the cache", palette.LIGHT["cached"], cached[-1]))
+    name_at_edge(figure, names, (0, below))
+    return _marked(figure, mark)
+
+
+def steps_figure(
+    xs: Sequence[int], costs: Mapping[str, Sequence[float]], *, mark: tuple[int, str] | None = None
+) -> go.Figure:
+    """Draw what a step costs in FLOPs against the context, without the cache and with it, on a logarithmic axis."""
+    figure = blank("context T, tokens", "FLOP for a step", yaxis_type="log", yaxis_dtick=1, **_LOOK)
+    for mode, values in costs.items():
+        look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": "%{y:.4s}FLOP"}
+        figure.add_scatter(x=list(xs), y=list(values), **look)
+    return _marked(name_ends(figure), mark)
+
+
+def _marked(figure: go.Figure, mark: tuple[int, str] | None) -> go.Figure:
+    """Mark a number of tokens by a dotted line, its label on the side with more room."""
     if mark is not None:
-        label = {"text": mark[1], "yref": "paper", "y": 0.98, "yanchor": "top", "xanchor": "right", "textangle": -90}
+        first, last = figure.data[0].x[0], figure.data[0].x[-1]
+        side = "left" if mark[0] < (first + last) / 2 else "right"
+        label = {"text": mark[1], "yref": "paper", "y": 1, "yanchor": "top", "xanchor": side}
         figure.add_vline(x=mark[0], line={"dash": "dot", "width": 1.5, "color": "#888888"}, annotation=label)
     return figure

@@ -2,6 +2,7 @@
 
 import html
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -26,24 +27,42 @@ APART = 0.07  # of the axis, between two names
 def name_ends(figure: go.Figure) -> go.Figure:
     """Put each line's name at its end in place of the legend, if they are few, short, and all at the right edge."""
     named = [line for line in figure.data if line.name and line.x is not None and len(line.x)]
-    short = all(len(line.name) <= LONGEST for line in named)
+    short = all(_width(line.name) <= LONGEST for line in named)
     if not 0 < len(named) <= FEW or not short or len({line.x[-1] for line in named}) > 1:
         return figure
-    figure.update_layout(showlegend=False, margin_r=24 + 8 * max(len(line.name) for line in named))
-    x, y = (math.log10 if axis.type == "log" else float for axis in (figure.layout.xaxis, figure.layout.yaxis))
-    drawn = [y(value) for line in named for value in line.y if value is not None]
-    low, high = min(drawn) if figure.layout.yaxis.type == "log" else min(0.0, *drawn), max(drawn)
-    before = -math.inf
-    for line in sorted(named, key=lambda line: line.y[-1]):
-        place = (y(line.y[-1]) - low) / (high - low or 1)
-        before = max(place, before + APART)
-        label = {"text": line.name, "x": x(line.x[-1]), "y": y(line.y[-1]), "xanchor": "left", "xshift": 8}
-        shift = (before - place) * ((figure.layout.height or 450) - 80)
-        figure.add_annotation(**label, yshift=shift, showarrow=False, font_color=line.line.color)
+    log = figure.layout.yaxis.type == "log"
+    drawn = [value for line in named for value in line.y if value is not None]
+    x = math.log10 if figure.layout.xaxis.type == "log" else float
+    name_at_edge(
+        figure,
+        [(line.name, line.line.color, line.y[-1]) for line in named],
+        (min(drawn) if log else min(0.0, *drawn), max(drawn)),
+    )
     # without a range the axis would make room for the names inside
     first, last = x(min(line.x[0] for line in named)), x(named[0].x[-1])
     edge = 0.015 * (last - first)
     return figure.update_xaxes(range=[first - edge, last + edge])
+
+
+def _width(name: str) -> int:
+    """Characters of the longest line of a name."""
+    return max(map(len, name.split("<br>")))
+
+
+def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], reach: tuple[float, float]) -> None:
+    """Write each name in its colour at the right edge, as near as it fits to its value, and leave the legend out.
+
+    `reach` is the lowest and the highest value of the axis.
+    """
+    figure.update_layout(showlegend=False, margin_r=24 + 8 * max(_width(name) for name, _, _ in names))
+    y = math.log10 if figure.layout.yaxis.type == "log" else float
+    low, high = map(y, reach)
+    room, before = (figure.layout.height or 450) - 80, -math.inf
+    for name, colour, value in sorted(names, key=lambda each: each[2]):
+        place = (y(value) - low) / (high - low or 1)
+        before = max(place, before + APART * (1 + name.count("<br>")))
+        label = {"text": name, "xref": "paper", "x": 1, "y": y(value), "xanchor": "left", "align": "left", "xshift": 8}
+        figure.add_annotation(**label, yshift=(before - place) * room, showarrow=False, font_color=colour)
 
 
 def as_text(value: object) -> str:

@@ -72,7 +72,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its pages, its short answer and the whole, the evidence from figures, and what to run without figures.
+    """A question, its pages, its short answer and the whole, the evidence from figures, and what to run without them.
 
     `published` names the sweeps whose published tables belong to the answer.
     """

@@ -12,6 +12,7 @@ from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 
 _PLAIN, _OWN = "", "own"
+_FIELD = 165  # pixels
 _SIZES = ("prompt", "new", "width", "layers", "dtype")
 
 
@@ -24,8 +25,7 @@ def ask() -> Case:
             form.fill(_values(PRESETS[preset]))
 
     st.pills("Examples", list(PRESETS), key="c_preset", on_change=take_preset)
-    with st.container(border=True):
-        case = _case(form)
+    case = _case(form)
     form.address.write(to_params(case))
     return case
 
@@ -49,20 +49,20 @@ def _values(case: Case) -> dict[str, object]:
 
 
 def _case(form: Form) -> Case:
-    one, two, three, four, five = st.columns([3, 2, 2, 2, 2])
     titles = {_PLAIN: "plain layers of width d", **{row.id: row.title for row in models().values()}}
     titles[_OWN] = "Your own config"
     how = "The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model."
     choice = {"on_change": lambda: _adopt_shape(form), **form.choice("model", list(titles))}
-    model = one.selectbox("Full count of", format_func=titles.__getitem__, help=how, **choice)
-    two.number_input("Prompt P, tokens", **form.within("prompt", 1, LIMITS["prompt"]))
-    three.number_input("New tokens N", **form.within("new", 1, LIMITS["new"]))
-    four.number_input("Hidden size d", disabled=bool(model), **form.within("width", 1, LIMITS["width"]))
-    five.number_input("Layers", disabled=bool(model), **form.within("layers", 1, LIMITS["layers"]))
+    with st.container(horizontal=True, vertical_alignment="bottom"):  # two in a row on a phone
+        model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=250, **choice)
+        st.number_input("Prompt P, tokens", width=_FIELD, **form.within("prompt", 1, LIMITS["prompt"]))
+        st.number_input("New tokens N", width=_FIELD, **form.within("new", 1, LIMITS["new"]))
+        width, layers = form.within("width", 1, LIMITS["width"]), form.within("layers", 1, LIMITS["layers"])
+        st.number_input("Hidden size d", disabled=bool(model), width=_FIELD, **width)
+        st.number_input("Layers", disabled=bool(model), width=_FIELD, **layers)
+        st.selectbox("Cache's precision", width=_FIELD, **form.choice("dtype", list(DTYPE_BYTES)))
     if model == _OWN:
         model = _own_config(form)
-    with st.expander(f"Precision of the cache: {form['dtype']}"):
-        st.segmented_control("Precision", required=True, **form.choices("dtype", list(DTYPE_BYTES)))
     return Case(model=model, **{name: form[name] for name in _SIZES})
 
 

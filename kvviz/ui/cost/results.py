@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
-from kvviz.charts.cost import PARTS, area_figure, figure_of, most
+from kvviz.charts.cost import PARTS, area_figure, figure_of, steps_figure
 from kvviz.cost.shorthand import Case, disagreements, full, run_flops, shape_of
 from kvviz.memory.calculator import is_own
 from kvviz.memory.formula import DTYPE_BYTES, kv_memory
@@ -23,7 +23,7 @@ def draw(case: Case) -> None:
     """Draw all of the answer; what can't be counted is said in a sentence."""
     fit_formulas()
     shorthand(case)
-    areas(case)
+    step_by_step(case)
     try:
         full(case)
     except KvvizError as error:
@@ -34,19 +34,35 @@ def draw(case: Case) -> None:
 
 
 def shorthand(case: Case) -> None:
-    """Draw the headline figures, the formula with the numbers put in, and what its two terms are."""
-    one, two, three, four = st.columns(4)
-    one.metric("No cache, operations", figure_of(case.uncached), border=True)
-    two.metric("KV cache, operations", figure_of(case.cached), border=True)
-    three.metric("Ratio by the shorthand", f"{case.ratio:,.1f}×", border=True)
-    four.metric("The cache at the end", human(case.cache_bytes), border=True)
-    st.latex(_equation(case))
-    st.caption(
-        f"The cache: 2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
-        f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of 1024) "
-        f"or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads and the last "
-        "new token read too; a run on the live page ends before that and holds one token fewer." + _own_cache(case)
+    """Draw the run's cost by the shorthand against its new tokens; beside it the formula with the numbers put in."""
+    left, right = st.columns([3, 2], gap="large")
+    xs = _points(1, max(case.new, 2))
+    parts: dict[str, list[float]] = {
+        "linear": [x * case.prompt * case.width**2 for x in xs],
+        "square": [x**2 * case.width**2 / 2 for x in xs],
+    }
+    cached = [(case.prompt + x) * case.width**2 for x in xs]
+    figure = area_figure(xs, parts, x_title="new tokens N", unit=" operations", cached=cached)
+    claim = (
+        f"Without the cache, {case.new:,} new token{'s' if case.new > 1 else ''} after a prompt of {case.prompt:,} "
+        f"take {case.ratio:,.1f} times the work"
     )
+    plot(figure, left, key="c_areas", claim=claim)
+    with right:
+        st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
+        st.latex(_equation(case))
+        st.caption(
+            f"Of the two terms, the prompt read again is 2 P / N = **{case.linear_over_square:,.4g}** times the new "
+            "tokens read again, whatever d is."
+        )
+        st.markdown(f"**What the cache takes instead: {human(case.cache_bytes)} of memory at the end**")
+        st.caption(
+            f"2 × {case.layers:,} layers × {case.prompt + case.new:,} tokens × {case.width:,} × "
+            f"{DTYPE_BYTES[case.dtype]} B = {case.cache_bytes:,} B, which is {human(case.cache_bytes)} (powers of "
+            f"1024) or {figure_of(case.cache_bytes, 'B')} (powers of 1000), with as many KV heads as query heads and "
+            "the last new token read too; a run on the live page ends before that and holds one token fewer."
+            + _own_cache(case)
+        )
 
 
 def _own_cache(case: Case) -> str:
@@ -63,12 +79,11 @@ def _own_cache(case: Case) -> str:
 
 
 def _equation(case: Case) -> str:
-    p, n, d = (_tex(value) for value in (case.prompt, case.new, case.width))
+    sums = [_tex(value) for value in (case.linear, case.square, case.uncached, case.cached)]
     return (
-        r"\begin{aligned}\text{without: }&"
-        rf"\underbrace{{N P d^2}}_{{{n}\cdot{p}\cdot{d}^2 = {_tex(case.linear)}}} + "
-        rf"\underbrace{{N^2 d^2 / 2}}_{{{n}^2\cdot{d}^2/2 = {_tex(case.square)}}} = {_tex(case.uncached)}\\"
-        rf"\text{{with: }}&(P + N)\,d^2 = {_tex(case.prompt + case.new)}\cdot{d}^2 = {_tex(case.cached)}"
+        r"\begin{aligned}\text{without: }& N P d^2 + N^2 d^2 / 2\\"
+        rf"&= {sums[0]} + {sums[1]}\\&= {sums[2]}\\"
+        rf"\text{{with: }}&(P + N)\,d^2 = {sums[3]}"
         r"\end{aligned}"
     )
 
@@ -78,23 +93,9 @@ def _tex(value: float) -> str:
     return text.replace(",", "{,}")
 
 
-def areas(case: Case) -> None:
-    """Draw the two terms against the number of new tokens, and the table of the steps."""
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        st.header("Two terms")
-        xs = _points(1, max(case.new, 2))
-        parts: dict[str, list[float]] = {
-            "linear": [x * case.prompt * case.width**2 for x in xs],
-            "square": [x**2 * case.width**2 / 2 for x in xs],
-        }
-        plot(area_figure(xs, parts, x_title="new tokens N", unit=" operations"), key="c_areas")
-        st.caption(
-            f"Look which area is the wider at the right edge: linear over quadratic is 2 P / N = "
-            f"**{case.linear_over_square:,.4g}**, whatever d is."
-        )
-    with right:
-        st.header("Step by step")
+def step_by_step(case: Case) -> None:
+    """Draw the table of the steps, to be opened."""
+    with st.expander("Step by step: what each new token costs without the cache"):
         steps = case.steps()
         some = steps if len(steps) <= 200 else [*steps[:100], *steps[-100:]]  # the first and the last
         rows = [{"Generate": f"token {t:,}", "Forward sees T": n, "Cost, T d²": cost} for t, n, cost in some]
@@ -114,32 +115,40 @@ def _points(first: int, last: int) -> list[int]:
 def whole_count(case: Case) -> None:
     """Draw a step with and without the cache, everything counted, against the context."""
     st.header("Everything counted")
-    count = full(case)
-    st.latex(
-        r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
-        r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } T = 6\,d"
-        + (f" = {_tex(6 * case.width)}" if not case.model else "")
-    )
-    st.caption(_says(case, count.overtakes))
-    reach = max(case.prompt + case.new, round(1.3 * min(count.overtakes or 0, 200_000)), 3)
-    alike = st.toggle(
-        "Both on one scale", value=True, key="c_alike", help="Off: each axis ends at its own largest step."
-    )
-    xs = _points(1, reach)
-    panels = {"u": ("No cache", count.uncached), "c": ("KV cache", count.cached)}
-    steps = {key: _stacked([step(n) for n in xs]) for key, (_, step) in panels.items()}
-    top = max(map(most, steps.values())) if alike else None
-    for column, key in zip(st.columns(2, gap="large"), panels, strict=True):
-        mark = (count.overtakes, "the square overtakes") if key == "u" and count.overtakes else None
-        drawn = area_figure(xs, steps[key], x_title="context T, tokens", unit="FLOP", mark=mark, top=top)
-        claim = f"{panels[key][0]}: a step costs at most {figure_of(most(steps[key]), 'FLOP')} here"
-        plot(drawn, column, key=f"c_full_{key}", claim=claim)
     without, within = run_flops(case)
     st.markdown(
-        f"The whole run of {case.prompt:,} + {case.new:,} tokens: **{figure_of(without, 'FLOP')}** without the cache, "
-        f"**{figure_of(within, 'FLOP')}** with it, **{without / within:,.1f}×**, where the shorthand said "
+        f"The shorthand counts one product a token. With all of a model's products the run of {case.prompt:,} + "
+        f"{case.new:,} tokens takes **{figure_of(without, 'FLOP')}** without the cache and "
+        f"**{figure_of(within, 'FLOP')}** with it: **{without / within:,.1f}×**, where the shorthand said "
         f"{case.ratio:,.1f}×."
     )
+    count, end = full(case), case.prompt + case.new
+    xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
+    steps = {"uncached": count.uncached, "cached": count.cached}
+    costs = {mode: [sum(step(n).values()) for n in xs] for mode, step in steps.items()}
+    last, with_it = (sum(step(end).values()) for step in steps.values())
+    left, right = st.columns(2, gap="large")
+    claim = (
+        f"This run's last step, over {end:,} tokens: {figure_of(last, 'FLOP')} without the cache, "
+        f"{figure_of(with_it, 'FLOP')} with it"
+    )
+    mark = (end, "this run ends") if end < xs[-1] else None
+    plot(steps_figure(xs, costs, mark=mark), left, key="c_full", claim=claim)
+    left.caption("The axis is logarithmic: one line up is ten times the work.")
+    over = (
+        f"From {count.overtakes:,} tokens on, attention costs more than the rest of a step" if count.overtakes else ""
+    )
+    mark = (count.overtakes, "attention overtakes") if count.overtakes else None
+    parts = _stacked([count.uncached(n) for n in xs])
+    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", mark=mark)
+    plot(figure, right, key="c_parts", claim=over or "What a step is made of")
+    right.caption(f"A step without the cache. {_says(case, count.overtakes)}")
+    if not case.model:
+        st.latex(
+            r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
+            r"\underbrace{4\,T^2\,d}_{\text{attention}}\ \text{FLOPs, equal at } T = 6\,d"
+            f" = {_tex(6 * case.width)}"
+        )
 
 
 def _stacked(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
