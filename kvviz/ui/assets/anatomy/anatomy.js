@@ -7,6 +7,7 @@ import { largest, Matrix, ROW, scaleBar, scales } from "./matrix.js"
 import { origin, said, SCENES } from "./scenes.js"
 
 const PLAY_MS = 1600
+const ASIDE = 300 // CSS pixels of the labels, the gaps and the borders beside the matrices
 const instances = new WeakMap()
 
 export function mount({ data, parentElement }) {
@@ -35,6 +36,7 @@ class Anatomy {
     this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-look-status" })
     this.build()
     root.replaceChildren(this.status, this.stage)
+    root.style.setProperty("--kv-row", `${ROW}px`)
     this.onKey = (event) => this.key(event)
     this.onLook = (event) => this.wish(event.detail)
     this.onSize = new ResizeObserver(() => this.look && this.draw())
@@ -78,16 +80,18 @@ class Anatomy {
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
     this.legend = element("div", { class: "kv-legend" },
       ...[["kept", "read from the cache"], ["now", "computed now"], ["again", "computed again for nothing"], ["none", "not there: nobody asks for it"]].map(
-        ([kind, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-origin": kind }), words)))
+        ([kind, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-origin": kind }), words)),
+      element("span", {}, element("i", { class: "kv-swatch", "data-origin": "now", "data-pale": "true" }), "pale: comes later in this step"))
     this.scales = element("div", { class: "kv-legend" })
     const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.play, this.steps,
                         element("label", { class: "kv-switch" }, this.without, " no cache"))
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads,
                          this.legend, this.scales, this.board,
                          element("div", { class: "kv-under" },
-                                 section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
-                                 section("The next token", "The likeliest pieces, and their shares.", this.guess)),
-                         section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code))
+                                 section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
+                                 element("div", {},
+                                         section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
+                                         section("The next token", "At the end of this step: the likeliest pieces, and their shares.", this.guess))))
   }
 
   update(data) {
@@ -200,7 +204,7 @@ class Anatomy {
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
     this.heads.hidden = look.heads.length < 2
     this.drawBoard(now, key)
-    this.drawNext(now, key)
+    this.drawNext(now)
     this.drawCode(now)
     this.drawCounts()
     this.root.dataset.scene = key
@@ -216,35 +220,34 @@ class Anatomy {
     const asks = (row) => this.again || row >= first // rows of Q, scores and outputs that are computed in this step
     const reached = SCENES.findIndex((s) => s.key === key)
     const from = (name) => reached >= SCENES.findIndex((s) => s.key === name)
-    const queries = look.q[this.head].slice(0, now.total).map((row, i) => (asks(i) ? row : null))
+    const asked = (rows) => rows.slice(0, now.total).map((row, i) => (asks(i) ? row : null))
     const askedOrigins = origins.map((kind) => (kind === "kept" ? "now" : kind))
-    const width = Math.round(Math.max(96, Math.min(dim * 5, (this.root.clientWidth - 210) / 5.2)))
     const side = now.total * ROW
+    const width = Math.round(Math.max(96, Math.min(dim * 7, (this.root.clientWidth - side - ASIDE) / 4)))
     // what the cache holds is there from the start of a step, what enters once it is computed
-    const kvRows = (rows) => rows[kv].slice(0, now.total).map((row, i) => (i < first && !this.again ? row : from("project") ? row : null))
-    const cached = first > 0 && !this.again
+    const held = (row) => row < first && !this.again
     const attention = from("softmax") ? look.weights : look.scores
-    const padded = attention[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("score") ? row : null))
-    const values = { Q: queries, K: kvRows(look.k), V: kvRows(look.v), A: padded,
-                     out: look.mixed[this.head].slice(0, now.total).map((row, i) => (asks(i) && from("mix") ? row : null)) }
-    const drawn = { Q: from("project"), K: cached || from("project"), V: cached || from("project"), A: from("score"), out: from("mix") }
+    const values = { Q: asked(look.q[this.head]), K: look.k[kv].slice(0, now.total), V: look.v[kv].slice(0, now.total),
+                     A: asked(attention[this.head]), out: asked(look.mixed[this.head]) }
+    const there = { Q: from("project"), K: from("project"), V: from("project"), A: from("score"), out: from("mix") }
     for (const [name, matrix] of Object.entries(this.matrices)) {
       const square = name === "A"
-      const rows = drawn[name] ? values[name] : values[name].map(() => null)
+      const kept = name === "K" || name === "V"
       matrix.draw({
-        rows,
-        origins: name === "K" || name === "V" ? origins : askedOrigins,
+        rows: values[name],
+        origins: kept ? origins : askedOrigins,
+        pale: values[name].map((_, row) => !(there[name] || (kept && held(row)))),
         columns: square ? now.total : dim,
         width: square ? side : width,
-        letters: square ? (from("softmax") ? "shares" : "scores") : "",
+        letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
         ...(square && from("softmax") ? { colour: scale.share, most: 1, range: "0 to 1" } : signed(scale, values[name])),
         masked: scale.masked,
+        ground: scale.ground,
         under: square ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
       })
-      matrix.node.dataset.there = String(drawn[name])
+      matrix.node.dataset.there = String(there[name])
       matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
     }
-    this.matrices.A.node.style.setProperty("--kv-cell", `${ROW}px`)
     this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
       element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text },
               element("span", { class: "kv-position" }, String(row)), shown(text))))
@@ -264,8 +267,7 @@ class Anatomy {
       element("span", {}, swatch, "masked: a key after the query"))
   }
 
-  drawNext(now, key) {
-    this.guess.dataset.there = String(key === "next")
+  drawNext(now) {
     this.guess.replaceChildren(...now.next.map(([text, share], i) => element("span", { class: "kv-candidate", "data-first": String(i === 0) },
       element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`)))
   }
@@ -277,7 +279,7 @@ class Anatomy {
     this.code.replaceChildren(...[...lines.entries()].filter(([, text]) => text.trim()).map(([i, text]) => {
       const number = start + i
       const stage = stageAt(number)
-      const lit = stage && this.scene.stages.includes(stage.name)
+      const lit = this.scene.stages.includes(i ? stage?.name : "enter")
       const made = stage && number === stage.last ? Object.entries(shapes[stage.name] ?? {}) : []
       const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
       const words = code.trim().startsWith("#")
@@ -356,6 +358,7 @@ function signed(scale, rows) {
   return { colour: scale.signed, most, range: `±${most.toPrecision(2)}` }
 }
 
+const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
 const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"] }
 
 const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"

@@ -3,7 +3,8 @@
 
 import { element } from "../shared/dom.js"
 
-export const ROW = 19 // CSS pixels
+export const ROW = 24 // CSS pixels
+const PALE = 0.35 // how strongly a row is drawn that is computed later
 
 export class Matrix {
   constructor(name, words) {
@@ -19,9 +20,9 @@ export class Matrix {
   }
 
   // `rows`: arrays of numbers, null for a row that is not there; one that ends before its last column is masked from
-  // there. `origins`: a word a row. `width`: CSS pixels. `range`: which values the colours stand for. `under`: a word a
-  // column, the last of them marked.
-  draw({ rows, origins, columns, width, letters, colour, most, masked, range = "", under = [] }) {
+  // there. `origins`: a word a row. `pale`: whether a row is yet to be computed; it fades to `ground`. `width`: CSS
+  // pixels. `range`: which values the colours stand for. `under`: a word a column, the last of them marked.
+  draw({ rows, origins, pale, columns, width, letters, colour, most, masked, ground, range = "", under = [] }) {
     const shape = [rows.filter(Boolean).length, columns]
     this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`),
                                element("span", { class: "kv-range" }, shape[0] ? `, ${range}` : ""))
@@ -36,12 +37,13 @@ export class Matrix {
     rows.forEach((row, y) => {
       if (!row) return
       for (let x = 0; x < columns; x++) {
-        const [r, g, b] = x < row.length ? colour(row[x] / (most || 1)) : masked
+        const strong = x < row.length ? colour(row[x] / (most || 1)) : masked
+        const [r, g, b] = pale[y] ? mix(ground, strong, PALE) : strong
         image.data.set([r, g, b, 255], 4 * (y * this.canvas.width + x))
       }
     })
     paint.putImageData(image, 0, 0)
-    this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none" })))
+    this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none", "data-pale": String(pale[y]) })))
   }
 
   point(row) {
@@ -62,7 +64,7 @@ export function scales(dark) {
   const full = dark ? [199, 180, 242] : [86, 52, 143]
   const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** 0.8)
   const share = (v) => mix(ground, full, Math.min(1, v) ** 0.7)
-  return { signed, share, masked: dark ? [70, 82, 96] : [205, 212, 220] }
+  return { signed, share, ground, masked: dark ? [70, 82, 96] : [205, 212, 220] }
 }
 
 // A bar of the colours from one value to another, for the legend.

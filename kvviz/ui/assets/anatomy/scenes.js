@@ -3,13 +3,13 @@
 import { count } from "../shared/format.js"
 
 export const SCENES = [
-  { key: "enter", stages: [] },
+  { key: "enter", stages: ["enter"] },
   { key: "project", stages: ["project", "split", "norm", "turn"] },
   { key: "append", stages: ["append", "share"] },
   { key: "score", stages: ["score", "lean", "mask"] },
   { key: "softmax", stages: ["softmax"] },
-  { key: "mix", stages: ["mix", "merge", "output"] },
-  { key: "next", stages: [] },
+  { key: "mix", stages: ["mix", "merge"] },
+  { key: "next", stages: ["output"] },
 ]
 
 const quoted = (text) => `“${text.trim() || text}”`
