@@ -103,8 +103,13 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
 
 def _whole(run: Run, estimate: StepEstimate) -> float:
     """Seconds of the step that an estimate is of: as predicted, the dashed line's; in a mode without one, its total."""
+    return _foretold(run) or estimate.total
+
+
+def _foretold(run: Run) -> float | None:
+    """Seconds that were predicted for the middle step."""
     predicted = run.get("predicted_s") or ()
-    return predicted[len(predicted) // 2] if len(predicted) > 1 else estimate.total
+    return predicted[len(predicted) // 2] if len(predicted) > 1 else None
 
 
 def _typical(run: Run) -> float | None:
@@ -153,15 +158,17 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
 
 
 def _prediction(runs: Sequence[Run]) -> str | None:
-    """Say how far off the prediction was for each mode; return None if there was no prediction."""
-    known = [run for run in runs if run.get("prediction_error") is not None and run.get("prediction_bias") is not None]
-    if not known:
+    """Say how far off the prediction of a median step was for each mode; return None if there was no prediction."""
+    each = []
+    for run in runs:
+        expected, measured = _foretold(run), _typical(run)
+        if expected and measured:
+            off = expected / measured - 1
+            how = f"{abs(off):.0%} too {'low' if off < 0 else 'high'}"
+            each.append(f"{_name(run)} {brief(expected)} where {brief(measured)} were measured, {how}")
+    if not each:
         return None
-    each = [
-        f"{_name(run)} {run['prediction_error']:.0%} too {'low' if run['prediction_bias'] < 0 else 'high'}"
-        for run in known
-    ]
-    return f"Dashed: predicted before the first step, from measured paces; in the median step {', '.join(each)}."
+    return f"Dashed: predicted before the first step, from measured paces; for a median step {'; '.join(each)}."
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.base.words import brief
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.comparison.verdict import equation, judge
+from kvviz.experiments.comparison.verdict import OFF, equation, judge
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
@@ -37,26 +38,41 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     kept = [{name: run.get(name) for name in FIGURES} for run in runs]
     found = _judged(json.dumps([prompt_tokens, kept]))
     st.header("What the curves say")
-    st.markdown(found["sentence"])
-    if found["prediction"]:
-        st.markdown(found["prediction"])
+    st.markdown("\n".join(f"- {line}" for line in _lines(found)))
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
-    for entry in found["modes"]:
-        formula = equation(entry)
-        if formula is not None:
-            st.latex(formula)
-        elif entry["mode"] in MODES:
-            st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
-        line = equation(entry, "line")
-        if line is not None:
-            st.caption("These points can't tell the square. What a straight line through them tells:")
-            st.latex(line)
+    with st.expander("The curves as formulas, and where a step's time goes"):
+        for entry in found["modes"]:
+            formula = equation(entry, "line" if entry["line"] else "fit")
+            if formula is not None:
+                st.latex(formula)
+            elif entry["mode"] in MODES:
+                st.caption(f"{MODES[entry['mode']].title}: {plain('; '.join(entry['untold']))}.")
+        if any(entry["fit"] for entry in found["modes"]):
+            st.caption(TEXTS["live"]["fitted"])
+        if any(entry["line"] for entry in found["modes"]):
+            st.caption(TEXTS["live"]["no_square"])
+        st.markdown(found["sentence"])
+
+
+def _lines(found: Document) -> list[str]:
+    """What matters most, first: the pace of each mode, from where on the cache pays, what was predicted."""
+    lines = [_pace(entry) for entry in found["modes"] if entry["mode"] in MODES and entry["measured_s"]]
     if found["crossover"] is not None:
         words = found["crossover"]["sentence"]
-        st.markdown(f"{words[:1].upper()}{words[1:]}.")
-    if any(entry["fit"] for entry in found["modes"]):
-        st.caption(TEXTS["live"]["fitted"])
+        lines.append(f"{words[:1].upper()}{words[1:]}.")
+    return [*lines, *filter(None, [found["prediction"]])]
+
+
+def _pace(entry: Document) -> str:
+    """The median step of a mode, what it mostly is by a prediction that came near, what more context adds if told."""
+    measured, predicted, curve = entry["measured_s"], entry["estimate_s"], entry["line"] or entry["fit"] or {}
+    near = predicted and 1 / OFF <= measured / predicted <= OFF
+    because = f", by prediction mostly {entry['bound']}" if near else ""
+    slope, more = curve.get("b_s_per_token"), ""
+    if slope and slope["told"] and "c_s_per_token2" not in curve:
+        more = f"; each further token of context adds {slope['value'] * 1e6:.3g} µs"
+    return f"**{MODES[entry['mode']].title}**: {brief(measured)} for a median step{because}{more}."
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import statistics
 
 import pytest
 
@@ -129,11 +130,12 @@ def test_no_part_of_a_step_is_said_to_take_longer_than_the_step():
 def test_how_far_off_the_prediction_was_is_said():
     document = made()
     assert verdict(document)["prediction"] is None
-    document["runs"][0] |= {"prediction_error": 0.073, "prediction_bias": -0.07}
-    document["runs"][1] |= {"prediction_error": 0.04, "prediction_bias": 0.04}
+    for run, off in zip(document["runs"], (0.93, 1.04), strict=True):
+        run["predicted_s"] = [statistics.median(run["step_s"][1:]) * off] * STEPS
     found = verdict(document)
-    assert "in the median step No cache 7% too low, KV cache 4% too high" in found["prediction"]
-    assert entry(found, "cached")["prediction_bias"] == 0.04
+    assert "for a median step No cache 5.27 ms where 5.67 ms were measured, 7% too low; KV" in found["prediction"]
+    assert entry(found, "cached")["estimate_s"] == document["runs"][1]["predicted_s"][1]
+    assert found["prediction"].endswith("4% too high.")
 
 
 def test_where_starts_bound_the_step_it_names_the_mode_without_them():

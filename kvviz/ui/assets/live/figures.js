@@ -2,7 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
-import { cacheBytes, ended, firstLookOnly, headline, watched } from "../shared/state.js"
+import { cacheBytes, ended, firstLookOnly, headline, soFar, watched } from "../shared/state.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
@@ -64,7 +64,9 @@ export class Figures {
 
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
-    put(this.big, best ? verdict(best.speedup) : "")
+    const running = best || ended(state) ? null : soFar(state)
+    put(this.big, best ? verdict(best.speedup) : running ? clock(state, running) : "")
+    this.big.dataset.running = String(Boolean(running))
     const [words, good] = identity(state)
     put(this.badge, words)
     this.badge.dataset.good = String(good)
@@ -74,6 +76,13 @@ export class Figures {
 function verdict(speedup) {
   if (speedup >= 1.05) return `${times(speedup)} faster with the cache`
   return `The cache brings nothing here: ${times(speedup)}`
+}
+
+// What a run has taken so far; of many modes the table tells it.
+function clock(state, { tokens, timed, seconds }) {
+  if (seconds.length > 3) return ""
+  const each = state.modes.map((mode, i) => `${mode.title} ${duration(seconds[i])}`)
+  return `${timed ? "Timed" : "First look"}, ${tokens === 1 ? "1 token" : `${tokens} tokens`}: ${each.join(", ")}`
 }
 
 // The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.

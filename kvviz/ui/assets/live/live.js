@@ -1,11 +1,11 @@
 // The live component: puts socket, state and views together. One instance per element that Streamlit gives.
 
 import { dataButton } from "../frame/chart_table.js"
-import { element } from "../shared/dom.js"
+import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, emptyState, ended, withStatus } from "../shared/state.js"
+import { apply, curve, emptyState, ended, firstLookOnly, watched, withStatus } from "../shared/state.js"
 import { CurveChart } from "./chart.js"
 import { ClassDrawings } from "./drawings.js"
 import { Figures } from "./figures.js"
@@ -63,13 +63,14 @@ class Live {
     this.guess = new Guess(this.node, look, () => this.redraw())
     this.chart.under = () => this.guess.traces(this.state)
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
+    this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
     this.noise = element("p", { class: "kv-words" })
     this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
     root.replaceChildren(
       this.status.node,
       this.figures.call,
       element("div", { class: "kv-first" },
-        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.guess.caption, this.drawings.node),
+        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
         element("div", { class: "kv-firsttexts" }, head("What is written", this.race.node), this.texts.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
       section("The figures", this.figures.node, "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means."),
@@ -142,6 +143,7 @@ class Live {
     this.race.follow(state)
     this.write()
     this.layers.draw(state, this.slider.upto)
+    put(this.key, lineWords(state))
     this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
     this.root.dataset.state = this.state.state
@@ -225,8 +227,16 @@ function section(title, body, words) {
 
 function keptWords(state, alone) {
   const { device_name, device } = state.environment
-  const how = alone ? "" : " Press Run to see it on this machine."
-  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}.${how}`
+  const how = alone ? "Another machine, or other work beside it, gives other figures." : "Press Run for the figures of this machine."
+  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. ${how}`
+}
+
+// What the lines of the chart are.
+function lineWords(state) {
+  if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return ""
+  if (firstLookOnly(state)) return "Thin lines: each step read once, so they are jagged. Timed passes follow."
+  const dashed = state.modes.some((mode) => mode.predicted) ? " Dashed: predicted before the run." : ""
+  return `Line: median of the timed passes. Shade: their quartiles.${dashed}`
 }
 
 function environment(state) {
@@ -234,6 +244,6 @@ function environment(state) {
   if (!env) return ""
   const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
   return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
-    `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …); ` +
-    "the curve is the median of the repeats at each token, the band its quartiles."
+    `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …). ` +
+    "A speed-up holds for this machine, model and length: another machine, or other work beside the run, gives another."
 }

@@ -34,10 +34,10 @@ const SENTENCES = {
   loading: ({ download }) => (download && download.bytes < download.of
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
-  looking: (state) => `${about(state)}first look, token ${state.steps} of ${state.spec.new_tokens}: one pass, the modes in turn`,
-  proof: (state) => `${about(state)}checking that the modes agree, step ${state.proofSteps} of ${state.spec.new_tokens} (untimed)`,
-  memory: (state) => `${about(state)}asking the allocator what each mode takes (untimed)`,
-  measuring: (state) => `${about(state)}${passWords(state)}`,
+  looking: (state) => `${about(state)}1 of 3 · first look, the modes in turn: token ${state.steps} of ${state.spec.new_tokens}`,
+  proof: (state) => `${about(state)}2 of 3 · untimed check that the modes agree: token ${state.proofSteps} of ${state.spec.new_tokens}`,
+  memory: (state) => `${about(state)}2 of 3 · untimed check: the allocator is asked what each mode takes`,
+  measuring: (state) => `${about(state)}3 of 3 · ${passWords(state)}`,
   failed: (state) => `Could not be done: ${state.message}`,
   stopped: (state) => {
     if (state.message) return `${about(state)}stopped: ${state.message}`

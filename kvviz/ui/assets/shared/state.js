@@ -121,14 +121,25 @@ export function runningTotal(state, mode) {
     .map(([, seconds]) => seconds)
   const known = passes.length ? passes : [mode.look]
   const length = Math.max(...known.map((seconds) => seconds.length))
-  const sums = known.filter((seconds) => seconds.length === length).map((seconds) => {
-    let sum = 0
-    return seconds.map((s) => (sum += s))
-  })
+  const sums = known.filter((seconds) => seconds.length === length).map(cumulated)
   return Array.from({ length }, (_, i) => {
     const at = sums.map((one) => one[i]).sort((a, b) => a - b)
     return { q1: quantile(at, 0.25), mid: quantile(at, 0.5), q3: quantile(at, 0.75) }
   })
+}
+
+// The seconds that each mode took for as many tokens as all have by now: of the first look, until every mode has been timed.
+// Null before there are any.
+export function soFar(state) {
+  const timed = state.modes.every((mode) => mode.times.length)
+  const totals = state.modes.map((mode) => (timed ? runningTotal(state, mode).map((at) => at.mid) : cumulated(mode.look)))
+  const tokens = Math.min(...totals.map((total) => total.length))
+  return tokens > 0 && tokens < Infinity ? { tokens, timed, seconds: totals.map((total) => total[tokens - 1]) } : null
+}
+
+function cumulated(seconds) {
+  let sum = 0
+  return seconds.map((s) => (sum += s))
 }
 
 // How many times as long twice the tokens took, by the running total; null before a second half.
