@@ -16,9 +16,9 @@ from kvviz.ui.shared.stop_and_think import of_memory, think
 
 with page("memory"):
     form = memory_form()
-    offer_examples(form)
     controls, results = st.columns([2, 5], gap="large")
     with controls:
+        offer_examples(form)
         asked = ask(form)
     found = answers(asked)
     main = found[0]

@@ -24,11 +24,6 @@ class Term:
     layer: LayerSpec
     nbytes: int
 
-    @property
-    def words(self) -> str:
-        """What these layers are, for a caption."""
-        return f"{self.count} {'layer' if self.count == 1 else 'layers'} with {KIND_WORDS[self.row.kind]}"
-
 
 def terms(spec: ModelSpec, memory: Memory) -> tuple[Term, ...]:
     """The layers of a memory document, equal ones together, in the order in which they first occur."""

@@ -33,7 +33,7 @@ def test_each_part_stands_under_its_address(view, open_page):
     if view in PLANS:
         assert all(part["class_says"] in words for part in PLANS[view]["parts"])
         links = {link.proto.label for link in app.get("page_link")}
-        assert {part["title"] for part in PLANS[view]["parts"]} <= links
+        assert {f":primary[**{part['title']}**]" for part in PLANS[view]["parts"]} <= links
     elif view == "What goes wrong":
         assert all(case["so"] in words for case in LESSON["wrong"])
     else:

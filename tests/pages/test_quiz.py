@@ -33,6 +33,7 @@ def test_a_choice_that_is_right_is_said_to_be(open_page):
     app.radio(key="answer_before_why-not-q").set_value("2").run()
     (words,) = judged(app)
     assert words.startswith("You said: none. Right. ")
+    assert ":green[:material/check_circle:] **none**" in said(app) and ":material/circle: all of them" in said(app)
 
 
 def test_the_address_names_question_and_round_and_next_goes_on(open_page):

@@ -37,11 +37,16 @@ def _plan(plan: Mapping[str, Any]) -> None:
     _goals("At the end everybody can")
     st.markdown(f"**Before.** {plan['prepare']}")
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
+    parts = st.container(key="lesson_parts")
     for part, end in zip(plan["parts"], ends, strict=True):
-        with st.container(border=True):
+        with parts.container(border=True):
             when, what, says = st.columns([3, 5, 5], gap="medium")
             when.markdown(f"**{end - part['minutes']}–{end} min**")
-            link = {"label": part["title"], "icon": ":material/arrow_forward:", "query_params": part.get("query")}
+            link = {
+                "label": f":primary[**{part['title']}**]",
+                "icon": ":material/arrow_forward:",
+                "query_params": part.get("query"),
+            }
             when.page_link(PAGES / f"{part['page']}.py", **link)
             what.markdown(f"**You.** {doing(part)}")
             says.markdown(f"**The class should say.** {part['class_says']}")

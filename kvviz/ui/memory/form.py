@@ -65,7 +65,7 @@ def ask(form: Form) -> Asked:
 
 
 def offer_examples(form: Form) -> None:
-    """Draw the examples, each of which fills the form."""
+    """Offer the examples behind one button; each fills the form."""
     rows = {row.id: row for row in examples()}
 
     def take() -> None:
@@ -76,7 +76,8 @@ def offer_examples(form: Form) -> None:
 
     titles = {name: row.title for name, row in rows.items()}
     how = "Each sets the form below; its table shows all of its cases."
-    st.pills("Examples", list(rows), format_func=titles.__getitem__, on_change=take, key="m_example", help=how)
+    with st.popover("Examples", icon=":material/lightbulb:", width="stretch"):
+        st.pills(how, list(rows), format_func=titles.__getitem__, on_change=take, key="m_example")
 
 
 def _which_models(form: Form) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The memory page's models side by side: bytes against context, and one row for each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -48,7 +48,7 @@ def _table(found: Sequence[Answer]) -> None:
     for each in found[1:]:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
-    draw_table(rows, columns=COUNTS, key="m_compared")
+    draw_table(_told(rows), columns=COUNTS, key="m_compared")
     files = {"json": ("JSON", as_json, "application/json"), "csv": ("CSV, a row per layer", as_csv, "text/csv")}
     with st.container(horizontal=True):
         for suffix, (label, write, mime) in files.items():
@@ -56,10 +56,17 @@ def _table(found: Sequence[Answer]) -> None:
             st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
 
 
+def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """The rows without the columns that tell nothing of any of them, so that the others have room."""
+    nothing = {"constant": "0 B", "full windows": "0 B", "reserved": None}
+    silent = {name for name, said in nothing.items() if all(row[name] == (said or row["total"]) for row in rows)}
+    return [{name: value for name, value in row.items() if name not in silent} for row in rows]
+
+
 def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, object]:
     return {
         "model": title,
-        "layers": "; ".join(term.words for term in terms(spec, memory)),
+        "layers": ", ".join(f"{term.count} {term.row.kind}" for term in terms(spec, memory)),
         "total": human(memory.total_bytes),
         "bytes": exact(memory.total_bytes),
         "one more token": f"{memory.per_token_bytes:,} B",

@@ -58,13 +58,22 @@ def _form(check: Check, answer: str | None, key: str) -> str | None:
         data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
         return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
     if answer is not None:
-        st.markdown("\n".join(f"- {choice}" for choice in check.choices))
+        _marked(check, answer)
         return None
     if check.choices:
         places = [str(place) for place in range(len(check.choices))]
         look: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
         return st.radio("Your answer", places, key=key, **look)
     return st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220) or None
+
+
+def _marked(check: Check, answer: str) -> None:
+    """Draw what there was to choose from, with the right one marked, and the one that was taken."""
+    for place, choice in enumerate(check.choices):
+        if str(place) == check.answer:
+            st.markdown(f":green[:material/check_circle:] **{choice}**")
+        else:
+            st.markdown(f":material/{'cancel' if str(place) == answer else 'circle'}: {choice}")
 
 
 def _judge(question: Question, answer: str) -> None:

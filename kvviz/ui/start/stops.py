@@ -20,11 +20,12 @@ def way_on() -> None:
 def stops() -> None:
     """Draw all stops, each a way in."""
     st.header("Six stops to understand it", anchor="tour")
-    for row in (STOPS[:3], STOPS[3:]):
-        for place, stop in zip(st.columns(len(row), gap="medium"), row, strict=True):
-            with place.container(border=True, height="stretch"):
-                _link(stop, f"**{stop.number} · {stop.title}**")
-                st.markdown(stop.say)
+    with st.container(key="tour_stops"):
+        for row in (STOPS[:3], STOPS[3:]):
+            for place, stop in zip(st.columns(len(row), gap="medium"), row, strict=True):
+                with place.container(border=True, height="stretch"):
+                    _link(stop, f":primary[**{stop.number} · {stop.title}**]")
+                    st.markdown(stop.say)
 
 
 def _link(stop: Stop, label: str) -> None:
