@@ -1,19 +1,26 @@
 """/sweep: the same comparison over a grid of lengths, batches and models."""
 
+import streamlit as st
+
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import run_or_stop
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.stop_and_think import of_sweep, think
-from kvviz.ui.sweep.form import ask, expected
-from kvviz.ui.sweep.results import shown
+from kvviz.ui.sweep.form import ask, chosen_preset, expected
+from kvviz.ui.sweep.results import earlier, opening, shown
 
 with page("sweep"):
     address = Address("sweep")
     watched = address.named("sweep", address.arrived())
     spec = ask(scheduler())
-    if spec is not None:
-        expected(spec, scheduler())
-    run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
-    shown(scheduler(), watched, address)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
+        if spec is not None:
+            expected(spec, scheduler())
+    if watched:
+        shown(scheduler(), watched, address)
+    else:
+        opening(chosen_preset())
+        earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

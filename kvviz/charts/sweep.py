@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import as_text, blank
+from kvviz.charts.layout import as_text, blank, name_ends
 from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
@@ -20,9 +20,9 @@ AXES = {
     "dtype": "precision",
 }
 MEASURES = {
-    "speedup": ("speed-up against no cache, times", 1),
-    "total_s": ("whole generation, s", 1),
     "itl_s": ("inter-token latency, ms", 1e3),
+    "total_s": ("whole generation, s", 1),
+    "speedup": ("speed-up against no cache, times", 1),
     "ttft_s": ("time to first token, ms", 1e3),
     "tokens_per_s": ("tokens per second", 1),
     "cache_bytes": ("cache at the end, MiB", 2**-20),
@@ -30,9 +30,14 @@ MEASURES = {
 }
 
 
+def measures(rows: Sequence[Row]) -> list[str]:
+    """The measures that these rows have, the most telling first."""
+    return [name for name in MEASURES if any(row.get(name) is not None for row in rows)]
+
+
 def varying(rows: Sequence[Row]) -> list[str]:
     """The axes along which the rows differ, the longest first; only the prompt length if none differs."""
-    counts = {name: len({row[name] for row in rows}) for name in AXES}
+    counts = {name: len({row[name] for row in rows if name in row}) for name in AXES}
     found = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
     return found or ["prompt_tokens"]
 
@@ -43,27 +48,27 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     others = [name for name in varying(rows) if name != axis]
     lines: dict[tuple, list[Row]] = {}
     for row in rows:
-        if row[measure] is not None:
+        if row.get(measure) is not None and (measure, row["mode"]) != ("speedup", "uncached"):  # which is 1 anywhere
             lines.setdefault((row["mode"], *(row[name] for name in others)), []).append(row)
     combinations = list(dict.fromkeys(key[1:] for key in lines))
     kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
     types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
-    figure = blank(AXES[axis], title, height=430, font_size=15, margin={"t": 30, "r": 20}, **types)
+    figure = blank(AXES[axis], title, height=400, **types)
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
-    return figure
+    return figure if kind == "category" else name_ends(figure)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
     """Draw a line in its mode's colour; the dash shows which combination of the other axes it belongs to."""
     mode, *others = key
-    name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
+    name = "<br>".join([MODES[mode].title if mode in MODES else as_text(mode), *(as_text(part) for part in others)])
     rows = sorted(rows, key=lambda row: row[axis])
     x = [as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows]
     y = [row[measure] * factor for row in rows]
     line, marker = {**palette.line(mode), "dash": dash}, {"size": 9, "symbol": palette.MARKER.get(mode, "cross")}
-    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker)
+    return go.Scatter(x=x, y=y, name=name, mode="lines+markers", line=line, marker=marker)
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:

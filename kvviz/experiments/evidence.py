@@ -11,7 +11,7 @@ from typing import Any
 from kvviz.base.words import brief, human
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.spec import PRESETS
-from kvviz.experiments.sweep.words import AXES, FLAT, shown, trends
+from kvviz.experiments.sweep.words import FLAT, shown, trends
 
 UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
 
@@ -185,7 +185,7 @@ def _along_an_axis(at: AtHand) -> str | None:
     for trend in trends(at.rows, ("tokens_per_s", "itl_s", "ttft_s", "peak_bytes")):
         place = place or (trend.model, trend.fixed, trend.axis)
         if trend.mode in NAMES and (trend.model, trend.fixed, trend.axis) == place:
-            head = f"**{NAMES[trend.mode]}**, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
+            head = f"**{NAMES[trend.mode]}**, {trend.range}"
             lines.setdefault(trend.mode, (head, []))[1].append(trend.words)
     if not lines:
         return None
@@ -212,7 +212,7 @@ def published(sweep: str) -> str:
     preset = PRESETS[sweep]
     assert preset.published is not None
     along = [
-        f"{title_of(trend.mode)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}: time per token {trend.change}"
+        f"{title_of(trend.mode)}, {trend.range}: time per token {trend.change}"
         for trend in trends(preset.published.rows, ("itl_s",))
     ]
     whose = f"{preset.published.note}; [source]({preset.source})" if preset.source else preset.published.note

@@ -23,11 +23,11 @@ def asked(model="tiny-gpt2", **fields):
     return "/live?" + urlencode({"model": model, **fields})
 
 
-def choose(page, model):
-    """Choose a model by hand."""
-    box = page.get_by_role("combobox", name="Model")
+def choose(page, choice, field="Model"):
+    """Choose a model by hand, or what another field offers."""
+    box = page.get_by_role("combobox", name=field)
     box.click()
-    box.fill(model)
+    box.fill(choice)
     page.get_by_role("option").first.click()
     settled(page)
 

@@ -73,7 +73,7 @@ def comes_back_as_a_run(page):
 
 def test_a_sweep_fills_in_and_ends(open_page):
     page = open_page("/sweep")
-    page.get_by_text("Four layers of 128: 16 + 64 tokens", exact=True).click()
+    choose(page, "Four layers of 128", "Experiment")
     choose(page, "tiny-gpt2")
     passes = page.get_by_role("spinbutton", name="Passes of each cell")
     passes.fill("2")
@@ -81,5 +81,5 @@ def test_a_sweep_fills_in_and_ends(open_page):
     page.wait_for_timeout(500)
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Done", exact=True)).to_be_visible(timeout=120_000)
-    expect(page.get_by_text("Measured here", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Measured here")).to_be_visible()
     expect(charts(page)).to_be_visible()

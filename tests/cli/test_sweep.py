@@ -9,7 +9,7 @@ def test_a_preset_is_a_table_with_the_published_one_beside_it(kvviz):
     done = kvviz("sweep", "--preset", "lab-01", *grid)
     assert done.status == 0, done.err
     assert "tiny-gpt2 in float32" in done.out and "46.9×" in done.out
-    assert "KV cache, prompt 64 → 512: time per token" in done.out
+    assert "KV cache, from a prompt of 64 tokens to 512: time per token" in done.out
 
 
 @pytest.mark.slow

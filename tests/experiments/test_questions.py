@@ -11,7 +11,7 @@ from kvviz.memory.calculator import Asked, answer
 
 ALL = QUESTIONS
 # Figures with a unit that only a clock or an allocator could give.
-MEASURED = re.compile(r"\d\s*(ms|s|B|[KMG]iB|tokens/s)\b|\d times|×\d")
+MEASURED = re.compile(r"\d\s*(ms|s|B|[KMG]iB|tokens/s)\b|\d times")
 
 ASKED = {
     "O(T²) without a cache, and O(T) with": "live",
@@ -77,12 +77,12 @@ def test_a_published_curve_is_said_to_be_one_with_its_source():
     answer = ALL["flat"].answer(AtHand())
     assert answer.count("Not measured here") == 4 and answer.count("recorded with kvviz on an NVIDIA H100") == 2
     assert answer.count("https://jessicaruan.com/posts/tiny-decode-p1") == 2
-    assert "No cache, new tokens 8 → 512: time per token is flat within 19% (6.02 ms → 6.61 ms)" in answer
-    assert "No cache, new tokens 32 → 1,024: time per token climbs ×3.61" in answer
+    assert "No cache, from 8 new tokens to 512: time per token stays flat within 19% (6.02 ms to 6.61 ms)" in answer
+    assert "No cache, from 32 new tokens to 1,024: time per token climbs to 3.61 times" in answer
 
 
 def test_the_pattern_knows_a_figure():
-    assert all(MEASURED.search(words) for words in ("12.3 ms", "2 s,", "4.5 GiB", "3.7 times", "climbs ×6.1"))
+    assert all(MEASURED.search(words) for words in ("12.3 ms", "2 s,", "4.5 GiB", "3.7 times", "climbs to 6.1 times"))
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,14 @@ def row(mode, prompt, itl, batch=1):
 def test_a_sweep_answers_with_its_rows():
     rows = [row("uncached", 64, 0.01), row("uncached", 128, 0.03), row("cached", 64, 0.005), row("cached", 128, 0.0051)]
     answer = ALL["metrics"].answer(AtHand(rows=rows))
-    assert "**No cache**, prompt 64 → 128" in answer and "climbs ×3 (10 ms → 30 ms)" in answer
-    assert "**KV cache**, prompt 64 → 128" in answer and "is flat within 2% (5 ms → 5.1 ms)" in answer
-    assert "64.0 MiB → 128.0 MiB" in answer
+    assert (
+        "**No cache**, from a prompt of 64 tokens to 128" in answer and "climbs to 3 times (10 ms to 30 ms)" in answer
+    )
+    assert (
+        "**KV cache**, from a prompt of 64 tokens to 128" in answer
+        and "stays flat within 2% (5 ms to 5.1 ms)" in answer
+    )
+    assert "64.0 MiB to 128.0 MiB" in answer
     assert ALL["batching"].run in ALL["batching"].answer(AtHand(rows=rows)), "no batch varies here"
 
 

@@ -12,10 +12,6 @@ def visit(open_page, store):
     return partial(open_page, "sweep")
 
 
-def pills(app):
-    return next(group for group in app.get("button_group") if group.key == "s_preset")
-
-
 def cell_pass(cell, mode, number, seconds):
     return {"t": "cell_pass", "cell": cell, "mode": mode, "round": number, "s": seconds, "same": True}
 
@@ -24,10 +20,14 @@ def cell_pass(cell, mode, number, seconds):
 def test_every_preset_is_ready_to_press(visit):
     app = visit()
     for preset in PRESETS:
-        pills(app).set_value(preset).run()
+        app.selectbox(key="s_preset").select(preset).run()
         assert not app.exception
         assert app.button(key="s_run").disabled == PRESETS[preset].gpu
         assert any(PRESETS[preset].question in words.value for words in app.markdown)
+        printed = PRESETS[preset].published
+        assert len(app.get("plotly_chart")) == (
+            printed is not None and any("total_s" in row or "itl_s" in row for row in printed.rows)
+        )
         if PRESETS[preset].gpu:
             assert any("shows what only a GPU does" in said.value for said in [*app.error, *app.warning, *app.info])
             continue
@@ -49,7 +49,7 @@ def test_run_submits_the_preset(visit):
 @pytest.mark.slow
 def test_a_grid_that_can_not_be_read_is_one_sentence(visit):
     app = visit()
-    pills(app).set_value("A grid of your own").run()
+    app.selectbox(key="s_preset").select("A grid of your own").run()
     for text in ("", "64, x", "-5", "1e3", "999999999999"):
         app.text_input(key="s_prompts").set_value(text).run()
         assert not app.exception
@@ -59,7 +59,7 @@ def test_a_grid_that_can_not_be_read_is_one_sentence(visit):
 @pytest.mark.slow
 def test_a_grid_whose_models_a_mode_can_not_do_is_one_sentence(visit):
     app = visit()
-    pills(app).set_value("A grid of your own").run()
+    app.selectbox(key="s_preset").select("A grid of your own").run()
     app.multiselect(key="s_modes").set_value(["cached", "scratch"])
     app.multiselect(key="s_models").set_value(["tiny-mistral"]).run()
     assert not app.exception
@@ -74,12 +74,27 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     own = app.scheduler.submit(SweepSpec(models=("tiny-gpt2",), preset="lab-01"))
     app.scheduler.record(own, cell_pass(0, "uncached", 0, [0.4, 0.4]))
     app.scheduler.record(own, cell_pass(0, "cached", 0, [0.3, 0.1]))
-    app.scheduler.record(own, {"t": "progress", "done": 2, "of": 24, "left_s": 60.0})
+    app.scheduler.record(own, cell_pass(1, "uncached", 0, [0.8, 0.8]))
+    app.scheduler.record(own, cell_pass(1, "cached", 0, [0.3, 0.1]))
+    app.scheduler.record(own, {"t": "progress", "done": 4, "of": 24, "left_s": 60.0})
     app.query_params["sweep"] = own
     app.run()
     assert not app.exception
     table = next(frame.value for frame in app.dataframe if "passes" in frame.value.columns)
-    assert list(table["speed-up"]) == [1.0, 2.0]
+    assert list(table["speed-up"]) == [1.0, 2.0, 1.0, 4.0]
+    said = [words.value for words in app.markdown]
+    assert (
+        "**From a prompt of 64 tokens to 128, the whole time climbs to 2 times without the cache and stays flat within "
+        "0% with the cache**" in said
+    )
+    assert sum("climbs to 14.2 times without the cache" in words for words in said) == 1, "beside it, as published"
+    changes = next(frame.value for frame in app.dataframe if "No cache, at 64" in frame.value.columns)
+    whole = changes.set_index("figure").loc["whole time"]
+    assert (whole["No cache, at 64"], whole["No cache, at 128"], whole["KV cache"]) == (
+        "800 ms",
+        "1.6 s",
+        "stays flat within 0%",
+    )
     published = [frame.value for frame in app.dataframe if "passes" not in frame.value.columns]
     assert any(46.9 in set(frame.get("speed-up", ())) for frame in published)
 
@@ -96,3 +111,26 @@ def test_a_stopped_sweep_goes_on_where_it_ended(visit):
     assert not app.exception
     again = [work for work in app.scheduler.jobs() if work.kind == "sweep"][-1]
     assert again.id != own and [record["t"] for record in again.earlier] == ["cell_pass"]
+
+
+@pytest.mark.slow
+def test_a_kept_sweep_is_the_opening_picture(visit, store):
+    rows = [
+        {
+            "mode": mode,
+            "model": "m",
+            "dtype": "float32",
+            "batch": 1,
+            "prompt_tokens": prompt,
+            "new_tokens": 64,
+            "itl_s": s,
+        }
+        for mode, prompt, s in (("cached", 64, 0.001), ("cached", 512, 0.004))
+    ]
+    rest = dict.fromkeys(("total_s", "speedup", "ttft_s", "tokens_per_s", "cache_bytes", "peak_bytes"))
+    store.begin("kept", {"model": "m"}, kind="sweep", title=f"{PRESETS['lab-01'].title} (m)")
+    store.finish("kept", "done", {"rows": [{**rest, **row} for row in rows]})
+    app = visit()
+    assert not app.exception
+    assert any(caption.value.startswith("Kept from ") for caption in app.caption)
+    assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.markdown)

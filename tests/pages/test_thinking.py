@@ -96,7 +96,7 @@ def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
     visit.scheduler.record(own, {"t": "done", "document": {}})
     app.run()
     found = answers(app, "sweep")["metrics"]
-    assert "prompt 8 → 16" in found and "climbs ×3 (10 ms → 30 ms)" in found
+    assert "from a prompt of 8 tokens to 16" in found and "climbs to 3 times (10 ms to 30 ms)" in found
 
 
 @pytest.mark.slow

@@ -18,6 +18,12 @@ FLAT = 1.25  # a figure is flat if its largest value is at most this many times 
 WITH = 1.2  # a figure goes with its axis if it grows as a power between 1 / 1.2 and 1.2 of it
 FEW = 3  # with fewer repeats, one slow step can move the median
 AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
+RANGES = {  # from one value of the axis to another
+    "prompt_tokens": "from a prompt of {:,} tokens to {:,}",
+    "new_tokens": "from {:,} new tokens to {:,}",
+    "batch": "from {:,} sequences to {:,}",
+}
+HOW = {"uncached": "without the cache", "cached": "with the cache"}  # other modes have their titles
 FIGURES = {
     "itl_s": "time per token",
     "ttft_s": "TTFT",
@@ -63,28 +69,37 @@ class Trend:
 
     @property
     def pace(self) -> str:
-        """Whether what climbs or falls does so slower or faster than its axis, or with it; else empty."""
+        """How far what climbs or falls does so, beside how far its axis grows; else empty."""
         if self.word not in ("climbs", "falls") or self.end <= self.start:
             return ""
         power = abs(math.log(self.ratio)) / math.log(self.end / self.start)
-        return next(
-            word
-            for most, word in ((1 / WITH, "slower than"), (WITH, "with"), (math.inf, "faster than"))
-            if power <= most
-        )
+        paces = ((1 / WITH, "less than that"), (WITH, "about as much"), (math.inf, "more than that"))
+        return next(words for most, words in paces if power <= most)
+
+    @property
+    def factor(self) -> str:
+        """The shape with its factor: 'climbs to 6.1 times', 'falls to 1/6.1', 'stays flat within 9%', or
+        'goes up and down'.
+        """
+        to = {"climbs": f"climbs to {self.ratio:.3g} times", "falls": f"falls to 1/{1 / self.ratio:.3g}"}
+        flat = f"stays flat within {max(self.values) / min(self.values) - 1:.0%}"
+        return to.get(self.word) or {"flat": flat, "wavers": "goes up and down"}[self.word]
 
     @property
     def change(self) -> str:
-        """The shape with its factor and both end values: 'climbs ×6.1 (2.1 ms → 12.9 ms)'."""
-        factor = {"climbs": f" ×{self.ratio:.3g}", "falls": f" to 1/{1 / self.ratio:.3g}"}.get(self.word, "")
+        """The shape with its factor and both end values: 'climbs to 6.1 times (2.1 ms to 12.9 ms)'."""
         first, last = (shown(self.figure, value) for value in (self.values[0], self.values[-1]))
-        level = f"is flat within {max(self.values) / min(self.values) - 1:.0%}"
-        return f"{level if self.word == 'flat' else self.word}{factor} ({first} → {last})"
+        return f"{self.factor} ({first} to {last})"
 
     @property
     def words(self) -> str:
         """The figure's name and its change."""
         return f"{FIGURES[self.figure]} {self.change}"
+
+    @property
+    def range(self) -> str:
+        """From where to where on the axis: 'from a prompt of 64 tokens to 512'."""
+        return RANGES[self.axis].format(self.start, self.end)
 
 
 def shown(figure: str, value: float | None) -> str:
@@ -141,9 +156,18 @@ def findings(
     for trend in trends(rows, figures):
         place = [trend.model] if several else []
         place += [title_of(trend.mode), *([trend.fixed] if trend.fixed else [])]
-        head = f"{', '.join(place)}, {AXES[trend.axis]} {trend.start:,} → {trend.end:,}"
-        sentences.setdefault(head, []).append(trend.words)
-    return [f"{head}: {'; '.join(words)}" for head, words in sentences.items()]
+        sentences.setdefault(f"{', '.join(place)}, {trend.range}", []).append(trend.words)
+    return [f"{head}: {'; '.join(words)}." for head, words in sentences.items()]
+
+
+def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
+    """Say in one sentence what a figure does along an axis in each mode; '' where more than the axis varies."""
+    found = [trend for trend in trends(rows, (figure,)) if trend.axis == axis]
+    if not found or len({trend.mode for trend in found}) < len(found):
+        return ""
+    parts = [f"{trend.factor} {HOW.get(trend.mode) or f'in mode “{title_of(trend.mode)}”'}" for trend in found]
+    said = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    return f"{found[0].range.capitalize()}, the {FIGURES[figure]} {said}"
 
 
 def beside(rows: Iterable[Row], published: Published) -> list[dict[str, Any]]:
@@ -161,8 +185,8 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
     found = {(trend.mode, trend.axis, trend.figure): trend for trend in trends([row["here"] for row in both])}
     pairs = [(found.get((there.mode, there.axis, there.figure)), there) for there in trends(both)]
     return [
-        f"{title_of(there.mode)}, {FIGURES[there.figure]}: {here.change} here, {there.change} there: "
-        f"{_alike(here, there)}"
+        f"{title_of(there.mode)}: the {FIGURES[there.figure]} {here.change} here, and {there.change} in the published "
+        f"table. {_alike(here, there)}"
         for here, there in pairs
         if here is not None
     ]
@@ -170,10 +194,11 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
 
 def _alike(here: Trend, there: Trend) -> str:
     if here.word != there.word:
-        return "not the published shape"
+        return "The shapes differ."
     if here.pace == there.pace:
-        return "the published shape"
-    return f"the published direction, but here {here.pace} the {AXES[here.axis]} and there {there.pace} it"
+        return "The shape is the same."
+    grows = f"the {AXES[here.axis]} grows to {here.end / here.start:.3g} times"
+    return f"The direction is the same: while {grows}, it changes by {here.pace} here, and by {there.pace} there."
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
@@ -181,8 +206,8 @@ def caveats(rows: Iterable[Row]) -> list[str]:
     rows = list(rows)
     few = any(row["repeats"] < FEW for row in rows)
     different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
-    said = [f"fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all"] if few else []
-    return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens"] if different else [])
+    said = [f"Fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all."] if few else []
+    return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens."] if different else [])
 
 
 def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
@@ -196,7 +221,7 @@ def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[st
     for n in sorted(set(tokens)):
         seconds = model.parts(n, dtype, Rates(**rates))
         each.append(f"mostly {max(seconds, key=seconds.__getitem__)} over {n:,} token{'s' if n > 1 else ''}")
-    return f"by estimate a step of {source.model} is here {', '.join(each)}"
+    return f"By estimate a step of {source.model} is here {', '.join(each)}."
 
 
 # --- the report as text ---------------------------------------------------------------------------------------------

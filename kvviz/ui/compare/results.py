@@ -25,7 +25,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     ):
         if times:
             st.warning(TEXTS["compare"]["disturbed"].format(run=plain(label), times=f"{times:.1f}"))
-    one, two, three, four, five, six = st.columns([20, 24, 14, 11, 9, 12], vertical_alignment="bottom")
+    one, two, three, four, five = st.columns([20, 24, 14, 11, 9], vertical_alignment="bottom")
     by = one.segmented_control(
         "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
     )
@@ -34,7 +34,7 @@ def overlaid(runs: Sequence[Run]) -> None:
     base = three.selectbox("Against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}")
     log = four.toggle("Logarithmic", key="c_log")
     apart = five.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
-    picture = choose_picture(six, "c_form")
+    picture = choose_picture("c_form")
     curves = [
         curve_of(run.figures, run.comparison.prompt_tokens or 0, label, run.repeats)
         for run, label in zip(runs, labels, strict=True)

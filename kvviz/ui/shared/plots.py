@@ -30,12 +30,12 @@ def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:
         yield from zip(st.columns(2, gap="large"), things[start : start + 2], strict=False)
 
 
-def choose_picture(place: DeltaGenerator, key: str) -> Options:
+def choose_picture(key: str) -> Options:
     """Choose what the camera button of a chart saves in the browser; returns the chart's options."""
-    kinds, how = ["PNG", "SVG"], "What the camera saves."
-    kind = place.segmented_control("Pictures", kinds, default="PNG", key=key, help=how) or "PNG"
+    kinds, how = ["PNG", "SVG"], "What the camera saves, at a chart's corner while the pointer is over it."
+    kind = st.segmented_control("Pictures", kinds, default="PNG", key=key, help=how, width="content") or "PNG"
     image = {"format": kind.lower(), "filename": "kvviz", "scale": 1 if kind == "SVG" else 2}
-    return {**CHART, "displayModeBar": True, "toImageButtonOptions": image}
+    return {**CHART, "toImageButtonOptions": image}
 
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }

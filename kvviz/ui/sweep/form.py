@@ -1,14 +1,13 @@
 """The sweep page's form: a preset or a grid of one's own, what it will take, and its buttons."""
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.sweep.plan import preset_spec, within
-from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, cells, check_sweep
+from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec, cells, check_sweep
 from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.form import Field, Form
@@ -23,35 +22,37 @@ def ask(scheduler: Scheduler) -> SweepSpec | None:
     names = [*PRESETS, OWN]
     form = Form("sweep presets", "s_", preset=Field(names[0]))
     titles = {**{name: preset.title for name, preset in PRESETS.items()}, OWN: OWN}
-    chosen = st.pills("Experiments", format_func=titles.__getitem__, **form.choices("preset", names))
-    with errors_said():
-        if chosen in PRESETS:
-            st.markdown(f"**{PRESETS[chosen].title}.** {PRESETS[chosen].question}")
-            spec = _preset(chosen, scheduler)
-        else:
-            spec = _grid()
-        check_sweep(spec)
-        return spec
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox("Experiment", format_func=titles.__getitem__, width=380, **form.choice("preset", names))
+        with errors_said():
+            spec = _preset(chosen, scheduler) if chosen in PRESETS else _grid()
+            check_sweep(spec)
+            return spec
     return None
+
+
+def chosen_preset() -> Preset | None:
+    """The named experiment that the form shows; None for a grid of one's own."""
+    return PRESETS.get(st.session_state.s_preset)
 
 
 def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
     preset = preset_spec(name, scheduler.device)
     fields = {"model": Field(preset.models[0]), "repeats": Field(preset.repeats), "budget": Field()}
     form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": each for field, each in fields.items()})
-    left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
-    model = left.selectbox("Model", format_func=title, **form.choice(f"model_{name}", _ids()))
-    repeats = middle.number_input("Passes of each cell", **form.within(f"repeats_{name}", 1, 20))
-    budget_s = _budget(right, form, f"budget_{name}")
-    return preset_spec(name, scheduler.device, models=(model,), repeats=repeats, budget_s=budget_s)
+    model = st.selectbox("Model", format_func=title, width=270, **form.choice(f"model_{name}", _ids()))
+    repeats = st.number_input("Passes of each cell", width=150, **form.within(f"repeats_{name}", 1, 20))
+    return preset_spec(
+        name, scheduler.device, models=(model,), repeats=repeats, budget_s=_budget(form, f"budget_{name}")
+    )
 
 
 def _ids() -> list[str]:
     return [row.id for row in models().values() if not row.has_encoder]
 
 
-def _budget(place: DeltaGenerator, form: Form, field: str) -> float | None:
-    minutes = place.number_input("At most, minutes", placeholder="no limit", **form.within(field, 0.0, 600.0))
+def _budget(form: Form, field: str) -> float | None:
+    minutes = st.number_input("At most, minutes", placeholder="no limit", width=150, **form.within(field, 0.0, 600.0))
     return minutes * 60 if minutes else None
 
 
@@ -69,16 +70,15 @@ def _grid() -> SweepSpec:
         repeats=Field(3),
         budget=Field(),
     )
-    one, two = st.columns(2)
-    chosen = one.multiselect("Models", format_func=title, **form.choices("models", ids))
-    modes = two.multiselect("Modes", format_func=lambda name: MODES[name].title, **form.choices("modes", list(MODES)))
-    three, four, five, six = st.columns(4)
-    prompts = three.text_input("Prompt lengths, tokens", **form.value("prompts"))
-    new = four.text_input("New tokens", **form.value("new"))
-    batches = five.text_input("Sequences", **form.value("batches"))
-    dtypes = six.multiselect("Precisions", **form.choices("dtypes", DTYPES))
-    seven, eight, _ = st.columns([1, 1, 2], vertical_alignment="bottom")
-    repeats = seven.number_input("Passes of each cell", **form.within("repeats", 1, 20))
+    chosen = st.multiselect("Models", format_func=title, width=400, **form.choices("models", ids))
+    modes = st.multiselect(
+        "Modes", format_func=lambda name: MODES[name].title, width=400, **form.choices("modes", list(MODES))
+    )
+    prompts = st.text_input("Prompt lengths, tokens", width=180, **form.value("prompts"))
+    new = st.text_input("New tokens", width=150, **form.value("new"))
+    batches = st.text_input("Sequences", width=150, **form.value("batches"))
+    dtypes = st.multiselect("Precisions", width=250, **form.choices("dtypes", DTYPES))
+    repeats = st.number_input("Passes of each cell", width=150, **form.within("repeats", 1, 20))
     return SweepSpec(
         models=tuple(chosen),
         modes=tuple(modes),
@@ -87,7 +87,7 @@ def _grid() -> SweepSpec:
         batches=_numbers("sequences", batches),
         dtypes=tuple(dtypes),
         repeats=repeats,
-        budget_s=_budget(eight, form, "budget"),
+        budget_s=_budget(form, "budget"),
     )
 
 
@@ -101,6 +101,8 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
 def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
     """Say what it will take, before it starts, and what a budget leaves out."""
     cut = within(spec, spec.budget_s, scheduler.device)
-    time = lasting(cut.seconds) if cut.seconds is not None else "a time that is not known before the model is there"
-    whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time} by estimate."
+    time = (
+        f"{lasting(cut.seconds)} by estimate" if cut.seconds is not None else "how long is not known before it starts"
+    )
+    whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."
     st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)

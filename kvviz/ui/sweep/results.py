@@ -6,29 +6,50 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.charts.sweep import AXES, MEASURES, against, heat, varying
+from kvviz.charts.sweep import AXES, MEASURES, against, heat, measures, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
-from kvviz.experiments.sweep.words import caveats, contrasts, findings
+from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, trends
+from kvviz.experiments.sweep.words import shown as shown_figure
+from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
+from kvviz.store.db.stored import Stored
 from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import draw_table
 
+CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes")
 
-def shown(scheduler: Scheduler, watched: str | None, address: Address) -> None:
-    """Draw the sweep that is watched, once a second while it runs; without one, those that are kept."""
-    if not watched:
-        _earlier(address)
+
+def opening(preset: Preset | None) -> None:
+    """Before anything runs, draw the last sweep of this kind that is kept here, or else the published table."""
+    if preset is None:
         return
+    st.markdown(preset.question)
+    stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
+    document = library().document(stored.id) if stored else None
+    if stored and document and document["rows"]:
+        _pictures(document["rows"], preset, f"Kept from {stored.created:%Y-%m-%d %H:%M}: {plain(stored.model)} here.")
+    elif preset.published is not None and measures(preset.published.rows):
+        _pictures([], preset)
+    else:
+        st.caption("No table of this was published: **Run** draws the picture.")
+
+
+def _kept() -> Sequence[Stored]:
+    return library().find(kind="sweep", limit=20)
+
+
+def shown(scheduler: Scheduler, watched: str, address: Address) -> None:
+    """Draw the sweep that is watched, once a second while it runs."""
     work = scheduler.get(watched)
     if work is None or work.kind != SweepSpec.kind:
         st.warning("There is no such sweep here; it may have been deleted.")
@@ -53,8 +74,9 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
         watch_new(scheduler, spec, address, "sweep", earlier)
     found = rows(records, spec)
     if found:
-        _tables(PRESETS.get(spec.preset), found)
-        _charts(found)
+        preset = PRESETS.get(spec.preset)
+        _pictures(found, preset)
+        _tables(preset, found)
     for record in records:
         if record["t"] == "cell_failed":
             st.warning(plain(record["message"]))
@@ -74,25 +96,76 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
     elif work.active:
         st.progress(0.0, "0 of … passes")
     elif work.state == "done":
-        st.progress(1.0, "Done")
+        st.caption("Done")
     else:
         st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
 
 
-def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
-    """Draw what was measured beside what was published, and say what is flat and what climbs: read off the rows."""
+def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Measured here.") -> None:
+    """Draw what was measured, and beside it what was published: one measure against one axis, each under its claim."""
     published = preset.published if preset else None
-    st.markdown("**Measured here**")
+    printed = published.rows if published and measures(published.rows) else ()
+    sources = [each for each in (found, printed) if each]
+    axes, there = varying(sources[0]), measures(sources[0])
+    usual = next((name for name in there if name in measures(sources[-1])), there[0])
+    pictures = st.container()
+    with st.expander("Another figure, axis or scale"), st.container(horizontal=True, vertical_alignment="bottom"):
+        key = f"s_measure_{preset.id}" if preset else "s_measure"
+        titles = {name: MEASURES[name][0] for name in there}
+        measure = st.selectbox("Show", there, there.index(usual), format_func=titles.__getitem__, key=key, width=300)
+        axis = st.selectbox("Against", axes, format_func=AXES.__getitem__, key="s_axis", width=200)
+        log = st.toggle("Logarithmic", key="s_log", width=150)
+        picture = choose_picture("s_form")
+    drawn = [(whose, found)] if found else []
+    if preset and published and measure in measures(printed):
+        drawn.append((_source(preset, published), printed))
+    for number, (place, (title, each)) in enumerate(zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)):
+        said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
+        place.caption(title)
+        plot(against(each, measure, axis, log=log), place, claim=said, config=picture, key=f"s_chart_{number}")
+    if len(axes) > 1 and found:
+        modes = list(dict.fromkeys(row["mode"] for row in found))
+        mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
+        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=picture, key="s_heat_chart")
+
+
+def _source(preset: Preset, published: Published) -> str:
+    """Whose figures the published ones are."""
+    return f"[As published]({preset.source}): {published.note}." if preset.source else f"{published.note}."
+
+
+def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
+    """Draw each figure's change along its axis, then every row: what is flat and what climbs is read off the rows."""
+    published = preset.published if preset else None
+    _changes(trends(found, CHANGES))
+    if published:  # on other hardware: it is the shape that should come back
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in contrasts(found, published)))
+    st.header("Measured here")
     draw_table([_row(row) for row in found], key="s_rows")
-    sentences = findings(found)
-    if preset and published:  # on other hardware: it is the shape that should come back
-        whose = f"**As published** ([source]({preset.source}))" if preset.source else "**Elsewhere**"
-        st.markdown(f"{whose}: {published.note}")
-        draw_table([_printed(row) for row in published.rows], key="s_published")
-        sentences = [*sentences, *contrasts(found, published)]
-    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
     for sentence in caveats(found):
         st.caption(plain(sentence))
+    if preset and published:
+        with st.expander(f"The published figures: {published.note}"):
+            draw_table([_printed(row) for row in published.rows], key="s_published")
+
+
+def _changes(found: Sequence[Trend]) -> None:
+    """Draw a row for each figure: for each mode its value at both ends of the axis, and what lies between."""
+    if not found:
+        return
+    alongs = [", ".join(part for part in (trend.model, trend.fixed, trend.range) if part) for trend in found]
+    one, columns = len(set(alongs)) == 1, dict[str, None]()
+    table: dict[tuple[str, str], dict[str, object]] = {}
+    for trend, along in zip(found, alongs, strict=True):
+        ends = (f"at {trend.start:,}", f"at {trend.end:,}") if one else ("first", "last")
+        values = [shown_figure(trend.figure, value) for value in (trend.values[0], trend.values[-1])]
+        cells = {f"{title_of(trend.mode)}, {end}": value for end, value in zip(ends, values, strict=True)}
+        cells[f"{title_of(trend.mode)}"] = trend.factor
+        columns |= dict.fromkeys(cells)
+        head: dict[str, object] = {"figure": FIGURES[trend.figure], **({} if one else {"along": along})}
+        table.setdefault((along, trend.figure), head).update(cells)
+    st.header(f"What changes {found[0].range}" if one else "What changes, and what does not")
+    draw_table([{**dict.fromkeys([*row, *columns], None), **row} for row in table.values()], key="s_changes")
 
 
 def _row(row: Record) -> dict[str, object]:
@@ -138,24 +211,9 @@ def _printed(row: Record) -> dict[str, object]:
     return {title: title_of(value) if factor is None else round(value * factor, 4) for value, title, factor in known}
 
 
-def _charts(found: Sequence[Record]) -> None:
-    axes = varying(found)
-    one, two, three, four = st.columns([2, 2, 1, 1], vertical_alignment="bottom")
-    there = [name for name in MEASURES if any(row[name] is not None for row in found)]
-    measure = one.selectbox("Show", there, format_func=lambda name: MEASURES[name][0], key="s_measure")
-    axis = two.selectbox("Against", axes, format_func=lambda name: AXES[name], key="s_axis")
-    log = three.toggle("Logarithmic", key="s_log")
-    picture = choose_picture(four, "s_form")
-    plot(against(found, measure, axis, log=log), config=picture, key="s_chart")
-    if len(axes) > 1:
-        modes = list(dict.fromkeys(row["mode"] for row in found))
-        mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
-        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=picture, key="s_heat_chart")
-
-
-def _earlier(address: Address) -> None:
+def earlier(address: Address) -> None:
     """Offer the sweeps that are kept."""
-    found = library().find(kind="sweep", limit=20)
+    found = _kept()
     if not found:
         return
     st.header("Earlier sweeps")

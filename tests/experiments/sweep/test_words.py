@@ -9,6 +9,7 @@ from kvviz.experiments.sweep.words import (
     Trend,
     beside,
     caveats,
+    claim,
     contrasts,
     findings,
     reasons,
@@ -51,18 +52,31 @@ def test_the_word_for_a_change(values, word):
 
 def test_what_is_flat_and_what_climbs():
     assert findings(ROWS) == [
-        "No cache, prompt 64 → 128: time per token climbs ×4 (2 ms → 8 ms)",
-        "KV cache, prompt 64 → 128: time per token is flat within 10% (1 ms → 1.1 ms); "
-        "speed-up climbs ×4 (2.0× → 8.0×)",
+        "No cache, from a prompt of 64 tokens to 128: time per token climbs to 4 times (2 ms to 8 ms).",
+        "KV cache, from a prompt of 64 tokens to 128: time per token stays flat within 10% (1 ms to 1.1 ms); "
+        "speed-up climbs to 4 times (2.0× to 8.0×).",
     ]
     swapped = [{**r, "itl_s": 0.01 / r["itl_s"]} for r in ROWS]
     assert "time per token falls to 1/4" in findings(swapped)[0], "the words follow the rows"
 
 
+def test_the_claim_of_a_chart_names_each_mode_and_its_change():
+    assert claim(ROWS, "itl_s", "prompt_tokens") == (
+        "From a prompt of 64 tokens to 128, the time per token climbs to 4 times without the cache and stays flat "
+        "within 10% with the cache"
+    )
+    third = [{**r, "mode": "compiled", "itl_s": 1 / r["itl_s"]} for r in ROWS if r["mode"] == "uncached"]
+    assert "without the cache, stays flat within 10% with the cache and falls to 1/4 in mode “Compiled”" in claim(
+        [*ROWS, *third], "itl_s", "prompt_tokens"
+    )
+    assert claim(ROWS, "itl_s", "batch") == "" == claim(ROWS[:2], "itl_s", "prompt_tokens")
+    assert claim([*ROWS, *({**r, "batch": 2} for r in ROWS)], "itl_s", "prompt_tokens") == "", "more varies"
+
+
 def test_other_axes_are_held_and_models_named():
     rows = [{**r, "batch": batch, "model": f"m{batch}"} for r in ROWS for batch in (1, 2)]
     heads = [sentence.split(":")[0] for sentence in findings(rows)]
-    assert "m1, No cache, batch 1, prompt 64 → 128" in heads and len(heads) == 4
+    assert "m1, No cache, batch 1, from a prompt of 64 tokens to 128" in heads and len(heads) == 4
     assert findings(ROWS[:2]) == [] and findings([]) == []
 
 
@@ -83,10 +97,10 @@ def test_where_the_shape_is_the_published_one_and_where_not():
     printed = [{**r, "itl_s": 0.005} for r in ROWS]
     sentences = contrasts(ROWS, Published("n", tuple(printed)))
     assert (
-        "No cache, time per token: climbs ×4 (2 ms → 8 ms) here, is flat within 0% (5 ms → 5 ms) there: "
-        "not the published shape" in sentences
+        "No cache: the time per token climbs to 4 times (2 ms to 8 ms) here, and stays flat within 0% (5 ms to 5 ms) "
+        "in the published table. The shapes differ." in sentences
     )
-    assert sum(sentence.endswith(": the published shape") for sentence in sentences) == 4
+    assert sum(sentence.endswith(" The shape is the same.") for sentence in sentences) == 4
     assert contrasts([], Published("n", tuple(printed))) == []
     longer = [*printed, row("uncached", 4096, itl_s=9.0, total_s=9.0)]
     assert contrasts(ROWS, Published("n", tuple(longer))) == sentences, "only what both have is compared"
@@ -96,14 +110,17 @@ def test_what_climbs_faster_than_its_axis_has_not_the_shape_of_what_climbs_slowe
     printed = [row("uncached", 64, total_s=0.48), row("uncached", 128, total_s=1.8)]
     here = [row("uncached", 64, total_s=1.0), row("uncached", 128, total_s=1.4)]
     (sentence,) = contrasts(here, Published("n", tuple(printed)))
-    assert sentence.endswith(": the published direction, but here slower than the prompt and there faster than it")
+    assert sentence.endswith(
+        " The direction is the same: while the prompt grows to 2 times, it changes by less than that here, and by more "
+        "than that there."
+    )
 
 
 def test_few_repeats_and_other_tokens_are_said():
     good = {"repeats": 3, "identical": True, "repeatable": True}
     assert caveats([good]) == []
-    assert "fewer than 3 repeats" in caveats([{**good, "repeats": 1}])[0]
-    assert caveats([good, {**good, "identical": False}]) == ["1 of 2 rows did not choose the reference's tokens"]
+    assert "Fewer than 3 repeats" in caveats([{**good, "repeats": 1}])[0]
+    assert caveats([good, {**good, "identical": False}]) == ["1 of 2 rows did not choose the reference's tokens."]
 
 
 def test_figures_have_units():
@@ -118,7 +135,7 @@ def test_figures_have_units():
 def test_what_a_step_is_spent_with():
     source, slow = find_source("gpt2"), {"read": 2e10, "flops": 8e10, "launch": 2e-6}
     said = reasons(source, "float32", (1, 576), slow)
-    assert said.endswith("gpt2 is here mostly reading the weights over 1 token, mostly computing over 576 tokens")
+    assert said.endswith("gpt2 is here mostly reading the weights over 1 token, mostly computing over 576 tokens.")
     fast = {"read": 2e12, "flops": 5e14, "launch": 5e-6}
     assert reasons(source, "float32", (1, 520), fast).count("launching operations") == 2, "flat: bound by launches"
 
@@ -148,6 +165,6 @@ def test_the_report_of_a_preset():
     text = sweep_text(document(records, spec))
     assert PRESETS["lab-01"].title in text and "a device, 2 threads" in text
     assert "RTX 4090, small model" in text and "46.9×" in text
-    assert "KV cache, prompt 64 → 512: time per token is flat within " in text
+    assert "KV cache, from a prompt of 64 tokens to 512: time per token stays flat within " in text
     assert "256 + 64 tokens: it broke" in text
-    assert "No cache, whole time: climbs ×4 (640 ms → 2.56 s) here, climbs ×14.2" in text
+    assert "the whole time climbs to 4 times (640 ms to 2.56 s) here, and climbs to 14.2 times (" in text
