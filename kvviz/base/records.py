@@ -114,8 +114,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Environment(Machine):
-    """Where the figures were measured; it travels with them."""
+    """Where the figures were measured; it travels with them.
+
+    `busy`: cores that other processes kept busy while the passes were timed, on average; None if nobody can tell.
+    """
 
     dtype: Line
     attn_implementation: Line
     transformers: Line
+    busy: Annotated[Annotated[float, number(0)] | None, Absent(None)] = field(default=None, kw_only=True)

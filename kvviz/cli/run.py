@@ -18,7 +18,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import expected_text
 from kvviz.experiments.comparison import records as comparison
 from kvviz.experiments.comparison.figures import finished
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, how_often
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.experiments.kind import Record
 from kvviz.models.text import STORY
@@ -33,7 +33,11 @@ def run(
     prompt_tokens: Annotated[int | None, typer.Option(help="That many seeded random tokens as the prompt.")] = None,
     new_tokens: Annotated[int, typer.Option(help="Tokens to decode.")] = 64,
     batch: Batch = 1,
-    repeats: Annotated[int, typer.Option(help="Timed passes of each mode.")] = 3,
+    repeats: Annotated[int | None, typer.Option(help="Timed passes of each mode: exactly so many.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Take more passes until the speed-up and the curves are known to this share.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds that the timed passes may take for that.")] = None,
     warmup: Annotated[int, typer.Option(help="Untimed passes of each mode; the first checks equivalence.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto: the device's usual one.")] = "auto",
     device: Device = "auto",
@@ -63,7 +67,8 @@ def run(
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
         batch=batch,
-        repeats=repeats,
+        **how_often(repeats, precision),
+        budget_s=budget,
         warmup=warmup,
         dtype=usual_here(model, weights, device) if dtype == "auto" else dtype,
         device=device,

@@ -21,7 +21,9 @@ from kvviz.models.text import ByteCodec
 class Work:
     """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` tokens of the `filler`.
 
-    The `filler` is "random" (seeded) or "book". `warmup` counts the full passes before the measured `repeats`. A
+    The `filler` is "random" (seeded) or "book". `warmup` counts the full passes before the measured `repeats`. With a
+    `precision`, more passes follow until the speed-up and the curves are known to that share of their size, or until
+    `budget_s` seconds of timed passes are used (None: twice the time of the first `repeats`). A
     `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment has a method that
     returns one.
     """
@@ -36,6 +38,8 @@ class Work:
     batch: int = 1
     repeats: int = 3
     warmup: int = 1
+    precision: float | None = None
+    budget_s: float | None = None
     dtype: str = "float32"
     device: str = "auto"
     attn: str = "sdpa"

@@ -10,7 +10,7 @@ from kvviz.base.records import Sampling
 from kvviz.device.lock import measuring
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record, Run
-from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.spec import ComparisonSpec, how_often
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.models.text import STORY
 from kvviz.store.files.reading import to_json
@@ -62,7 +62,9 @@ def compare(
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     weights: str = "auto",
     batch: int = 1,
-    repeats: int = 3,
+    repeats: int | None = None,
+    precision: float | None = None,
+    budget_s: float | None = None,
     warmup: int = 1,
     dtype: str = "float32",
     device: str = "auto",
@@ -77,8 +79,10 @@ def compare(
     """Decode the same work in several modes, check that they agree, and time them.
 
     `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or your own transformers
-    causal model with its `tokenizer` if you have one; your own model keeps its device and precision. Raises KvvizError
-    with a one-sentence message if the work can't be done.
+    causal model with its `tokenizer` if you have one; your own model keeps its device and precision. With `repeats`
+    each mode is timed exactly so often; else until the speed-up and the curves are known to `precision` (a share, 0.05
+    unless given) or `budget_s` seconds of timed passes are used. Raises KvvizError with a one-sentence message if the
+    work can't be done.
     """
     work = ComparisonSpec(
         model=str(model) if isinstance(model, str | Path) else type(model).__name__,
@@ -88,7 +92,8 @@ def compare(
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
         batch=batch,
-        repeats=repeats,
+        **how_often(repeats, precision),
+        budget_s=budget_s,
         warmup=warmup,
         dtype=dtype,
         device=device,

@@ -11,6 +11,7 @@ from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
+from kvviz.device.disturbance import Disturbance
 from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Started
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
@@ -33,10 +34,24 @@ class Checked:
 
 @dataclass
 class TimedPasses:
-    """Seconds of one mode's steps, one list per repeat, and whether every pass chose the same tokens as the check."""
+    """Seconds of one mode's steps, one list per repeat, and what disturbed each repeat.
+
+    `repeatable`: every pass chose the same tokens as the check.
+    """
 
     repeats: list[list[float]] = field(default_factory=list)
+    disturbances: list[Disturbance] = field(default_factory=list)
     repeatable: bool = True
+
+    @property
+    def kept(self) -> list[list[float]]:
+        """The repeats that figures are made from: those that nothing disturbed, or all if there are none."""
+        return [s for s, found in zip(self.repeats, self.disturbances, strict=True) if found.clean] or self.repeats
+
+    @property
+    def totals(self) -> list[float]:
+        """Seconds of each kept repeat."""
+        return [sum(seconds) for seconds in self.kept]
 
 
 @dataclass
@@ -50,6 +65,7 @@ class ComparisonRun:
     checked: dict[str, Checked] = field(default_factory=dict)
     memory: dict[str, MemoryAccount] = field(default_factory=dict)
     passes: dict[str, TimedPasses] = field(default_factory=dict)
+    stopped_because: str = ""
 
     @property
     def prompt_tokens(self) -> int:

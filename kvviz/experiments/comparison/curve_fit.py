@@ -63,6 +63,14 @@ class Fit:
         """The coefficients without their intervals."""
         return [row.value for row in self.coefficients]
 
+    @property
+    def relative_width(self) -> float:
+        """Half the 95 % interval of the curve at its middle token, as a share of the seconds there."""
+        middle = np.array([(self.first + self.last) / 2])
+        value = float(polynomial.polyval(middle, self.values)[0])
+        half = self.quantile * math.sqrt(max(0.0, float(self.variance_at(middle)[0])))
+        return half / value if value > 0 else math.inf
+
     def variance_at(self, tokens: Array) -> Array:
         """Return the variance of the fitted seconds at each context."""
         powers = np.vander(tokens, len(self.coefficients), increasing=True)
@@ -164,8 +172,13 @@ def _covariance(rows: Array, residuals: Array, scale: float) -> Array:
 
 
 def student(freedom: int) -> float:
-    """Return the 97.5 % point of Student's t, expanded in 1 / degrees of freedom (Abramowitz and Stegun 26.7.5)."""
-    z, n = NormalDist().inv_cdf(0.975), max(freedom, 1)
+    """Return the 97.5 % point of Student's t: exact for 1 and 2 degrees of freedom, from 3 on by its expansion.
+
+    The expansion is in 1 / degrees of freedom (Abramowitz and Stegun 26.7.5).
+    """
+    if freedom <= 2:
+        return math.tan(0.475 * math.pi) if freedom < 2 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z, n = NormalDist().inv_cdf(0.975), freedom
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / n + second / n**2 + third / n**3

@@ -19,6 +19,7 @@ Name = Annotated[str, short_name]
 Count = Annotated[int, whole()]
 Positive = Annotated[int, whole(1)]
 Size = Annotated[float, number(0)]
+Share = Annotated[float, number(0, 1)]
 Seconds = Annotated[float, number(0, 1e6)]
 Shape = Annotated[list[int], list_of(whole(), 8)]
 Short = Annotated[str, text(20)]
@@ -114,6 +115,8 @@ class SpecFields(TypedDict):
     sampling: NotRequired[SamplingFields]
     stop_at_eos: NotRequired[bool]
     stop_text: NotRequired[Piece]
+    precision: NotRequired[Share | None]
+    budget_s: NotRequired[Seconds | None]
     new_tokens: Positive
     batch: Annotated[int, whole(1, 10**6)]
     repeats: Count
@@ -235,6 +238,36 @@ Times = TypedDict(
 )
 
 
+class Clocked(TypedDict):
+    """What disturbed a timed pass (`kvviz.device.disturbance`); `clean` is None if the system does not tell."""
+
+    t: Literal["clocked"]
+    mode: Name
+    repeat: Annotated[int, whole(0, 1000)]
+    clean: bool | None
+    waited: NotRequired[Share | None]
+    stolen: NotRequired[Share | None]
+    others: NotRequired[Size | None]
+    switches: NotRequired[Count | None]
+    throttled: NotRequired[Count | None]
+    at: NotRequired[Size]
+
+
+class PassCounts(TypedDict):
+    """How many timed passes nothing disturbed, how many were disturbed, and why no more were timed.
+
+    The figures are made from the undisturbed passes, or from all if there are none. A pass on a system that can't tell
+    counts as clean.
+    """
+
+    clean: Count
+    disturbed: Count
+    stopped_because: Annotated[str, text(300)]
+
+
+Interval = Annotated[list[float], list_of(number(0), 2)]
+
+
 class Headline(TypedDict):
     """A run's figures without its curves; `identical` is None if there was no run to compare with."""
 
@@ -250,6 +283,8 @@ class Headline(TypedDict):
     speedup: NotRequired[Size | None]
     peak_bytes: NotRequired[Count | None]
     repeatable: NotRequired[bool]
+    passes: NotRequired[PassCounts | None]
+    speedup_interval: NotRequired[Interval | None]
 
 
 class Figures(TypedDict):
@@ -262,7 +297,7 @@ class Done(TypedDict):
     message: NotRequired[Piece]
 
 
-Record: TypeAlias = Started | Predicted | FirstLook | Proof | Memory | Pass | Times | Figures | Done
+Record: TypeAlias = Started | Predicted | FirstLook | Proof | Memory | Pass | Times | Clocked | Figures | Done
 
 
 # --- the document -----------------------------------------------------------------------------------------------
@@ -341,6 +376,8 @@ class Run(Curves, PredictionFields, Observed):
     layers: Annotated[list[Layer], list_of(check_of(Layer), MOST_LAYERS)]
     memory: Annotated[MemoryAccount | None, Absent(None)]
     speedup: Size | None
+    passes: Annotated[PassCounts | None, Absent(None)]
+    speedup_interval: Annotated[Interval | None, Absent(None)]
     estimate: Annotated[EstimateFields | None, Absent(None)]
 
 

@@ -1,5 +1,6 @@
 """Builds the document of a finished comparison. Scripts rely on its fields; docs/json.md describes them."""
 
+import statistics
 from dataclasses import asdict
 from typing import cast
 
@@ -10,6 +11,7 @@ from kvviz.cost.predict import Paces, foretold, step_of
 from kvviz.cost.step_estimate import Model
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
+from kvviz.experiments.comparison.enough import speedup_interval
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
@@ -31,9 +33,12 @@ def comparison_document(
     runs = [_run(f"{comparison_id}-{mode}", run, mode, measured, predicted) for mode in work.modes]
     for entry, ratio in zip(runs, speedups([(r["mode"], len(r["step_s"]), r["total_s"]) for r in runs]), strict=True):
         entry["speedup"] = ratio
+        if ratio is not None and entry["mode"] != "uncached":
+            totals = run.passes["uncached"].totals, run.passes[entry["mode"]].totals
+            entry["speedup_interval"] = speedup_interval(*totals, work.repeats)
     return {
         "id": comparison_id,
-        "environment": asdict(run.loaded.environment),
+        "environment": {**asdict(run.loaded.environment), "busy": _busy(run)},
         "rates": asdict(measured[0].rates) if measured else None,
         "paces": predicted["paces"] if predicted else None,
         "model": source.model,
@@ -60,7 +65,8 @@ def _run(
     flat = run.work.batch == 1
     rows = list(zip(*checked.tokens, strict=True))  # one row per sequence of the batch
     texts = [run.loaded.codec.decode(row) for row in rows]
-    timed = figures(passes.repeats, run.work.batch)
+    timed = figures(passes.kept, run.work.batch)
+    disturbed = sum(found.clean is False for found in passes.disturbances)
     steps = timed["step_s"]
     return {
         "id": run_id,
@@ -79,9 +85,21 @@ def _run(
         "layers": [_layer(run.loaded.spec.layers[row.index], row) for row in checked.layers[-1]],
         "memory": run.memory.get(mode),
         "speedup": None,
+        "passes": {
+            "clean": len(passes.repeats) - disturbed,
+            "disturbed": disturbed,
+            "stopped_because": run.stopped_because,
+        },
+        "speedup_interval": None,
         "estimate": _estimate(run, mode, len(steps), measured, predicted),
         **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
     }
+
+
+def _busy(run: ComparisonRun) -> float | None:
+    """Return how many cores other processes kept busy during the timed passes, on average; None if nobody can tell."""
+    found = [one.others for passes in run.passes.values() for one in passes.disturbances if one.others is not None]
+    return round(statistics.fmean(found), 2) if found else None
 
 
 def _estimate(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import cast
 
 import torch
@@ -15,12 +16,14 @@ from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
+from kvviz.device.disturbance import Watch
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
+from kvviz.experiments.comparison.enough import MOST, why_stop
 from kvviz.experiments.comparison.equivalence import check_equivalence
 from kvviz.experiments.comparison.first_look import first_look
 from kvviz.experiments.comparison.memory_account import account_memory
-from kvviz.experiments.comparison.records import Pass, Predicted, Record, Result, Times
+from kvviz.experiments.comparison.records import Clocked, Pass, Predicted, Record, Result, Times
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
@@ -82,26 +85,31 @@ def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted |
     return {"t": "predicted", "paces": paces.to_dict(), "step_s": curves, "tracing_s": float(f"{tracing:.3g}")}
 
 
-def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times]:
-    """Run the remaining warm-ups, then the repeats, with the modes interleaved. Fills `run.passes`.
+def timed_passes(run: ComparisonRun) -> Iterator[Pass | Times | Clocked]:
+    """Run the remaining warm-ups, then the repeats, with the modes interleaved, until they are enough.
 
-    The equivalence check counts as the first warm-up. Warm-ups yield records, but their times are not kept.
+    Fills `run.passes` and `run.stopped_because`. The equivalence check counts as the first warm-up. Warm-ups yield
+    records, but their times are not kept.
     """
     work = run.work
     run.passes = {mode: TimedPasses() for mode in work.modes}
-    for number, mode in interleaved(work.modes, work.warmup - 1 + work.repeats):
+    for number, mode in interleaved(work.modes, work.warmup - 1 + MOST):
         repeat = number - (work.warmup - 1)
         yield {"t": "pass", "mode": mode, "repeat": repeat}
         with no_collection():
             yield from timed_pass(run, mode, repeat)
+        if all(len(passes.repeats) > repeat for passes in run.passes.values()):
+            run.stopped_because = why_stop(run)
+            if run.stopped_because:
+                return
 
 
-def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times]:
-    """Time one pass of as many steps as the equivalence check took. Yields records of times."""
+def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times | Clocked]:
+    """Time one pass of as many steps as the equivalence check took. Yields records of times, and what disturbed it."""
     tokens, passes = run.checked[mode].tokens, run.passes[mode]
     seconds: list[float] = []
     chosen: list[torch.Tensor] = []
-    sent, last = 0, time.monotonic()
+    sent, last, watch = 0, time.monotonic(), Watch()
     for step in timed(run.decode(mode, steps=len(tokens)), synchroniser(run.loaded.device)):
         seconds.append(step.seconds)
         chosen.append(step.step.token_ids)
@@ -109,11 +117,15 @@ def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times]:
         if time.monotonic() - last >= SEND_EVERY:
             yield _times(mode, repeat, sent, seconds)
             sent, last = len(seconds), time.monotonic()
+    found = watch.read()
     passes.repeatable &= [ids.tolist() for ids in chosen] == tokens
-    if repeat >= 0:
-        passes.repeats.append(seconds)
     if sent < len(seconds):
         yield _times(mode, repeat, sent, seconds)
+    if repeat >= 0:
+        passes.repeats.append(seconds)
+        passes.disturbances.append(found)
+        clocked = {"t": "clocked", "mode": mode, "repeat": repeat, "clean": found.clean, **asdict(found)}
+        yield cast(Clocked, clocked)
 
 
 def _times(mode: str, repeat: int, sent: int, seconds: list[float]) -> Times:

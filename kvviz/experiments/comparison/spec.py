@@ -17,6 +17,7 @@ from kvviz.models.text import STORY
 WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 ATTENTION = ("sdpa", "eager")
 OPENING_TOKENS = 192  # enough new tokens for the two curves to part
+PRECISION = 0.05  # what speed-ups and curves are to be known to, unless a number of passes is asked for
 FILLERS = ("random", "book")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
@@ -45,6 +46,10 @@ class ComparisonSpec(Spec, Work):
             raise KvvizError("the prompt is empty; it has to hold at least one character")
         for name in ("new_tokens", "batch", "repeats", "warmup"):
             check_whole(name, getattr(self, name), 1, LIMITS[name])
+        if self.precision is not None and not _is_number(self.precision, 0.001, 1):
+            raise KvvizError(f"precision is {self.precision!r}; it is a share from 0.001 to 1, such as 0.05")
+        if self.budget_s is not None and not _is_number(self.budget_s, 0, 1e6):
+            raise KvvizError(f"budget_s is {self.budget_s!r}; it is a number of seconds from 0 to 1,000,000")
         for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION), ("filler", FILLERS)):
             if getattr(self, name) not in allowed:
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
@@ -57,6 +62,16 @@ class ComparisonSpec(Spec, Work):
         if isinstance(data, Mapping) and isinstance(data.get("sampling"), Mapping):
             data = {**data, "sampling": Sampling(**data["sampling"])}
         return super().from_dict(data)
+
+
+def _is_number(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def how_often(repeats: int | None, precision: float | None) -> dict[str, Any]:
+    """Return a spec's `repeats` and `precision`: a number of passes alone is meant exactly, else PRECISION holds."""
+    wanted = PRECISION if repeats is None and precision is None else precision
+    return {"repeats": 3 if repeats is None else repeats, "precision": wanted or None}
 
 
 def comparison_like(spec: Spec, **changes: Any) -> ComparisonSpec:
@@ -75,7 +90,7 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
 
 def opening(model: str) -> ComparisonSpec:
     """Make the comparison of a model that the live page offers when it opens."""
-    return ComparisonSpec(model, prompt=STORY, new_tokens=OPENING_TOKENS)
+    return ComparisonSpec(model, prompt=STORY, new_tokens=OPENING_TOKENS, precision=PRECISION)
 
 
 def rehearsal() -> ComparisonSpec:

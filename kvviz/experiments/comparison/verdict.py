@@ -40,9 +40,9 @@ def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
 def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
     """Return the verdict on some or all runs of one comparison."""
     known = {run["mode"]: run for run in runs if run["mode"] in MODES}
-    fits = {mode: _fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
+    fits = {mode: fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
     lines = {  # where the square can't be told from 0
-        mode: _fitted(1, prompt_tokens, known[mode])
+        mode: fitted(1, prompt_tokens, known[mode])
         for mode, found in fits.items()
         if isinstance(found, Fit) and any(not row.told for row in found.coefficients[2:])
     }
@@ -65,7 +65,7 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 # --- the curves ---------------------------------------------------------------------------------------------------
 
 
-def _fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
+def fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
     """Fit the decode steps; return the fit, or a sentence that says why there is none."""
     steps = run.get("step_s") or ()
     if prompt_tokens is None:

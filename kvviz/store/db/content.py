@@ -127,7 +127,10 @@ def entry_of(row: RowMapping) -> dict[str, Any]:
 
 
 def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
-    """Return the seconds of every step by mode and timed pass, in the order of the passes, without warm-ups."""
+    """Return the seconds of every step by mode and timed pass, in the order of the passes, without warm-ups.
+
+    Disturbed passes are left out for a mode that has undisturbed ones, as in its figures.
+    """
     passes: dict[tuple[str, int], list[float]] = {}
     for record in records_of("times", texts):
         mode, repeat, start, seconds = (record.get(name) for name in ("mode", "repeat", "from", "s"))
@@ -135,9 +138,14 @@ def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
             so_far = passes.setdefault((mode, repeat), [])
             if start == len(so_far):
                 so_far.extend(seconds)
+    clocked = {
+        (record.get("mode"), record.get("repeat")): record.get("clean") for record in records_of("clocked", texts)
+    }
     result: dict[str, list[list[float]]] = {}
-    for (mode, _), seconds in sorted(passes.items()):
-        result.setdefault(mode, []).append(seconds)
+    for mode in dict.fromkeys(mode for mode, _ in sorted(passes)):
+        whole = {key: seconds for key, seconds in sorted(passes.items()) if key[0] == mode}
+        kept = [seconds for key, seconds in whole.items() if clocked.get(key) is not False]
+        result[mode] = kept or list(whole.values())
     return result
 
 

@@ -105,10 +105,20 @@ def _first_difference(rows: Sequence[Sequence[int]], others: Sequence[Sequence[i
 
 @dataclass
 class ModeRecords:
-    """What the records hold about one mode: the steps of its proof, and the seconds of each timed pass."""
+    """What the records hold about one mode: the steps of its proof, and the seconds of each timed pass.
+
+    `clean` says of each pass whether it was undisturbed; None for one of which nobody could tell.
+    """
 
     steps: list[CheckedStep] = field(default_factory=list)
     repeats: dict[int, list[float]] = field(default_factory=dict)
+    clean: dict[int, bool | None] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> list[list[float]]:
+        """The passes that figures are made from: all but the disturbed ones, or all if each was disturbed."""
+        kept = [seconds for repeat, seconds in self.repeats.items() if self.clean.get(repeat) is not False]
+        return kept or list(self.repeats.values())
 
 
 def by_mode(records: Sequence[Record]) -> dict[str, ModeRecords]:
@@ -124,6 +134,8 @@ def by_mode(records: Sequence[Record]) -> dict[str, ModeRecords]:
             seconds = result.setdefault(record["mode"], ModeRecords()).repeats.setdefault(record["repeat"], [])
             _hold(len(seconds) == record["from"], "the steps of its times records have to follow each other")
             seconds += record["s"]
+        elif record["t"] == "clocked":
+            result.setdefault(record["mode"], ModeRecords()).clean[record["repeat"]] = record["clean"]
     return result
 
 
@@ -166,9 +178,14 @@ def _check_run(run: Run, mode: ModeRecords, repeats: int) -> None:
     if mode.steps:
         _agree([tuple(step["ids"]) for step in mode.steps] == list(zip(*rows_of(run), strict=True)), "token ids")
     if mode.repeats:
-        _agree(sorted(mode.repeats) == list(range(repeats)), "repeats")
+        counts = run["passes"]
+        timed = repeats if counts is None else counts["clean"] + counts["disturbed"]
+        disturbed = sum(clean is False for clean in mode.clean.values())
+        _agree(
+            sorted(mode.repeats) == list(range(timed)) and (not counts or disturbed == counts["disturbed"]), "repeats"
+        )
         _agree(all(len(seconds) == len(run["step_s"]) for seconds in mode.repeats.values()), "steps")
-        medians = (quartiles(column)[1] for column in zip(*mode.repeats.values(), strict=True))
+        medians = (quartiles(column)[1] for column in zip(*mode.kept, strict=True))
         near = (math.isclose(a, b, rel_tol=1e-6, abs_tol=2e-9) for a, b in zip(medians, run["step_s"], strict=True))
         _agree(all(near), "seconds")
 

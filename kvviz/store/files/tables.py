@@ -1,7 +1,7 @@
 """Writes a comparison as a table with a row per mode, repeat and step, in seconds and bytes, as CSV or Parquet.
 
-Every row has the median and quartiles over the repeats. Without the records of the timed passes, the table has a row
-per mode and step, and `repeat` and `seconds` are empty.
+Every row has the median and quartiles over the repeats; `clean` says whether nothing disturbed the row's pass. Without
+the records of the timed passes, the table has a row per mode and step, and `repeat`, `clean` and `seconds` are empty.
 """
 
 import csv
@@ -18,7 +18,7 @@ TYPES = (
     dict.fromkeys(("comparison", "model", "weights", "device", "device_name", "dtype"), "string")
     | dict.fromkeys(("attn_implementation", "torch", "transformers"), "string")
     | dict.fromkeys(("prompt_tokens", "new_tokens", "batch"), "int64")
-    | {"mode": "string", "repeat": "int64", "step": "int64", "phase": "string"}
+    | {"mode": "string", "repeat": "int64", "clean": "bool_", "step": "int64", "phase": "string"}
     | dict.fromkeys(("seconds", "seconds_median", "seconds_q1", "seconds_q3"), "float64")
     | {"token_ids": "string"}  # one id per sequence of the batch, separated by spaces
     | {"token": "string"}  # the text of the first sequence's token
@@ -107,6 +107,7 @@ def _part(run: Run, found: ModeRecords) -> dict[str, list[object]]:
     return {
         **{name: list(column) * len(timed) for name, column in each.items()},
         "repeat": [repeat for repeat, _ in timed for _ in range(steps)],
+        "clean": [None if repeat is None else found.clean.get(repeat) for repeat, _ in timed for _ in range(steps)],
         "seconds": [s for _, seconds in timed for s in _filled(seconds, steps)],
     }
 

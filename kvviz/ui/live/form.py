@@ -13,7 +13,7 @@ from kvviz.base.settings import settings
 from kvviz.base.words import human
 from kvviz.decoding.modes import MODES
 from kvviz.decoding.requirements import usual_dtype
-from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, ComparisonSpec
+from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, PRECISION, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Device, DeviceChoice, described
 from kvviz.models.catalog.rows import models
@@ -31,6 +31,7 @@ FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
 MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
+PRECISIONS = (0.0, 0.02, PRECISION, 0.1)  # 0: no more passes than asked for
 NEW_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512)
 PROMPTS = {
     "A story": STORY,
@@ -72,6 +73,7 @@ def _fields() -> dict[str, Field]:
         "batch": Field(1, whole),
         "own_model": Field(""),
         "repeats": Field(3),
+        "precision": Field(PRECISION),
         "warmup": Field(1),
         "dtype": Field(AUTO),
         "device": Field(AUTO),
@@ -127,6 +129,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             prompt_tokens=length or None,
             filler="book" if length else "random",
             dtype=_dtype(form, model, weights, scheduler.device or {}),
+            precision=form["precision"] or None,
             **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "device", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
@@ -233,7 +236,7 @@ def _settings(form: Form, device: Device) -> None:
     public = settings().public
     one, two, three = st.columns(3)
     four, five, six = st.columns(3)
-    one.number_input("Timed passes of each mode", **form.within("repeats", 1, 20))
+    one.number_input("Timed passes of each mode, at least", **form.within("repeats", 1, 20))
     proof = "The first proves that the modes agree; none is timed."
     two.number_input("Warm-up passes", help=proof, **form.within("warmup", 1, 10))
     three.selectbox("Precision", help=TEXTS["live"]["precision"], **form.choice("dtype", [AUTO, *DTYPES]))
@@ -242,9 +245,15 @@ def _settings(form: Form, device: Device) -> None:
     whence = TEXTS["live"]["weights"] + ("" if public else " hub: fetched from the Hugging Face Hub.")
     five.selectbox("Weights", help=whence, **kinds)
     six.number_input("Batch", help="Sequences that are decoded together.", **form.within("batch", 1, 64))
-    seven, eight = st.columns([2, 1], vertical_alignment="bottom")
-    seven.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
-    eight.checkbox("Stop at the end token", **form.value("stop_at_eos"))
+    seven, eight, nine = st.columns(3, vertical_alignment="bottom")
+    seven.selectbox(
+        "More passes",
+        format_func=lambda share: f"until known to {share:.0%}" if share else "none",
+        help=TEXTS["live"]["precise"],
+        **form.choice("precision", PRECISIONS),
+    )
+    eight.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
+    nine.checkbox("Stop at the end token", **form.value("stop_at_eos"))
     _sampling(form)
     _device(form, device)
 

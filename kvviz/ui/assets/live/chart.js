@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, doubling, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -41,7 +41,7 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      const under = this.total ? [] : [...this.under(current), ...firstLook(current, this.look)]
+      const under = this.total ? [] : [...this.under(current), ...firstLook(current, this.look), ...disturbed(current, this.look)]
       await Plotly.react(this.node, [...under, ...traces(current, this.look, this.total), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
@@ -174,6 +174,21 @@ function firstLook(state, look) {
     type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, first look`, hoverinfo: "skip", showlegend: false, opacity: 0.55,
     x: mode.look.map((_, i) => i + 1), y: mode.look.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1 },
   }))
+}
+
+const FAINT = 8 // lines of disturbed passes that are drawn for each mode
+
+// Passes that other work disturbed and that the median leaves out.
+function disturbed(state, look) {
+  return state.modes.flatMap((mode) => {
+    const left = disturbedPasses(state, mode)
+    if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
+    return left.slice(-FAINT).map((seconds) => ({
+      type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
+      x: seconds.map((_, i) => i + 1), y: seconds.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1 },
+      hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
+    }))
+  })
 }
 
 const MANY = 48 // steps; on a line of more the markers would hide it

@@ -2,7 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
-import { cacheBytes, ended, firstLookOnly, headline, soFar, watched } from "../shared/state.js"
+import { cacheBytes, ended, firstLookOnly, headline, onlyDisturbed, soFar, watched } from "../shared/state.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
@@ -14,7 +14,7 @@ const COLUMNS = [
   ["Per sequence", "tokens per second of one sequence of the batch", "each"],
   ["Whole run", "median over the repeats of the sum of all steps", "total", "sum of all steps of one pass, the first look"],
   ["Cache", "bytes of keys and values that the run holds", "cache"],
-  ["Speed-up", "whole time of “No cache” over that of this mode", "speedup"],
+  ["Speed-up", "whole time of “No cache” over that of this mode, with the 95 % interval", "speedup"],
 ]
 
 export class Figures {
@@ -52,26 +52,30 @@ export class Figures {
   fill({ cells }, state, mode) {
     const figures = headline(state, mode)
     const last = mode.rows.at(-1)
-    put(cells.ttft, ms(figures?.ttft_s))
-    put(cells.itl, ms(figures?.itl_s))
-    put(cells.p99, ms(figures?.itl_p99_s))
-    put(cells.rate, rate(figures?.tokens_per_s))
-    put(cells.each, rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null))
-    put(cells.total, duration(figures?.total_s))
+    const timed = onlyDisturbed(figures) ? (words) => (words === "–" ? words : `≈ ${words}`) : (words) => words
+    put(cells.ttft, timed(ms(figures?.ttft_s)))
+    put(cells.itl, timed(ms(figures?.itl_s)))
+    put(cells.p99, timed(ms(figures?.itl_p99_s)))
+    put(cells.rate, timed(rate(figures?.tokens_per_s)))
+    put(cells.each, timed(rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null)))
+    put(cells.total, timed(duration(figures?.total_s)))
     put(cells.cache, last ? bytes(cacheBytes(last)) : "–")
-    put(cells.speedup, times(figures?.speedup))
+    put(cells.speedup, timed(times(figures?.speedup)) + between(figures?.speedup_interval))
   }
 
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    put(this.big, best ? verdict(best.speedup) : running ? clock(state, running) : "")
+    put(this.big, best ? `${onlyDisturbed(best) ? "≈ " : ""}${verdict(best.speedup)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
     const [words, good] = identity(state)
     put(this.badge, words)
     this.badge.dataset.good = String(good)
   }
 }
+
+// The 95 % interval of a speed-up.
+const between = (interval) => (interval ? ` (${interval.map((end) => end.toPrecision(3)).join(" to ")})` : "")
 
 function verdict(speedup) {
   if (speedup >= 1.05) return `${times(speedup)} faster with the cache`

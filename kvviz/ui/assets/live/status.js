@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count, duration } from "../shared/format.js"
-import { ended, progress, watched } from "../shared/state.js"
+import { ended, passCounts, progress, watched } from "../shared/state.js"
 
 export class StatusBar {
   constructor() {
@@ -44,7 +44,7 @@ const SENTENCES = {
     return state.model ? `${about(state)}stopped; what was measured stands` : "Stopped before it began"
   },
   done: (state) => about(state) + (watched(state) ? "watched from outside: one run, as it was"
-    : `done: ${count(state.spec.repeats)} timed passes of each mode, ${count(state.spec.warmup)} warm-up`),
+    : `done: ${passesWords(state)}`),
 }
 
 const about = ({ model }) => (model ? `${[model.title, weightsWords(model)].filter(Boolean).join(", ")} · ` : "")
@@ -62,5 +62,16 @@ function workerWords(worker) {
 function passWords(state) {
   const { mode, repeat } = state.running ?? {}
   const title = state.modes.find((m) => m.name === mode)?.title ?? ""
-  return repeat < 0 ? `warm-up pass, ${title}` : `timed pass ${repeat + 1} of ${state.spec.repeats}, ${title}`
+  if (repeat < 0) return `warm-up pass, ${title}`
+  const of = state.spec.repeats
+  return repeat < of ? `timed pass ${repeat + 1} of ${of}, ${title}` : `timed pass ${repeat + 1}, as the first ${of} were not enough, ${title}`
+}
+
+function passesWords(state) {
+  const found = passCounts(state)
+  const each = count(found ? found.all / state.modes.length : state.spec.repeats)
+  const words = `${each} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
+  if (!found || found.clean === found.all) return words
+  const rest = found.clean ? "the others are drawn faint" : "a figure with ≈ was measured beside other work"
+  return `${words}; ${count(found.clean)} of ${count(found.all)} passes were clean, ${rest}`
 }

@@ -2,11 +2,11 @@
 
 export function emptyState(id) {
   return { id, state: "waiting", message: "", spec: null, model: null, environment: null, prompt: null,
-           modes: [], steps: 0, proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, figures: null }
+           modes: [], steps: 0, proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, clean: {}, figures: null }
 }
 
 // The state that each record leads to; other records leave it as it is.
-const NEXT = { loading: "loading", started: "started", first_look: "looking", proof: "proof", memory: "memory", pass: "measuring", times: "measuring",
+const NEXT = { loading: "loading", started: "started", first_look: "looking", proof: "proof", memory: "memory", pass: "measuring", times: "measuring", clocked: "measuring",
                done: "done", stopped: "stopped", failed: "failed" }
 
 const steps = {
@@ -56,6 +56,14 @@ const steps = {
     const times = named(s, r.mode).times
     r.s.forEach((value, k) => insert((times[r.from + k] ??= []), value))
   },
+  // A disturbed pass leaves the medians as soon as there is an undisturbed one.
+  clocked: (s, r) => {
+    s.clean[`${r.mode} ${r.repeat}`] = r.clean
+    const mode = named(s, r.mode)
+    if (!disturbedPasses(s, mode).length) return
+    mode.times = []
+    for (const seconds of keptPasses(s, mode)) seconds.forEach((value, i) => insert((mode.times[i] ??= []), value))
+  },
   figures: (s, r) => { s.figures = r.runs },
   stopped: (s, r) => { s.message = r.message ?? "" },
   failed: (s, r) => { s.message = r.message },
@@ -89,6 +97,21 @@ export function named(state, name) {
   return state.modes.find((m) => m.name === name)
 }
 
+// The timed passes of a mode so far, as [repeat, seconds of each step].
+const timedPasses = (state, mode) => Object.entries(state.passTimes)
+  .filter(([key]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0)
+
+// The passes that other work disturbed.
+export const disturbedPasses = (state, mode) => timedPasses(state, mode).filter(([key]) => state.clean[key] === false).map(([, s]) => s)
+
+// The passes that figures are made from: all but the disturbed ones, or all as long as each that ended was disturbed.
+export function keptPasses(state, mode) {
+  const all = timedPasses(state, mode)
+  const over = all.filter(([key]) => key in state.clean)
+  const only = over.length > 0 && over.every(([key]) => state.clean[key] === false)
+  return all.filter(([key]) => only || state.clean[key] !== false).map(([, seconds]) => seconds)
+}
+
 export const ended = (state) => ["done", "stopped", "failed"].includes(state.state)
 
 function insert(sorted, value) {
@@ -116,9 +139,7 @@ export function curve(mode) {
 // Seconds from the start of a pass to the end of each of its steps: median and quartiles over the repeats that are furthest;
 // before the first repeat those of the first look.
 export function runningTotal(state, mode) {
-  const passes = Object.entries(state.passTimes)
-    .filter(([key]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0)
-    .map(([, seconds]) => seconds)
+  const passes = keptPasses(state, mode)
   const known = passes.length ? passes : [mode.look]
   const length = Math.max(...known.map((seconds) => seconds.length))
   const sums = known.filter((seconds) => seconds.length === length).map(cumulated)
@@ -172,9 +193,7 @@ export function headline(state, mode) {
   if (final) return final
   const mids = curve(mode).map((c) => c.mid)
   if (!mids.length) return null
-  const whole = Object.entries(state.passTimes)
-    .filter(([key, s]) => key.startsWith(`${mode.name} `) && Number(key.split(" ")[1]) >= 0 && s.length === mode.tokens.length)
-    .map(([, s]) => s.reduce((a, b) => a + b, 0))
+  const whole = keptPasses(state, mode).filter((s) => s.length === mode.tokens.length).map((s) => s.reduce((a, b) => a + b, 0))
   const looked = mode.look.length && mode.look.length === mode.tokens.length ? mode.look.reduce((a, b) => a + b, 0) : null
   const total = whole.length ? median(whole) : looked
   return {
@@ -185,6 +204,17 @@ export function headline(state, mode) {
     speedup: null,
   }
 }
+
+// How many timed passes nothing disturbed, of how many, over all modes; null before the end of a run that told.
+export function passCounts(state) {
+  const counts = state.figures?.map((run) => run.passes).filter(Boolean) ?? []
+  if (!counts.length) return null
+  const clean = counts.reduce((sum, found) => sum + found.clean, 0)
+  return { clean, all: clean + counts.reduce((sum, found) => sum + found.disturbed, 0), why: counts[0].stopped_because }
+}
+
+// Whether a mode's figures come from disturbed passes alone.
+export const onlyDisturbed = (figures) => figures?.passes?.clean === 0
 
 // The check before it has begun: a pass of all modes, in each step of which every operation is traced. NaN if nobody has
 // said how long tracing takes.
@@ -202,7 +232,7 @@ export function progress(state) {
   const looking = ((state.lookAt - state.lookBegan) * (state.spec.new_tokens - 1 - seen)) / seen
   const since = state.proofAt - (state.proofBegan ?? 0)
   const proof = state.proofSteps ? (since * state.spec.new_tokens) / state.proofSteps : foreseenCheck(state, sum(look))
-  const passes = state.spec.warmup - 1 + state.spec.repeats
+  const passes = state.spec.warmup - 1 + Math.max(state.spec.repeats, (state.running?.repeat ?? 0) + 1)
   let left = state.state === "looking" ? looking : 0
   if (!state.running && !state.modes.some((mode) => mode.memory)) left += Math.max(0, proof - (state.proofSteps ? since : 0))
   for (const [i, mode] of state.modes.entries()) {

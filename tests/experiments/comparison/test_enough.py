@@ -1,0 +1,111 @@
+"""When timed passes are enough: intervals that cover as often as stated, and the reason for which a run stops."""
+
+import math
+import random
+import statistics
+from types import SimpleNamespace
+
+import pytest
+
+from kvviz.device.disturbance import Disturbance
+from kvviz.experiments.comparison.comparison_run import TimedPasses
+from kvviz.experiments.comparison.enough import MOST, half_width, log_ratios, speedup_interval, why_stop
+from kvviz.experiments.comparison.spec import ComparisonSpec
+
+DRAWS = 1500
+TRUE = 4.0  # speed-up of the synthetic passes
+
+NOISES = {
+    "quiet": lambda draw, at: draw.lognormvariate(0, 0.004),
+    "lognormal": lambda draw, at: draw.lognormvariate(0, 0.03),
+    "wide": lambda draw, at: draw.lognormvariate(0, 0.15),
+    "rare bursts": lambda draw, at: draw.lognormvariate(0, 0.01) * (1.5 if draw.random() < 0.05 else 1),
+    "bursts": lambda draw, at: draw.lognormvariate(0, 0.01) * (2.5 if draw.random() < 0.25 else 1),
+    "drift": lambda draw, at: draw.lognormvariate(0, 0.01) * (1 + 0.003 * at),
+}
+
+
+def measured(noise, seed, most, precision=0.05, first=3):
+    """Pass seconds of two modes in turn, A B, B A, ..., until their interval is as narrow as asked for."""
+    draw, at, base, own = random.Random(seed), 0.0, [], []
+    while len(own) < most:
+        for mode in (base, own) if len(own) % 2 == 0 else (own, base):
+            mode.append((TRUE if mode is base else 1.0) * noise(draw, at))
+            at += mode[-1]
+        if len(own) >= first and math.expm1(half_width(log_ratios(base, own), first)) <= precision:
+            break
+    return base, own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [6, MOST])
+@pytest.mark.parametrize("noise", NOISES)
+def test_intervals_of_a_sequential_measurement_cover_as_often_as_stated(noise, most):
+    """95 %, although the number of passes follows from the first ones."""
+    inside = 0
+    for seed in range(DRAWS):
+        low, high = speedup_interval(*measured(NOISES[noise], seed, most), first=3)
+        inside += low <= TRUE <= high
+    assert 0.92 <= inside / DRAWS <= 0.98
+
+
+def test_the_interval_holds_the_speedup_that_is_shown():
+    for seed in range(300):
+        base, own = measured(NOISES["bursts"], seed, 6)
+        low, high = speedup_interval(base, own, first=3)
+        assert low <= statistics.median(base) / statistics.median(own) <= high
+
+
+def test_one_pass_has_no_interval():
+    assert speedup_interval([4.0], [1.0], first=3) is None
+    assert half_width([0.1], 3) is None
+    low, high = speedup_interval([4.0, 4.0], [1.0, 1.0], first=3)
+    assert low == pytest.approx(4) == high
+
+
+CLEAN, BUSY, UNKNOWN = Disturbance(waited=0.0), Disturbance(waited=0.5), Disturbance()
+
+
+def timed(passes, precision=0.05, budget_s=None, repeats=3, steps=40):
+    """A run whose rounds took these (uncached seconds, cached seconds, disturbance)."""
+    names = ("uncached", "cached")
+    work = ComparisonSpec("mini-gpt2", names, prompt="x", repeats=repeats, precision=precision, budget_s=budget_s)
+    tables = {}
+    for i, mode in enumerate(names):
+        repeats = [[row[i] / steps * (1 + 1e-4 * (k % 5)) for k in range(steps)] for row in passes]
+        tables[mode] = TimedPasses(repeats=repeats, disturbances=[row[2] for row in passes])
+    return SimpleNamespace(work=work, passes=tables, prompt_tokens=8)
+
+
+STEADY = [(4.0, 1.0, CLEAN), (4.01, 1.0, CLEAN), (4.0, 1.001, CLEAN)]
+WILD = [(4.0, 1.0, CLEAN), (5.0, 0.8, CLEAN), (4.0, 1.4, CLEAN)]
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (timed(STEADY[:2]), ""),
+        (timed(STEADY), "What was asked for, 5%, is reached: the speed-up to 0."),
+        (timed(STEADY, precision=None), "3 passes of each mode: as many as were asked for."),
+        (timed(STEADY[:1], precision=None, repeats=1), "1 pass of each mode: as many as were asked for."),
+        (timed(WILD), ""),
+        (timed(WILD * 2), "The time for more passes was used up; known are the speed-up to"),
+        (timed(WILD, budget_s=0), "The time for more passes was used up"),
+        (timed(WILD * 2, budget_s=1000), ""),
+        (timed(WILD * 17, budget_s=1e6), f"No mode gets more than {MOST} passes; known are"),
+        (timed([(4.0, 1.0, BUSY)] * 3), ""),
+        (timed([(4.0, 1.0, UNKNOWN)] * 3), "What was asked for"),
+        (timed([*STEADY[:2], (9.0, 3.0, BUSY)]), ""),
+        (timed([*STEADY[:2], (9.0, 3.0, BUSY), STEADY[2]]), "What was asked for"),
+    ],
+)
+def test_why_a_run_stops(run, says):
+    found = why_stop(run)
+    assert found == says if not says else found.startswith(says)
+
+
+def test_figures_leave_disturbed_passes_out_if_there_are_others():
+    passes = TimedPasses([[1.0], [9.0], [2.0]], [CLEAN, BUSY, CLEAN])
+    assert passes.kept == [[1.0], [2.0]]
+    assert passes.totals == [1.0, 2.0]
+    assert TimedPasses([[1.0], [9.0]], [BUSY, BUSY]).kept == [[1.0], [9.0]]
