@@ -178,12 +178,11 @@ def _check_run(run: Run, mode: ModeRecords, repeats: int) -> None:
     if mode.steps:
         _agree([tuple(step["ids"]) for step in mode.steps] == list(zip(*rows_of(run), strict=True)), "token ids")
     if mode.repeats:
-        counts = run["passes"]
-        timed = repeats if counts is None else counts["clean"] + counts["disturbed"]
+        counts = run["passes"] or {"clean": repeats, "disturbed": 0}
+        timed = counts["clean"] + counts["disturbed"]
         disturbed = sum(clean is False for clean in mode.clean.values())
-        _agree(
-            sorted(mode.repeats) == list(range(timed)) and (not counts or disturbed == counts["disturbed"]), "repeats"
-        )
+        _agree(sorted(mode.repeats) == list(range(timed)) and timed >= repeats, "repeats")
+        _agree(disturbed == counts["disturbed"], "disturbed passes")
         _agree(all(len(seconds) == len(run["step_s"]) for seconds in mode.repeats.values()), "steps")
         medians = (quartiles(column)[1] for column in zip(*mode.kept, strict=True))
         near = (math.isclose(a, b, rel_tol=1e-6, abs_tol=2e-9) for a, b in zip(medians, run["step_s"], strict=True))
