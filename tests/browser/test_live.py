@@ -353,7 +353,7 @@ def shade(page, layer, position):
           const positions = live.prompt.tokens + live.spec.new_tokens - 1
           const scale = window.devicePixelRatio
           const cell = Math.max(2, Math.min(18, Math.floor(300 / live.model.layers)))
-          const x = 34 + ((position + 0.5) * (canvas.width / scale - 34)) / positions
+          const x = 56 + ((position + 0.5) * (canvas.width / scale - 56)) / positions
           const y = (layer + 0.5) * cell
           const copy = document.createElement('canvas')
           Object.assign(copy, { width: canvas.width, height: canvas.height })

@@ -21,7 +21,7 @@ from kvviz.ui.shared.tables import draw_table, localized, shape_text
 def show(about: Document, found: Document) -> None:
     """Draw what the mistake did, and the line to mend."""
     pitfall = PITFALLS[found["mistake"]]
-    st.subheader(pitfall.title)
+    st.header(pitfall.title)
     st.markdown(pitfall.says)
     code, harm = st.columns(2, gap="large")
     with code:

@@ -51,6 +51,8 @@ export class CurveChart {
     const { text, grid, paper, family } = this.look.theme()
     const axis = { gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, tickfont: { size: 13 } }
     const measured = state.modes.some((m) => curve(m).length)
+    const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
+    const aside = Math.max(0.5, tokens / 80) // room for the prefill's mark, which no edge cuts
     const said = this.total ? [twice(state, this.node.clientWidth)] : [prefillLabel(state, this.log), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
@@ -63,9 +65,8 @@ export class CurveChart {
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
-      xaxis: { ...axis, title: { text: "new token" }, range: [0.5, Math.max(2, state.spec?.new_tokens ?? 32) + 0.5],
-               tickformat: "d" },
-      yaxis: { ...axis, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
+      xaxis: { ...axis, title: { text: "new token" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
+      yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
                rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],

@@ -4,7 +4,7 @@ import { element } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { watched } from "../shared/state.js"
 
-const LEFT = 34
+const LEFT = 56
 const BOTTOM = 18
 const TALLEST = 120
 
@@ -109,8 +109,8 @@ export class CacheGrid {
     paint.font = `12px ${family}`
     paint.textBaseline = "top"
     paint.textAlign = "right"
-    paint.fillText("0", LEFT - 6, 0)
-    if (this.layers > 1) paint.fillText(String(this.layers - 1), LEFT - 6, Math.max(bottom - 13, 13))
+    paint.fillText("layer 0", LEFT - 6, 0)
+    if (this.layers > 1) paint.fillText(`layer ${this.layers - 1}`, LEFT - 6, Math.max(bottom - 13, 13))
     this.label(paint, "prompt", LEFT, edge, bottom + 5)
     this.label(paint, "new tokens", edge, this.width, bottom + 5)
   }
