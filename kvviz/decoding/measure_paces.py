@@ -8,7 +8,6 @@ import copy
 import logging
 import statistics
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +21,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
+from kvviz.device.remembered import Remembered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -67,30 +67,46 @@ def sizes_on(device: str) -> Sizes:
 def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and activation, and the number of operations of its decode step.
 
-    Both are measured once, before the first work that needs them. Of the model itself, only the config is read.
+    Both are measured before the first work that needs them, and again when they are in doubt. Of the model itself, only
+    the config is read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     named = (getattr(text, name, None) for name in ACTIVATIONS)
     activation = next((name for name in named if isinstance(name, str)), None)
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
-    paces = measure_paces(loaded.device, loaded.dtype, attn, threads)
-    active = activation_pace(loaded.device, loaded.dtype, activation, threads)
-    key = (config.to_json_string(), loaded.device, loaded.dtype, attn, threads)
-    if key not in _starts:
-        _starts[key] = _start(config, loaded.device, loaded.dtype)
-    start, operations = _starts[key]
+    place = (loaded.device, loaded.dtype)
+    paces = _paces.get((*place, attn, threads), lambda: measure_paces(*place, attn))
+    active = _activations.get((*place, activation, threads), lambda: activation_pace(*place, activation))
+    start, operations = _starts.get((config.to_json_string(), *place, attn, threads), lambda: _start(config, *place))
     return replace(paces, start=start, activation=active), operations
 
 
-# Launch overhead (s) and operations of a step, by config and device; one entry for each model loaded so far.
-_starts: dict[tuple[str, str, str, str, int], tuple[float, int]] = {}
+ALIKE = 0.1  # paces that differ by less are the same
+
+_paces = Remembered[Paces](lambda one, other: _near(one.streamed[0], other.streamed[0]))
+_activations = Remembered[float](lambda one, other: _near(one, other))
+_starts = Remembered[tuple[float, int]](lambda one, other: _near(one[0], other[0]))
 
 
-@cache
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= ALIKE * max(one, other)
+
+
+def doubt_paces() -> None:
+    """Have all paces measured again before the next work: a prediction from them was far off."""
+    for kept in (_paces, _activations, _starts):
+        kept.doubt()
+
+
+def paces_in_doubt() -> bool:
+    """Whether paces are to be measured again, because they are doubted or other work disturbed them."""
+    return _paces.in_doubt or _activations.in_doubt or _starts.in_doubt
+
+
 @torch.inference_mode()
-def measure_paces(device: str, dtype: str, attn: str, threads: int) -> Paces:
-    """Measure, once for so many threads of torch, all paces but those of a model: `start` and `activation` are 0 here.
+def measure_paces(device: str, dtype: str, attn: str) -> Paces:
+    """Measure all paces but those of a model: `start` and `activation` are 0 here.
 
     With `attn` "eager", attention's scores and softmax are separate operations; with any other value, one kernel.
     """
@@ -120,9 +136,8 @@ def measure_paces(device: str, dtype: str, attn: str, threads: int) -> Paces:
     )
 
 
-@cache
 @torch.inference_mode()
-def activation_pace(device: str, dtype: str, activation: str | None, threads: int) -> float:
+def activation_pace(device: str, dtype: str, activation: str | None) -> float:
     """Measure seconds per element of an activation; 0 for one that transformers does not know."""
     if activation is None or activation not in ACT2FN:
         return 0.0

@@ -27,6 +27,7 @@ from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
+from kvviz.decoding.measure_paces import paces_in_doubt
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
@@ -102,6 +103,8 @@ class Worker:
         self._rehearse()
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
+            if paces_in_doubt():
+                self._rehearse()
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.

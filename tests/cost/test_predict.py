@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from kvviz.cost.predict import AGAIN, JOINED, Paces, bias, foretold, off_by, pre
 from kvviz.cost.shape import read_shape
 from kvviz.decoding import measure_paces as pacing
 from kvviz.device.clock import timed
+from kvviz.device.disturbance import Disturbance
+from kvviz.device.remembered import Remembered
 from kvviz.experiments.comparison import run as perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.memory.formula import kv_memory
@@ -122,7 +125,7 @@ def test_how_far_off_leaves_the_prefill_out_and_takes_the_middle():
 
 @pytest.fixture(scope="module")
 def measured():
-    return pacing.measure_paces("cpu", "float32", "sdpa", 1)
+    return pacing.measure_paces("cpu", "float32", "sdpa")
 
 
 @pytest.mark.slow
@@ -130,7 +133,7 @@ def test_measured_paces(measured):
     assert len(measured.streamed) == len(measured.resident) == len(measured.rows)
     assert all(pace > 0 for pace in (*measured.streamed, *measured.resident, measured.attention, measured.joined))
     assert measured.start == measured.activation == 0, "they are measured for each model"
-    assert pacing.activation_pace("cpu", "float32", "gelu_new", 1) > 0
+    assert pacing.activation_pace("cpu", "float32", "gelu_new") > 0
     assert measured.streamed[-1] > 3 * measured.streamed[0], "hundreds of rows compute, one reads"
     written = json.loads(json.dumps(measured.to_dict()))
     assert written == measured.to_dict() and written["streamed"] == list(measured.streamed)
@@ -146,7 +149,7 @@ def test_the_rates_of_estimates_follow_from_them(measured):
 
 def test_rows_that_would_take_too_long_are_not_tried(monkeypatch):
     monkeypatch.setattr(pacing, "LONGEST", 0.0)
-    found = pacing.measure_paces.__wrapped__("cpu", "float32", "eager", 1)
+    found = pacing.measure_paces("cpu", "float32", "eager")
     assert (len(found.rows), len(found.streamed)) == (1, 1)
     assert found.product(10, 1.0) == pytest.approx(10 * found.streamed[0])
 
@@ -188,7 +191,7 @@ def test_operations_of_a_step_are_counted(load):
 @pytest.mark.slow
 def test_the_model_itself_makes_no_step_for_a_prediction(load, monkeypatch):
     loaded = load("tiny-gpt2")
-    monkeypatch.setattr(pacing, "_starts", {})
+    monkeypatch.setattr(pacing, "_starts", Remembered(lambda one, other: True))
     monkeypatch.setattr(loaded.model, "forward", None)
     assert pacing.paces_of(loaded)[1] > 20
 
@@ -217,15 +220,20 @@ def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch):
+@pytest.mark.parametrize("disturbed", [0.0, 0.5])
+def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch, disturbed):
     """Steps by a clock that runs a hundred times as fast: the measured times follow it, the prediction does not."""
     before = records(engine)[-1]["document"]["runs"]
     ticks = iter(range(10**6))
     slow = lambda steps, sync: timed(steps, sync, clock=lambda: float(next(ticks)))  # noqa: E731
+    doubts = []
     monkeypatch.setattr(perform, "timed", slow)
+    monkeypatch.setattr(perform, "Watch", lambda: SimpleNamespace(read=lambda: Disturbance(waited=disturbed)))
+    monkeypatch.setattr(perform, "doubt_paces", lambda: doubts.append(True))
     after = records(engine)[-1]["document"]["runs"]
     assert [run["predicted_s"] for run in after] == [run["predicted_s"] for run in before]
     assert all(run["itl_s"] == 1.0 for run in after) and all(run["prediction_error"] > 0.9 for run in after)
+    assert bool(doubts) == (disturbed == 0), "an undisturbed measurement casts doubt on the paces, another does not"
 
 
 @pytest.fixture(scope="module")

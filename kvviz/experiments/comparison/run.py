@@ -12,7 +12,7 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
-from kvviz.decoding.measure_paces import paces_of
+from kvviz.decoding.measure_paces import doubt_paces, paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
@@ -29,6 +29,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
 from kvviz.experiments.limits import check_prompt
 
+MISSED = 0.15  # a prediction that is further off an undisturbed measurement casts doubt on its paces
 SEND_EVERY = 0.1  # seconds between two records of times; a screen needs no more
 
 
@@ -66,7 +67,11 @@ def perform(
     for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
         for record in part(run):
             yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
-    yield {"t": "done", "document": comparison_document(comparison_id, run, (paces, operations), predicted)}
+    document = comparison_document(comparison_id, run, (paces, operations), predicted)
+    clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
+    if any((row["prediction_error"] or 0) > MISSED for row in clean):
+        doubt_paces()
+    yield {"t": "done", "document": document}
 
 
 def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted | None:

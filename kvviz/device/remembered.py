@@ -1,0 +1,64 @@
+"""Keeps what was measured of the device, and measures it again when it is in doubt.
+
+A figure that is measured beside other work would spoil all that is predicted from it for as long as the process lives.
+"""
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from kvviz.device.disturbance import Watch
+
+T = TypeVar("T")
+
+AGAIN_S = 30.0  # seconds before a doubtful figure is measured again
+TRUSTED_S = 600.0  # seconds for which a figure that came back the same is not doubted
+
+
+@dataclass
+class _Known(Generic[T]):
+    value: T
+    lost: float
+    doubted: bool
+    again_at: float = 0.0
+    trusted_until: float = 0.0
+
+
+class Remembered(Generic[T]):
+    """Figures by key. `alike` says whether a figure that was measured again is still the same."""
+
+    def __init__(self, alike: Callable[[T, T], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self._alike, self._clock = alike, clock
+        self._known: dict[Hashable, _Known[T]] = {}
+
+    def get(self, key: Hashable, measure: Callable[[], T]) -> T:
+        """Return the figure; measure it first if it is unknown or in doubt."""
+        known = self._known.get(key)
+        if known is None or self._due(known):
+            known = self._known[key] = self._measured(known, measure)
+        return known.value
+
+    def doubt(self) -> None:
+        """Have each figure measured again, because what was predicted from it came out wrong."""
+        for known in self._known.values():
+            known.doubted = known.doubted or self._clock() >= known.trusted_until
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a figure is to be measured again now."""
+        return any(map(self._due, self._known.values()))
+
+    def _due(self, known: _Known[T]) -> bool:
+        return known.doubted and self._clock() >= known.again_at
+
+    def _measured(self, before: _Known[T] | None, measure: Callable[[], T]) -> _Known[T]:
+        """Measure once; if that was disturbed, a less disturbed figure from before stands."""
+        watch = Watch()
+        value = measure()
+        found, now = watch.read(), self._clock()
+        lost, disturbed = found.lost or 0.0, found.clean is False
+        if before is not None and disturbed and before.lost < lost:
+            return replace(before, again_at=now + AGAIN_S)
+        same = before is not None and self._alike(before.value, value)
+        return _Known(value, lost, disturbed, now + AGAIN_S, now + TRUSTED_S if same and not disturbed else 0.0)

@@ -1,0 +1,63 @@
+"""Figures of the device are measured again when other work disturbed them or a prediction missed, and not for ever."""
+
+import pytest
+
+from kvviz.device import remembered
+from kvviz.device.disturbance import Disturbance
+from kvviz.device.remembered import AGAIN_S, TRUSTED_S, Remembered
+
+
+class Machine:
+    """A clock, what disturbs each measurement, and the figures that come out."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.lost, self.figure, self.measured = 0.0, 0.0, 1.0, 0
+        monkeypatch.setattr(remembered, "Watch", lambda: self)
+        self.kept = Remembered(lambda one, other: abs(one - other) < 0.1, clock=lambda: self.now)
+
+    def read(self):
+        return Disturbance(waited=self.lost)
+
+    def measure(self):
+        self.measured += 1
+        return self.figure
+
+    def get(self, **changes):
+        vars(self).update(changes)
+        return self.kept.get("key", self.measure)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def test_an_undisturbed_figure_is_measured_once(machine):
+    assert [machine.get(figure=1.0), machine.get(figure=2.0, now=10 * TRUSTED_S)] == [1.0, 1.0]
+    assert machine.measured == 1 and not machine.kept.in_doubt
+
+
+def test_a_disturbed_figure_is_measured_again_until_one_is_clean(machine):
+    assert machine.get(figure=9.0, lost=0.5) == 9.0
+    assert machine.get(figure=8.0) == 9.0, "not at once"
+    assert not machine.kept.in_doubt
+    machine.now = AGAIN_S
+    assert machine.kept.in_doubt
+    assert machine.get(figure=20.0, lost=0.8) == 9.0, "the less disturbed one stands"
+    assert machine.get(figure=5.0, lost=0.2, now=2 * AGAIN_S) == 5.0
+    assert machine.get(figure=1.0, lost=0.0, now=3 * AGAIN_S) == 1.0
+    assert machine.get(figure=2.0, now=9 * AGAIN_S) == 1.0
+    assert machine.measured == 4
+
+
+def test_a_missed_prediction_has_it_measured_again_unless_it_came_back_the_same(machine):
+    assert machine.get(figure=1.0) == 1.0
+    machine.kept.doubt()
+    assert machine.get(figure=2.0, now=AGAIN_S) == 2.0, "the machine has changed"
+    machine.kept.doubt()
+    assert machine.get(figure=2.01, now=3 * AGAIN_S) == 2.01
+    machine.kept.doubt()
+    assert not machine.kept.in_doubt, "it came back the same: the prediction is to blame"
+    machine.now = 4 * AGAIN_S + TRUSTED_S
+    machine.kept.doubt()
+    assert machine.kept.in_doubt
