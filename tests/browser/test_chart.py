@@ -9,7 +9,8 @@ pytestmark = pytest.mark.browser
 LOOKED = """
 const state = kv.emptyState("x")
 const modes = ["uncached", "cached"].map((name) => ({ name, title: name, exact: true }))
-kv.apply(state, { t: "started", spec: { new_tokens: 11, warmup: 1, repeats: 2, batch: 1 }, modes })
+const spec = { new_tokens: 11, warmup: 1, repeats: 2, batch: 1 }
+kv.apply(state, { t: "started", spec, prompt: { tokens: 4 }, modes })
 const row = { s: 1, ids: [1], text: "a", layers: [], where: "Some → layers[0].keys" }
 const both = { uncached: row, cached: row }
 for (let i = 0; i < 3; i++) kv.apply(state, { t: "first_look", i, at: 5 + 2 * i, modes: both })
@@ -23,7 +24,8 @@ def within(page, code):
           const at = new URL("..", document.querySelector("link[data-kv]").href).href
           const kv = await import(at + "shared/state.js")
           const figures = await import(at + "live/figures.js")
-          return new Function("kv", "figures", code)(kv, figures)
+          const chart = await import(at + "live/chart.js")
+          return new Function("kv", "figures", "chart", code)(kv, figures, chart)
         }""",
         code,
     )
@@ -45,10 +47,9 @@ def test_the_time_so_far_is_the_sum_of_the_steps(page):
         """() => {
           const node = document.querySelector(".kv-live .js-plotly-plot")
           const state = document.querySelector(".kv-live").kvState()
-          const passes = Object.entries(state.passTimes).filter(([key]) => key.startsWith("uncached "))
-          const sums = passes.map(([, seconds]) => seconds.reduce((a, b) => a + b, 0)).sort((a, b) => a - b)
+          const whole = state.figures.find((run) => run.mode === "uncached").total_s
           const line = node.data.find((trace) => trace.name === "No cache")
-          return [line.y.at(-1), sums[(sums.length - 1) / 2], node.layout.annotations.map((one) => one.text).join(" ")]
+          return [line.y.at(-1), whole, node.layout.annotations.map((one) => one.text).join(" ")]
         }"""
     )
     assert drawn == pytest.approx(summed)
@@ -79,6 +80,17 @@ def test_no_median_is_spoken_of_while_all_was_read_once(page):
     assert later.startswith("Timed, 3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert "median of the repeats" not in once and "read once in the first look" in once
     assert "median of the repeats" in later and "first look" not in later
+
+
+def test_one_spike_does_not_press_the_curves_down_and_is_told(page):
+    steps = "[" + ", ".join(["0.003", "0.9", *["0.002"] * 58]) + "]"
+    timed = """
+      for (const mode of ["uncached", "cached"]) kv.apply(state, { t: "times", mode, repeat: 0, from: 0, s: STEPS })
+      const look = { colour: () => "#000", faint: () => "#000", dash: () => "dash", marker: () => "cross" }
+      return new chart.CurveChart(document.createElement("div"), "", look).reach(state)
+    """
+    found = within(page, LOOKED.replace("s: 1,", "s: 0.001,") + timed.replace("STEPS", steps))
+    assert found == {"top": pytest.approx(1.25 * 3), "above": pytest.approx(900)}
 
 
 def test_what_is_left_is_added_up_by_its_parts(page):

@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -41,10 +41,33 @@ export class CurveChart {
       if (!current) return
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
-      const under = this.total ? [] : [...this.under(current), ...firstLook(current, this.look), ...disturbed(current, this.look)]
-      await Plotly.react(this.node, [...under, ...traces(current, this.look, this.total), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
+      const under = this.total ? [] : this.under(current)
+      await Plotly.react(this.node, [...under, ...this.measured(current), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
+  }
+
+  // The lines that were measured.
+  measured(state) {
+    const thin = this.total ? [] : firstLook(state, this.look)
+    return [...thin, ...this.disturbed(state), ...traces(state, this.look, this.total)]
+  }
+
+  // Those of passes that other work disturbed.
+  disturbed(state) {
+    return this.total ? [] : disturbed(state, this.look)
+  }
+
+  // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
+  // nearly all medians, a guess, and a prediction that is not far off; and the highest point, if that lies above.
+  reach(state) {
+    const lines = state.modes.map((mode) => points(state, mode).map((p) => p.mid)).filter((line) => line.length)
+    if (this.total || this.log || !lines.length) return null
+    const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), 0.97))))
+    const foreseen = highest(predicted(state, this.look))
+    const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
+    const most = highest(this.measured(state))
+    return { top, above: most > top ? most : null }
   }
 
   layout(state) {
@@ -67,7 +90,7 @@ export class CurveChart {
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
       xaxis: { ...axis, title: { text: "new token" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
-               rangemode: this.log ? "normal" : "tozero", ...(measured ? {} : { range: this.log ? [0, 2] : [0, 1] }) },
+               rangemode: this.log ? "normal" : "tozero", ...(measured ? up(this.reach(state)) : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
       annotations: measured ? [...said, ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
@@ -83,6 +106,9 @@ export class CurveChart {
     if (this.node.data) window.Plotly.purge(this.node)
   }
 }
+
+const up = (reach) => (reach ? { range: [0, reach.top] } : {})
+const highest = (lines) => lines.reduce((most, { y }) => y.reduce((m, v) => Math.max(m, v ?? 0), most), 0)
 
 // Names the first points, which read the whole prompt.
 function prefillLabel(state, log) {

@@ -3,6 +3,7 @@
 import { dataButton } from "../frame/chart_table.js"
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
+import { ms } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
 import { apply, curve, emptyState, ended, firstLookOnly, watched, withStatus } from "../shared/state.js"
@@ -143,7 +144,7 @@ class Live {
     this.race.follow(state)
     this.write()
     this.layers.draw(state, this.slider.upto)
-    put(this.key, lineWords(state))
+    put(this.key, lineWords(state, this.chart))
     this.noise.textContent = state.model?.note ?? ""
     this.environment.textContent = environment(state)
     this.root.dataset.state = this.state.state
@@ -231,12 +232,17 @@ function keptWords(state, alone) {
   return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. ${how}`
 }
 
-// What the lines of the chart are.
-function lineWords(state) {
+// What the lines of the chart are, and how far those go that are cut off at its edge.
+function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return ""
-  if (firstLookOnly(state)) return "Thin lines: each step read once, so they are jagged. Timed passes follow."
-  const dashed = state.modes.some((mode) => mode.predicted) ? " Dashed: predicted before the run." : ""
-  return `Line: median of the timed passes. Shade: their quartiles.${dashed}`
+  const once = firstLookOnly(state)
+  const above = chart.reach(state)?.above
+  const words = [once ? "Thin: each step read once, so it is jagged. Timed passes follow." : "Line: median. Shade: quartiles."]
+  if (!once && !state.figures) words.push("Thin: first look.")
+  if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
+  if (!once && state.modes.some((mode) => mode.predicted)) words.push("Dashed: predicted before.")
+  if (above) words.push(`Cut off: spikes up to ${ms(above / 1000)}.`)
+  return words.join(" ")
 }
 
 function environment(state) {
