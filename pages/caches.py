@@ -7,6 +7,7 @@ from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import measured
 
 with page("caches"):
-    spec = ask(scheduler())
+    spec, bar = ask(scheduler())
     if spec is not None:
-        measured(scheduler(), spec, draw, key="k", words=expected(scheduler(), spec), progress=progress)
+        words = expected(scheduler(), spec)
+        measured(scheduler(), spec, draw, place=bar, key="k", words=words, progress=progress)

@@ -7,6 +7,7 @@ from kvviz.ui.roofline.results import draw
 from kvviz.ui.shared.experiment import measured
 
 with page("roofline"):
-    spec = ask(scheduler())
+    spec, bar = ask(scheduler())
     if spec is not None:
-        measured(scheduler(), spec, draw, key="r", words=expected(scheduler(), spec), progress=progress)
+        words = expected(scheduler(), spec)
+        measured(scheduler(), spec, draw, place=bar, key="r", words=words, progress=progress)

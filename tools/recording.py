@@ -1,37 +1,65 @@
-"""Write kvviz/ui/assets/live/recording.json.gz: the run that the live page shows before anything has run there.
+"""Write the recordings under kvviz/ui/assets that pages show before anything has run there.
 
-It is the run that the page's form asks for at first, measured here with its first look. Run `python -m tools.recording`
-on a machine that does nothing else, after a change of the form's defaults, of the bundled models or of the records.
+Each is the run that a page's form asks for at first, measured here. Run `python -m tools.recording` on a machine that
+does nothing else, after a change of a form's defaults, of the bundled models or of what is recorded; `python -m
+tools.recording caches roofline` makes these alone anew.
 """
 
 import datetime
 import gzip
 import json
+import sys
+from pathlib import Path
 
-from kvviz.decoding.loaded_models import LoadedModels
-from kvviz.device.cores import usable_cores
-from kvviz.device.environment import set_threads
+from kvviz.cli.measure_here import bench_here, document_here
+from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import opening, rehearsal
+from kvviz.experiments.kind import Spec
+from kvviz.experiments.roofline.spec import RoofSpec
+from kvviz.experiments.serving.spec import ASKS, EDITED, FIRST, SECOND, SYSTEM, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.models.sources import first_model
+from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
 
-FILE = ASSETS / "live" / "recording.json.gz"
+LIVE = "live"
 
 
-def main() -> None:
-    """Measure, and write the records that a viewer's page replays."""
-    set_threads(max(1, usable_cores() - 1))  # one core is the server's, as on the page
-    models, first = LoadedModels(), rehearsal()
-    list(perform(first, models.get(first), comparison_id="rehearsal", watched=True))
-    work = opening(first_model())
-    _, records = finished(list(perform(work, models.get(work), comparison_id="recording", watched=True)))
+def first_specs() -> tuple[Spec, ...]:
+    """What the forms of the pages beside the live one ask for at first."""
+    model = first_model()
+    return (
+        CachesSpec(model, prompt=PROMPT),
+        RoofSpec(model),
+        ArrivalsSpec(),
+        SharingSpec(model, SYSTEM, ASKS[:4]),
+        TalkSpec(model, FIRST, SECOND, EDITED),
+    )
+
+
+def main(chosen: list[str]) -> None:
+    """Measure, and write what a page shows or replays: of the kinds chosen, or all."""
+    with bench_here("the recordings") as bench:
+        first = rehearsal()
+        list(perform(first, bench.models.get(first), comparison_id="rehearsal", watched=True))
+        if LIVE in chosen or not chosen:
+            work = opening(first_model())
+            every = perform(work, bench.models.get(work), comparison_id="recording", watched=True)
+            _, records = finished(list(every))
+            _write(ASSETS / "live" / "recording.json.gz", {"records": [{**record} for record in records]})
+        for spec in first_specs():
+            if spec.kind in chosen or not chosen:
+                _write(ASSETS / "recordings" / f"{spec.kind}.json.gz", {"document": document_here(spec, bench)})
+
+
+def _write(file: Path, found: dict[str, object]) -> None:
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
-    text = json.dumps({"made": made, "records": [{**record} for record in records]}, separators=(",", ":"))
-    FILE.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-    print(f"{FILE}: {len(records)} records, {FILE.stat().st_size:,} bytes")
+    text = json.dumps({"made": made, **found}, separators=(",", ":"))
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    print(f"{file}: {file.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,64 +1,108 @@
 """Draws the figures of the caches page from a race's document."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean, quantiles
 from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human
+from kvviz.base.words import human, millis
 from kvviz.charts import palette
-from kvviz.charts.layout import blank
+from kvviz.charts.layout import blank, name_ends
 from kvviz.charts.memory import unit_for
+from kvviz.charts.panels import ACROSS, Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 
 Run = Mapping[str, Any]
 Runs = Sequence[Run]
 
-# Each measure over the steps: its title, and how to read a run's bytes at each step (None if not counted).
-MEASURES: dict[str, tuple[str, Callable[[Run], Sequence[int] | None]]] = {
-    "allocated": ("Allocated", lambda run: run["allocated_bytes"]),
-    "held": ("Held", lambda run: run["cache_bytes"]),
-    "wasted": ("Wasted", lambda run: [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]),
-    "copied": ("Copied a step", lambda run: run["books"] and run["books"]["copied"]),
-    "gathered": ("Gathered a step", lambda run: run["books"] and run["books"]["gathered"]),
-}
+HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
+WRITTEN = ("written into the cache", palette.NEW), ("put together for attention, then thrown away", "#7A6FBE")
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
-def bytes_figure(runs: Runs, measure: str) -> go.Figure:
-    """Draw the bytes at each step of each run that keeps a cache; runs with the same bytes share a line."""
-    title, read = MEASURES[measure]
-    kept = [(run, read(run)) for run in runs if run["quality"] is not None]
-    lines = [(run, values) for run, values in kept if values is not None]
-    unit, size = unit_for(max((max(values) for _, values in lines), default=0))
-    figure = blank("new token", f"{title.lower()}, {unit}", height=400, hovermode="x unified", **_WIDE)
-    alike: dict[tuple[int, ...], list[Run]] = {}
-    for run, values in lines:
-        alike.setdefault(tuple(values), []).append(run)
-    for values, same in alike.items():
-        x, y = list(range(1, len(values) + 1)), [value / size for value in values]
-        words = {"customdata": [human(value) for value in values], "hovertemplate": "%{customdata}"}
-        name, line = " = ".join(run["title"] for run in same), palette.line(same[0]["mode"])
-        figure.add_scatter(x=x, y=y, name=name, mode="lines", line=line, **words)
-    return figure
+def held_figures(rows: Runs) -> list[go.Figure]:
+    """Draw what each design holds and wastes at each step, a panel for each; designs with the same bytes share one."""
+    kept = [row for row in rows if row["quality"] is not None]
+    columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
+    says = [
+        f"wasted: mean {human(row['mean_wasted'])}, most {human(row['most_wasted'])}"
+        if row["most_wasted"]
+        else "no waste"
+        for row in kept
+    ]
+    return _panels(kept, columns, says, HELD)
+
+
+def written_figures(rows: Runs) -> list[go.Figure]:
+    """Draw what each design writes at each step, a panel for each; of transformers' own caches it is not counted."""
+    kept = [row for row in rows if row["books"]]
+    columns = [(row["books"]["copied"], row["books"]["gathered"]) for row in kept]
+    says = [f"last step: {human(row['copied'] + row['gathered'])}" for row in kept]
+    return _panels(kept, columns, says, WRITTEN)
+
+
+def _wasted(run: Run) -> list[int]:
+    return [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]
+
+
+def _panels(
+    rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Sequence[tuple[str, str]]
+) -> list[go.Figure]:
+    """Two figures to stand beside one another, their panels in order from left to right over both."""
+    alike: dict[str, list[int]] = {}
+    for number, column in enumerate(columns):
+        alike.setdefault(str(column), []).append(number)
+    highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
+    unit, size = unit_for(highest)
+    panels = []
+    for first, *others in alike.values():
+        title = " = ".join(rows[number]["title"] for number in (first, *others))
+        stacked = [
+            Part(name, colour, [value / size for value in values])
+            for (name, colour), values in zip(parts, columns[first], strict=True)
+        ]
+        panels.append(Panel(title, stacked, f"<br>{says[first]}"))
+    last = max((len(column[0]) for column in columns), default=1)
+    sides = [[panel for i, panel in enumerate(panels) if i // ACROSS % 2 == side] for side in (0, 1)]
+    most, down = highest / size or 1, -(-len(sides[0]) // ACROSS)
+    return [panels_figure(side, "new token", unit, most=most, last=last, rows=down) for side in sides if side]
+
+
+def steps_figure(runs: Runs) -> go.Figure:
+    """Draw each run's median decode step on a logarithmic axis, a row for each, with the middle half of its steps."""
+    timed = [run for run in reversed(runs) if len(run["step_s"]) > 2]
+    figure = blank("ms for a step", "", height=70 + 34 * len(timed), showlegend=False, **_WIDE)
+    for run in timed:
+        low, middle, high = (1e3 * second for second in quantiles(run["step_s"][1:], n=4))
+        spread = {"array": [high - middle], "arrayminus": [middle - low], "color": palette.LIGHT[run["mode"]]}
+        marker = {"symbol": palette.MARKER[run["mode"]], "size": 12, "color": palette.LIGHT[run["mode"]]}
+        words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": run["title"]}
+        figure.add_scatter(x=[middle], y=[run["title"]], error_x=spread, mode="markers", marker=marker, **words)
+        label = {"text": millis(middle / 1e3), "xref": "paper", "x": 1.0, "xanchor": "right", "showarrow": False}
+        figure.add_annotation(y=run["title"], **label)
+    values = [1e3 * quantiles(run["step_s"][1:], n=4)[i] for run in timed for i in (0, 2)] or [1.0]
+    ticks = [step * 10.0**power for power in range(-3, 5) for step in (1, 2, 5)]
+    reach = [math.log10(min(values) / 1.2), math.log10(max(values) * 1.7)]
+    figure.update_xaxes(type="log", range=reach, tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    return figure.update_yaxes(rangemode="normal", ticksuffix="  ", showgrid=False)
 
 
 def kl_figure(runs: Runs) -> go.Figure:
-    """Draw KL(reference || design) after each token on a logarithmic axis; a line begins at its first lossy token."""
-    figure = blank("token of the text", "KL, nats", height=400, **_WIDE)
+    """Draw the mean KL(reference || design) so far on a logarithmic axis; a line begins at its first lossy token."""
+    figure = blank("token of the text", "mean KL so far, nats", height=420, **_WIDE)
     for run in _lossy(runs):
-        values = run["quality"]["kl"]
-        x, y = list(range(1, len(values) + 1)), [value if value >= KL_ROUNDING else None for value in values]
+        sums = accumulate(run["quality"]["kl"])
+        means = [total / count for count, total in enumerate(sums, 1)]
+        y = [mean if mean >= KL_ROUNDING else None for mean in means]
         words = f"{run['title']}, token %{{x}}: %{{y:.2g}} nats<extra></extra>"
-        marker = {"symbol": palette.MARKER[run["mode"]], "size": 5}
-        line = {"line": palette.line(run["mode"], 1.5), "marker": marker}
-        figure.add_scatter(x=x, y=y, name=run["title"], mode="lines+markers", hovertemplate=words, **line)
-    longest = max((len(run["quality"]["kl"]) for run in runs if run["quality"]), default=1)
+        look = {"mode": "lines", "line": palette.line(run["mode"]), "hovertemplate": words}
+        figure.add_scatter(x=list(range(1, len(y) + 1)), y=y, name=run["title"], **look)
     powers = [10.0**power for power in range(-9, 4, 2)]
     figure.update_yaxes(type="log", tickvals=powers, ticktext=[_power(tick) for tick in powers])
-    return figure.update_xaxes(range=[0, longest + 1])
+    return name_ends(figure)
 
 
 def _lossy(runs: Runs) -> list[Run]:

@@ -5,7 +5,8 @@ from statistics import fmean, median
 from typing import Any
 
 from kvviz.base.words import human, millis
-from kvviz.cost.roofline import PREFILL
+from kvviz.charts.roofline import CLASSES
+from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 from kvviz.experiments.serving.words import span
 from kvviz.memory.formula import Memory
@@ -14,13 +15,13 @@ Found = Mapping[str, Any]
 
 
 def of_latency(runs: Sequence[Found]) -> str:
-    """The steps with a cache, the fastest design to the slowest, beside the last one without; '' if there is none."""
-    cached = [median(run["step_s"][1:]) for run in runs if run["mode"] != "uncached" and len(run["step_s"]) > 1]
-    without = [run["step_s"][-1] for run in runs if run["mode"] == "uncached"]
-    if not cached:
+    """The median step with a cache, the fastest design to the slowest, and that without; '' if there is none."""
+    steps = {run["mode"]: median(run["step_s"][1:]) for run in runs if len(run["step_s"]) > 1}
+    without = steps.pop("uncached", None)
+    if not steps:
         return ""
-    beside = f"; without one, the last takes {millis(without[0])}" if without else ""
-    return f"With a cache a step takes {span(cached)}{beside}"
+    beside = f", without one {millis(without)}" if without else ""
+    return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
 
 
 def of_quality(runs: Sequence[Found]) -> str:
@@ -31,6 +32,17 @@ def of_quality(runs: Sequence[Found]) -> str:
         return "No design loses anything on this text"
     worst = max(kept, key=kept.__getitem__)
     return f"{exact} of {len(kept)} lose nothing; {worst} loses most, {kept[worst]:.2g} nats a token"
+
+
+def of_designs(rows: Sequence[Found]) -> str:
+    """How many designs write the same tokens as no cache at all, and where the first of the others parts."""
+    designs = [row for row in rows if row["quality"] is not None]
+    parted = [row for row in designs if not row["identical"]]
+    said = f"{len(designs) - len(parted)} of {len(designs)} caches write the same tokens as no cache"
+    if not parted:
+        return said
+    first = min(parted, key=lambda row: row["first_divergence"])
+    return f"{said}; {first['title']} writes another from token {first['first_divergence'] + 1} on"
 
 
 def of_context(title: str, memory: Memory) -> str:
@@ -55,22 +67,63 @@ def of_tokens(rows: Sequence[Found]) -> str:
     return f"Of {found + computed:,} prompt tokens, {computed:,} were computed and {found:,} were in the cache"
 
 
-def of_running(ways: Sequence[Found]) -> str:
-    """How many sequences run at once while some wait, under the best policy and the worst; '' if nobody waited."""
-    means = {way["title"]: way["mean_running_while_some_wait"] for way in ways}
-    known = {title: mean for title, mean in means.items() if mean is not None}
-    if len(known) < 2:
-        return ""
-    most, least = (pick(known, key=known.__getitem__) for pick in (max, min))
-    return f"While some wait, {known[most]:.1f} run at once: {most}. Fewest, {known[least]:.1f}: {least}"
+def of_moment(ways: Sequence[Found], tick: int) -> str:
+    """How many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
+    running = {way["name"]: way["ticks"]["running"] for way in ways}
+    reserved, paged = (row[tick - 1] if tick <= len(row) else 0 for row in (running["reserved"], running["paged"]))
+    return (
+        f"The same memory at tick {tick:,}: {reserved} sequences run where each reserves room for the longest, "
+        f"{paged} in blocks"
+    )
+
+
+def of_waste(ways: Sequence[Found]) -> str:
+    """How much of the memory is taken and empty while some wait, reserved for the longest and in blocks."""
+    shares = {way["name"]: way["internal_share_while_some_wait"] for way in ways}
+    reserved, paged = shares["reserved"], shares["paged"]
+    if reserved is None or paged is None:
+        return "How much of the memory is taken and empty"
+    return f"While some wait, {reserved:.0%} of the memory is taken and empty if it is reserved, {paged:.0%} in blocks"
+
+
+def of_batching(ways: Sequence[Found]) -> str:
+    """When the last request is done, in static batches and where each may join after any step."""
+    ended = {way["name"]: way["ended_at_tick"] for way in ways}
+    return (
+        f"Static batches are done after {ended['batched']:,} ticks, continuous batching after {ended['reserved']:,}, "
+        "in the same memory"
+    )
+
+
+def of_roofline(found: Found) -> str:
+    """How many FLOPs a prefill and a decode step do for each byte, and on which side of the ridge they lie."""
+    prefill, step = (_longest(found["points"], phase) for phase in (PREFILL, DECODE))
+    ridge = Roof(**found["roof"]).ridge
+    low, high = sorted((prefill["intensity"], step["intensity"]))
+    where = "between the two" if low < ridge < high else "left of both" if ridge <= low else "right of both"
+    return (
+        f"A prefill does {prefill['intensity']:.2g} FLOPs for each byte it moves, a decode step "
+        f"{step['intensity']:.2g}; the ridge of this device lies {where}, at {ridge:.2g}"
+    )
+
+
+def _longest(points: Sequence[Found], phase: str) -> Found:
+    return max((p for p in points if p["phase"] == phase and p["batch"] == 1), key=lambda p: p["tokens"])
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:
-    """What the prefill takes beside a decode step; '' if one of them was not profiled."""
-    took = {profile["forward"]: profile["wall_s"] for profile in profiles}
-    if not {PREFILL, "decode"} <= took.keys():
+    """On what a decode step and the prefill spend most; '' if one of them was not profiled."""
+    parts = {profile["forward"]: profile["classes"] for profile in profiles}
+    if not {PREFILL, DECODE} <= parts.keys():
         return ""
-    return f"Under the profiler the prefill takes {millis(took[PREFILL])}, a decode step {millis(took['decode'])}"
+    step, whole = (_largest(parts[name]) for name in (DECODE, PREFILL))
+    return f"Under the profiler, the largest part of a decode step is {step}; of the prefill, {whole}"
+
+
+def _largest(classes: Mapping[str, float]) -> str:
+    name = max(classes, key=classes.__getitem__)
+    title = "time between operations" if name == "gaps" else CLASSES[name][0].removesuffix(" …")
+    return f"{title} ({classes[name] / sum(classes.values()):.0%})"
 
 
 def of_batches(points: Sequence[Found]) -> str:

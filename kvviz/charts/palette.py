@@ -39,7 +39,7 @@ def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
 
 # What a colour means wherever tokens, slots or work are drawn: kept from before, made in this step, made once more,
 # given up, or room without use. `RAMP` is for values, which are none of these: heat maps, from little to much.
-KEPT, NEW, AGAIN, GIVEN_UP, WASTED, FREE = "#0072B2", "#009E73", "#D55E00", "#9A4B7D", "#E69F00", "#8A94A0"
+KEPT, NEW, AGAIN, GIVEN_UP, WASTED, FREE = "#0072B2", "#009E73", "#D55E00", "#9A4B7D", "#F3C25B", "#8A94A0"
 RAMP = ("#F1ECFA", "#56348F")
 
 # Colours of what a layer caches, and of what else occupies memory.
@@ -68,7 +68,9 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#2E7D6B": "#57B49C",
     "#B8860B": "#E0B84A",
     "#E69F00": "#FFCC66",
+    "#F3C25B": "#C99A2E",
     "#7A6FBE": "#ADA4E6",
+    "#5C6672": "#A9B4BF",
     "#3B4652": "#C3CDD7",
     **dict(zip(RAMP, ("#2B2440", "#C7B4F2"), strict=True)),
 }

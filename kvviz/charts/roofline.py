@@ -8,13 +8,25 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts.cost import figure_of
-from kvviz.charts.layout import MARGIN, as_text, blank
+from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
 
 COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
 MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
-ROOF, SHEET = "#8A94A0", "#9A4B7D"
+SAID = {  # beside a series
+    "prefill": "prefill",
+    "context": "decode step,<br>one sequence",
+    "short": "1 to {batch} sequences<br>at {tokens:,} tokens",
+    "long": "1 to {batch} sequences<br>at {tokens:,} tokens",
+}
+LIES = {  # on which side of which point: the label's own anchors
+    "prefill": ("center", "bottom"),
+    "context": ("right", "middle"),
+    "short": ("left", "top"),
+    "long": ("left", "top"),
+}
+ROOF, SHEET = "#5C6672", "#9A4B7D"
 CLASSES = {
     "weights": ("products with the weights", "#0072B2"),
     "attention": ("attention", "#D55E00"),
@@ -64,26 +76,56 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
     """
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
-    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 1.6)
+    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 2.5)
     lowest = min(p["flops_per_s"] for p in points)
-    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 2.0)
-    axes = {"xaxis": _log("FLOP per byte moved", low, high), "yaxis": _log("FLOP/s", bottom, top)}
-    legend = {"orientation": "h", "y": -0.16, "yanchor": "top", "x": 0}
-    margin = {**MARGIN, "t": 20}
-    figure = go.Figure().update_layout(font_size=14, height=560, legend=legend, margin=margin, **axes)
+    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 2.5)
+    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    margin = {**MARGIN, "t": 10}
+    figure = go.Figure().update_layout(font_size=14, height=480, showlegend=False, margin=margin, **axes)
+    _sides(figure, roof, low, high)
     read, most, rows = figure_of(roof.read, "B/s"), figure_of(roof.flops, "FLOP/s"), figure_of(row.read, "B/s")
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
     _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
+    middle = math.sqrt(low * roof.ridge)
+    _say(figure, f"<b>reading: {read}</b>", middle, roof.at(middle), ROOF, "right", "bottom")
+    _say(figure, f"<b>arithmetic: {most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
     for name, members in series(points).items():
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
-        look = {"name": titles[name], "mode": "lines+markers", "marker": {"symbol": MARKERS[name], "size": 9}}
-        line = {"color": COLOURS[name], "width": 1.5}
+        look = {"name": titles[name], "mode": "lines+markers", "marker": {"symbol": MARKERS[name], "size": 10}}
+        line = {"color": COLOURS[name], "width": 2}
         figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
+        end = max(members, key=lambda p: p["flops_per_s"]) if name == "prefill" else members[-1]
+        text = SAID[name].format(**members[-1])
+        _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
     return figure
+
+
+def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor: str, yanchor: str) -> None:
+    """Write beside a place of logarithmic axes."""
+    shift = {"xshift": {"left": 12, "right": -8}.get(xanchor, 0), "yshift": {"top": -8, "bottom": 6}.get(yanchor, 0)}
+    where = {"x": math.log10(x), "y": math.log10(y), "xanchor": xanchor, "yanchor": yanchor, **shift}
+    figure.add_annotation(text=text, showarrow=False, align="left", font_color=colour, **where)
+
+
+def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
+    """Shade what lies left of the ridge, and say on both sides for what a forward waits there."""
+    if not low < roof.ridge < high:
+        return
+    figure.add_vrect(x0=low, x1=roof.ridge, fillcolor=ROOF, opacity=0.10, line_width=0, layer="below")
+    look = {
+        "yref": "paper",
+        "y": 0,
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font_color": ROOF,
+        "x": math.log10(roof.ridge),
+    }
+    figure.add_annotation(text="waits for bytes", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="waits for arithmetic", xanchor="left", xshift=8, **look)
 
 
 def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
@@ -161,15 +203,14 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
             # on a logarithmic axis, an annotation's x is a logarithm
             place = {"x": math.log10(batch), "y": 0.98, "yref": "paper", "xanchor": "right", "yanchor": "top"}
             figure.add_annotation(text=f"caches > weights at {tokens:,}", textangle=-90, showarrow=False, **place)
-    return figure
+    return name_ends(figure)
 
 
 def profile_figure(profiles: Points) -> go.Figure:
     """Draw each profiled forward as a bar of its milliseconds, divided by kind of work; all on one scale."""
-    legend = {"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "traceorder": "normal"}
     axes = {"xaxis": {"ticksuffix": " ms", "automargin": True}, "yaxis": {"automargin": True}}
     bars = {"barmode": "stack", "bargap": 0.35, "margin": {"l": 10, "r": 70, "t": 10, "b": 10}}
-    figure = go.Figure().update_layout(font_size=14, height=340, legend=legend, **bars, **axes)
+    figure = go.Figure().update_layout(font_size=14, height=300, showlegend=False, **bars, **axes)
     rows = list(reversed(profiles))
     for name, (title, colour) in CLASSES.items():
         x = [1e3 * p["classes"][name] for p in rows]

@@ -16,8 +16,8 @@ def request(found, cold, warm, computed=4):
 
 def test_latency_is_of_the_steps_and_not_of_the_prefill():
     runs = [run("uncached", [0.5, 0.006, 0.009]), run("cached", [0.5, 0.001, 0.002, 0.002]), run("int8", [0.5, 0.004])]
-    assert claims.of_latency(runs) == "With a cache a step takes 2 ms to 4 ms; without one, the last takes 9 ms"
-    assert claims.of_latency(runs[1:]) == "With a cache a step takes 2 ms to 4 ms"
+    assert claims.of_latency(runs) == "With a cache the median step takes 2 ms to 4 ms, without one 7.5 ms"
+    assert claims.of_latency(runs[1:]) == "With a cache the median step takes 2 ms to 4 ms"
     assert claims.of_latency([run("cached", [0.5])]) == ""
 
 
@@ -34,17 +34,54 @@ def test_waits_are_of_those_who_found_something():
     assert claims.of_tokens(rows) == "Of 60 prompt tokens, 28 were computed and 32 were in the cache"
 
 
-def test_running_is_compared_where_some_waited():
+def test_policies_are_compared_at_a_tick_while_some_wait_and_at_the_end():
     ways = [
-        {"title": name, "mean_running_while_some_wait": mean} for name, mean in (("A", 3.0), ("B", 8.04), ("C", None))
+        {
+            "name": name,
+            "ticks": {"running": running},
+            "internal_share_while_some_wait": share,
+            "ended_at_tick": len(running),
+        }
+        for name, running, share in (("reserved", [1, 2, 2], 0.67), ("paged", [1, 5], 0.08), ("batched", [1] * 9, 0.7))
     ]
-    assert claims.of_running(ways) == "While some wait, 8.0 run at once: B. Fewest, 3.0: A"
-    assert claims.of_running(ways[1:]) == ""
+    assert "at tick 2: 2 sequences run" in claims.of_moment(ways, 2) and claims.of_moment(ways, 2).endswith(
+        "5 in blocks"
+    )
+    assert claims.of_moment(ways, 3).endswith("0 in blocks"), "it was over before"
+    assert "67% of the memory is taken and empty if it is reserved, 8% in blocks" in claims.of_waste(ways)
+    nobody = [{**way, "internal_share_while_some_wait": None} for way in ways]
+    assert "%" not in claims.of_waste(nobody)
+    assert "static batches are done after 9 ticks, continuous batching after 3" in claims.of_batching(ways).lower()
+
+
+@pytest.mark.parametrize(("ridge", "where"), [(4, "between the two"), (0.1, "left of both"), (90, "right of both")])
+def test_a_roofline_says_on_which_side_of_the_ridge_the_phases_lie(ridge, where):
+    points = [
+        {"phase": phase, "batch": batch, "tokens": 64, "intensity": intensity}
+        for phase, batch, intensity in (("prefill", 1, 49.0), ("decode", 1, 0.5), ("decode", 8, 3.0))
+    ]
+    said = claims.of_roofline({"points": points, "roof": {"read": 1.0, "flops": ridge}})
+    assert "A prefill does 49 FLOPs for each byte it moves, a decode step 0.5" in said and where in said
+
+
+def test_designs_are_counted_and_the_first_to_part_is_named():
+    rows = [
+        {"title": title, "quality": kl, "identical": first is None, "first_divergence": first}
+        for title, kl, first in (("No cache", None, None), ("A", {}, None), ("B", {}, 36), ("C", {}, 9))
+    ]
+    assert claims.of_designs(rows).startswith("1 of 3") and claims.of_designs(rows).endswith(
+        "C writes another from token 10 on"
+    )
+    assert claims.of_designs(rows[:2]) == "1 of 1 caches write the same tokens as no cache"
 
 
 def test_profiles_and_batches_are_ratios_of_what_was_measured():
-    profiles = [{"forward": "prefill", "wall_s": 0.024}, {"forward": "decode", "wall_s": 0.003}]
-    assert claims.of_profiles(profiles) == "Under the profiler the prefill takes 24 ms, a decode step 3 ms"
+    profiles = [
+        {"forward": name, "classes": {"weights": weights, "gaps": gaps}}
+        for name, weights, gaps in (("prefill", 3.0, 1.0), ("decode", 1.0, 4.0))
+    ]
+    said = claims.of_profiles(profiles)
+    assert "decode step is time between operations (80%); of the prefill, products with the weights (75%)" in said
     assert claims.of_profiles(profiles[:1]) == ""
     points = [
         {"phase": "decode", "tokens": tokens, "batch": batch, "tokens_per_s": rate}

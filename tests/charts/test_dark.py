@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import pytest
 
-from kvviz.charts import cost, palette, roofline, serving
+from kvviz.charts import caches, cost, palette, roofline, serving
 from kvviz.charts.layout import on_dark
 
 PAGE = "#11161c"  # of .streamlit/config.toml
@@ -14,8 +14,9 @@ TABLES = {
     "cost": [colour for _, colour in cost.PARTS.values()],
     "roofline": roofline.COLOURS.values(),
     "profile": [colour for _, colour in roofline.CLASSES.values()],
-    "serving": [colour for colour, _, _ in serving.WAYS.values()],
+    "batches": [colour for _, colour in serving.BATCHES.values()],
     "waste": [colour for _, colour in serving.PARTS.values()],
+    "held": [colour for _, colour in (*caches.HELD, *caches.WRITTEN)],
 }
 
 

@@ -59,8 +59,9 @@ def test_an_accelerators_name_is_shown_as_text():
 def test_a_batch_that_outweighs_is_marked_where_it_is():
     figure = batch_figure(POINTS, {32: 100, 64: 2})
     assert [trace.name for trace in figure.data] == ["context 32", "context 64"]
-    (line,), (label,) = figure.layout.shapes, figure.layout.annotations
+    (line,), label, *ends = figure.layout.shapes, *figure.layout.annotations
     assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights at 64"
+    assert {end.text for end in ends} == {"context 32", "context 64"}
 
 
 def test_a_profiles_bars_add_up_to_its_wall_time():

@@ -35,6 +35,7 @@ def _tokens_words(run: Document) -> str:
 
 def _row(run: Document, reference: Document) -> Document:
     held, allocated = run["cache_bytes"][-1], run["allocated_bytes"][-1]
+    empty = [a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)]
     quality, account = run["quality"], run["books"]
     return {
         **run,
@@ -50,7 +51,8 @@ def _row(run: Document, reference: Document) -> Document:
         "held": held,
         "allocated": allocated,
         "wasted": allocated - held,
-        "mean_wasted": fmean(a - h for a, h in zip(run["allocated_bytes"], run["cache_bytes"], strict=True)),
+        "mean_wasted": fmean(empty),
+        "most_wasted": max(empty),
         "copied": account["copied"][-1] if account else None,
         "gathered": account["gathered"][-1] if account else None,
         "share": held / reference["cache_bytes"][-1],
@@ -66,15 +68,21 @@ def rows(found: Document) -> list[Document]:
     """Return every run, the references first, with what a table says of it.
 
     That is how its tokens and predictions compare in words, its bytes at the last step (`held`, `allocated`, `wasted`,
-    `copied`, `gathered`), and the `share` of the reference's bytes that it holds.
+    `copied`, `gathered`), the mean and the largest waste over all steps, and the `share` of the reference's bytes that
+    it holds.
     """
     reference = run_of(found, "cached")
     return [_row(run, reference) for run in found["runs"]]
 
 
+def designs_of(found: Document) -> list[Document]:
+    """Return the rows of the designs, without the references."""
+    return [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
+
+
 def sentences(found: Document) -> list[str]:
     """Summarise a race in Markdown sentences."""
-    designs = [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
+    designs = designs_of(found)
     exact = [r for r in designs if r["exact"]]
     first = [_exact(exact)] if exact else []
     return [*first, *(_lossy(r) for r in designs if not r["exact"]), *_moved(designs)]
@@ -82,11 +90,9 @@ def sentences(found: Document) -> list[str]:
 
 def _exact(exact: Sequence[Document]) -> str:
     diverged, most = [r for r in exact if not r["identical"]], max(max(r["quality"]["kl"]) for r in exact)
-    tokens = (
-        f"{_titles(diverged)} chose other tokens, by rounding" if diverged else "the same tokens as without a cache"
-    )
+    tokens = f"{titles(diverged)} chose other tokens, by rounding" if diverged else "the same tokens as without a cache"
     loss = "KL 0 at every position of the text" if most < KL_ROUNDING else f"KL at most {most:.2g} nats, by rounding"
-    return f"**Exact** ({_titles(exact)}): {tokens}, and {loss}."
+    return f"**Exact** ({titles(exact)}): {tokens}, and {loss}."
 
 
 def _lossy(r: Document) -> str:
@@ -96,23 +102,34 @@ def _lossy(r: Document) -> str:
 
 def _moved(designs: Sequence[Document]) -> list[str]:
     """Name the designs that write most and least at the last step, and those that waste most over all steps."""
-    found = []
-    if len(written := [r for r in designs if r["copied"] is not None]) > 1:
-        least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
-        copied, gathered = most[0]["copied"], most[0]["gathered"] or 0
-        low = human(least[0]["copied"] + (least[0]["gathered"] or 0))
-        parts = f"{human(copied)} into what is kept, {human(gathered)} for attention alone"
-        found.append(
-            f"Most written at the last step: **{_titles(most)}**, {human(copied + gathered)} ({parts}); least: "
-            f"**{_titles(least)}**, {low}."
-        )
+    return [sentence for sentence in (written_most(designs), wasted_most(designs)) if sentence]
+
+
+def written_most(designs: Sequence[Document]) -> str:
+    """Which designs write most and least at the last step; '' where fewer than two are counted."""
+    written = [r for r in designs if r["copied"] is not None]
+    if len(written) < 2:
+        return ""
+    least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
+    low, high = (human(those[0]["copied"] + (those[0]["gathered"] or 0)) for those in (least, most))
+    return f"At the last step, **{titles(most)}** write{_s(most)} most, {high}; **{titles(least)}** least, {low}."
+
+
+def wasted_most(designs: Sequence[Document]) -> str:
+    """Which designs waste most over all steps, on average, and how much at most; '' if none wastes anything."""
     worst = _those(max, designs, lambda r: r["mean_wasted"]) if designs else []
-    if worst and worst[0]["mean_wasted"]:
-        found.append(
-            f"Most wasted: **{_titles(worst)}**, where on average over the steps {human(worst[0]['mean_wasted'])} are "
-            f"allocated and hold nothing; after the last step {human(worst[0]['wasted'])}."
-        )
-    return found
+    if not worst or not worst[0]["mean_wasted"]:
+        return ""
+    nothing = [r for r in designs if not r["most_wasted"]]
+    none = f"; **{titles(nothing)}** waste{_s(nothing)} nothing" if nothing else ""
+    return (
+        f"Over the whole run, **{titles(worst)}** waste{_s(worst)} most, {human(worst[0]['mean_wasted'])} on average "
+        f"and {human(max(r['most_wasted'] for r in worst))} at most{none}."
+    )
+
+
+def _s(members: Sequence[Document]) -> str:
+    return "s" if len(members) == 1 else ""
 
 
 def _those(
@@ -123,8 +140,10 @@ def _those(
     return [r for r in designs if human(key(r)) == best]
 
 
-def _titles(members: Sequence[Document]) -> str:
-    return ", ".join(r["title"] for r in members)
+def titles(members: Sequence[Document]) -> str:
+    """Name these runs, one after another."""
+    *others, last = (r["title"] for r in members)
+    return f"{', '.join(others)} and {last}" if others else str(last)
 
 
 def text(found: Document) -> str:

@@ -12,7 +12,35 @@ BOUNDS = {
     "launch": "**launch-bound**, starting its operations is its largest part",
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
+SHORTLY = {
+    "memory": "waits mostly for bytes",
+    "compute": "waits mostly for arithmetic",
+    "launch": "spends most of its time on starting operations",
+    "between": "reaches neither ceiling, because its operations are too small or of other kinds",
+}
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed
+
+
+def in_short(found: Mapping[str, Any]) -> list[str]:
+    """Say in three sentences where the two phases lie, how far below the roof, and what a batch does (Markdown)."""
+    points = found["points"]
+    steps = [p for p in points if p["phase"] == DECODE]
+    step = max((p for p in steps if p["batch"] == 1), key=lambda p: p["tokens"])
+    whole = max((p for p in points if p["phase"] == PREFILL), key=lambda p: p["tokens"])
+    said = [
+        "A prefill uses each weight that it fetches for **all tokens of the prompt**, a decode step for **one token** "
+        "of each sequence: so the step does fewer FLOPs for each byte.",
+        f"Here the step reaches {step['roof_share']:.0%} of the roof above it and {SHORTLY[step['bound']]}; the "
+        f"prefill of {whole['tokens']:,} tokens reaches {whole['roof_share']:.0%} and {SHORTLY[whole['bound']]}.",
+    ]
+    widest = max((p for p in steps if p["tokens"] == step["tokens"]), key=lambda p: p["batch"])
+    if widest["batch"] > 1:
+        gain = widest["tokens_per_s"] / step["tokens_per_s"]
+        said.append(
+            f"A **batch** moves the step to the right: {widest['batch']} sequences together do "
+            f"{widest['intensity']:.2g} FLOPs for each byte, and {gain:.2g} times the tokens a second of one."
+        )
+    return said
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
@@ -34,22 +62,22 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     ]
     if not found["profiles"]:
         said.append("torch's profiler recorded no kernels on this device, so a step's time is not divided here.")
-    return [*_disturbed(found), *said, *_small(found, single[-1]), *_batches(steps)]
+    busy = [disturbance(p) for p in found["profiles"] if disturbed(p)][:1]
+    return [*busy, *said, *_small(found, single[-1]), *_batches(steps)]
 
 
 def disturbed(profile: Mapping[str, Any]) -> bool:
-    """Whether something else used the device while a forward was timed: the profiler, which slows, found it faster."""
+    """Whether a forward was slower by itself than under the profiler, which adds work: then something slowed it."""
     return bool(profile["unprofiled_s"] > DISTURBED * profile["wall_s"])
 
 
-def _disturbed(found: Mapping[str, Any]) -> list[str]:
-    """Warn of other work on the device if a forward ran faster under the profiler, which can only slow it."""
-    slower = [p for p in found["profiles"] if disturbed(p)]
-    return [
-        f"**Something else used this device**: the {p['forward']} took {millis(p['unprofiled_s'])} alone and "
-        f"{millis(p['wall_s'])} under the profiler, which only slows. Measure again when the machine is idle."
-        for p in slower[:1]
-    ]
+def disturbance(p: Mapping[str, Any]) -> str:
+    """Say by which two figures of a profile something else is seen to have used the device."""
+    return (
+        f"**This machine was busy with something else**: the {p['forward']} took {millis(p['unprofiled_s'])} by itself "
+        f"and {millis(p['wall_s'])} a moment later under the profiler, though the profiler adds work. Times of this "
+        "measurement are too long; measure again when the machine is idle."
+    )
 
 
 def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """The caches page's form, and the words around the measurement that it asks for."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
@@ -10,6 +11,7 @@ from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import model_choice as choices
+from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form, some_of, whole
 from kvviz.ui.shared.plain import errors_said
 
@@ -22,8 +24,8 @@ NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
 
 
-def ask(scheduler: Scheduler) -> CachesSpec | None:
-    """Draw the form; None, and the reason on the page, if what it says can't be measured."""
+def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
+    """Draw the form; returns the place of its buttons. No spec, and the reason on the page, for what can't be done."""
     offered = _offered(scheduler)
     form = Form(
         "caches",
@@ -34,25 +36,27 @@ def ask(scheduler: Scheduler) -> CachesSpec | None:
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field(list(RACED), some_of(*offered), ",".join),
     )
-    with st.container(border=True):
-        one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model, weights, dtype = choices.choose_measured(one, two, five, form)
+    bar = run_bar()
+    with bar:
+        model = choices.choose_model(st.container(width=260), form, choices.decodable())
         most = min(MOST_RACED, scheduler.limits.new_tokens)
-        tokens = choices.choose_size(three, "New tokens", form, "tokens", NEW_TOKENS, most=most)
-        batch = choices.choose_size(four, "Sequences", form, "batch", BATCHES, most=scheduler.limits.batch)
-        left, right = st.columns(2, gap="small")
-        prompt = left.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
-        how = "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered)
-        pills = {"help": how, "wrap": True, **form.choices("designs", offered)}
-        titles = {name: MODES[name].title for name in offered}
-        designs = right.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
+        tokens = choices.choose_size(st.container(width=130), "New tokens", form, "tokens", NEW_TOKENS, most=most)
+        most = scheduler.limits.batch
+        batch = choices.choose_size(st.container(width=130), "Sequences", form, "batch", BATCHES, most=most)
+        with st.popover("Designs and prompt", icon=":material/tune:"):
+            how = "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in offered)
+            pills = {"help": how, "wrap": True, **form.choices("designs", offered)}
+            titles = {name: MODES[name].title for name in offered}
+            designs = st.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
+            prompt = st.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
+            weights, dtype = choices.choose_precision(form)
     form.write()
     with errors_said():
         chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)
         spec = CachesSpec(model, chosen, weights, prompt, tokens, batch, repeats, dtype)
         choices.accepted(scheduler, spec.work())
-        return spec
-    return None
+        return spec, bar
+    return None, bar
 
 
 def _offered(scheduler: Scheduler) -> list[str]:
@@ -77,7 +81,7 @@ def expected(scheduler: Scheduler, spec: CachesSpec) -> str:
     seconds = seconds_of(spec, scheduler.device)
     often = "once" if spec.repeats == 1 else f"{spec.repeats} times"
     each = f"{len(spec.modes)} designs, each checked for equivalence, {often} timed, and held against one text"
-    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)} by estimate."
+    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
 
 
 def progress(last: Record) -> tuple[float, str]:

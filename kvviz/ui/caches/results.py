@@ -1,6 +1,6 @@
-"""What the caches page shows of a measured document: tokens and quality, memory as it is, bytes, latency."""
+"""What the caches page shows of a measured document: bytes, tokens, memory slot by slot, time, quality."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -8,36 +8,61 @@ import streamlit as st
 from kvviz.base.words import human, millis
 from kvviz.caches.designs import DESIGNS
 from kvviz.charts import claims
-from kvviz.charts.caches import MEASURES, bytes_figure, kl_figure, quality_figure
-from kvviz.charts.curves import latency_figure
+from kvviz.charts.caches import (
+    HELD,
+    WRITTEN,
+    held_figures,
+    kl_figure,
+    quality_figure,
+    steps_figure,
+    written_figures,
+)
 from kvviz.charts.pictures import STYLE, picture_html
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, rows, sentences
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, designs_of, rows, sentences, wasted_most, written_most
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import in_pairs, plot
+from kvviz.ui.shared.plots import colour_key, in_pairs, plot, shades
 from kvviz.ui.shared.tables import draw_table
+
+SAME = "No cache wastes anything"
 
 
 def draw(found: Document) -> None:
-    """Draw all of it."""
+    """Draw all of it: what is held and wasted comes first."""
+    every, designs = rows(found), designs_of(found)
+    _panels("held", _as_title(wasted_most(designs)) or SAME, held_figures(every), HELD)
     table(found)
     st.fragment(lambda: pictures(found))()
-    st.fragment(lambda: over_steps(found))()
-    st.subheader("Time of each step")
-    plot(latency_figure(found), key="k_latency", claim=claims.of_latency(found["runs"]))
+    if claim := _as_title(written_most(designs)):
+        _panels("written", claim, written_figures(every), WRITTEN)
+    st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
+    plot(steps_figure(found["runs"]), key="k_latency")
     st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
     quality(found)
     where(found)
 
 
+def _as_title(sentence: str) -> str:
+    return sentence.replace("**", "").rstrip(".")
+
+
+def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
+    st.header(claim, anchor=name)
+    colour_key(shades(*parts))
+    for number, (place, figure) in enumerate(in_pairs(figures)):
+        plot(figure, place, key=f"k_{name}_{number}")
+    st.caption(TEXTS["caches"][name])
+
+
 def table(found: Document) -> None:
-    """Draw what it says, and every design in figures."""
-    st.subheader("What it says")
-    st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+    """Draw every design in figures, and behind them what was found in sentences."""
+    st.header(claims.of_designs(rows(found)), anchor="designs")
     draw_table([_row(r) for r in rows(found)])
     st.caption(TEXTS["caches"]["table"])
+    with st.expander("What was found, in sentences"):
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("What is slow by design, and what by our simple code"):
         sources = {name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items()}
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in rows(found)))
@@ -48,12 +73,14 @@ def _row(r: Document) -> dict[str, object]:
     return {
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
-        "Margin there": _or_dash(r["divergence_margin"], "{:.2g}".format),
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
         "A step": _or_dash(r["itl_s"], millis),
-        **{name.capitalize(): human(r[name]) for name in ("held", "allocated", "wasted")},
-        **{name.capitalize(): _or_dash(r[name], human) for name in ("copied", "gathered")},
+        "Held at the end": human(r["held"]),
+        "Wasted, mean": human(r["mean_wasted"]),
+        "Wasted, most": human(r["most_wasted"]),
+        "Written at the last step": _or_dash(r["copied"], human),
+        "Gathered at the last step": _or_dash(r["gathered"], human),
     }
 
 
@@ -66,7 +93,7 @@ def pictures(found: Document) -> None:
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
         return
-    st.subheader("Their memory as it is")
+    st.header("One layer of each, slot by slot", anchor="memory")
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
@@ -91,22 +118,12 @@ def _sequences(found: Document) -> str:
     )
 
 
-def over_steps(found: Document) -> None:
-    """Draw the bytes of every design over the steps: those that are chosen."""
-    st.subheader("Bytes over the steps")
-    form = Form("bytes", "k_", measure_bytes=Field("allocated"))
-    choices = {**form.choices("measure_bytes", list(MEASURES)), "label_visibility": "collapsed", "required": True}
-    measure = st.segmented_control("Bytes", format_func=lambda name: MEASURES[name][0], width="content", **choices)
-    plot(bytes_figure(found["runs"], measure), key="k_bytes")
-    st.caption(TEXTS["caches"]["look_at"][measure])
-
-
 def quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
-    st.subheader("Quality against memory")
+    st.header(claims.of_quality(found["runs"]), anchor="quality")
     left, right = st.columns(2, gap="large")
-    plot(quality_figure(found["runs"]), left, key="k_quality", claim=claims.of_quality(found["runs"]))
-    plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost, token by token")
+    plot(quality_figure(found["runs"]), left, key="k_quality", claim="What is lost, and the memory that it saves")
+    plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost so far, token by token")
     st.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."

@@ -1,6 +1,7 @@
 """The roofline page's form, and the words around the measurement that it asks for."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import lasting, millis
 from kvviz.cost.roofline import countable
@@ -9,6 +10,7 @@ from kvviz.experiments.kind import Record
 from kvviz.experiments.roofline.spec import REACH, RoofSpec, places
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import model_choice as choices
+from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form, whole
 from kvviz.ui.shared.plain import errors_said
 
@@ -16,23 +18,26 @@ TOKENS = (64, 128, 256, 512, 1024, 2048, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def ask(scheduler: Scheduler) -> RoofSpec | None:
-    """Draw the form; None, and the reason on the page, if what it says can't be measured."""
+def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
+    """Draw the form; returns the place of its buttons. No spec, and the reason on the page, for what can't be done."""
     form = Form("roofline", "r_", **choices.measured_fields(), tokens=Field(512, whole), batch=Field(16, whole))
-    with st.container(border=True):
-        one, two, three, four, five = st.columns([4, 3, 2, 2, 2], gap="small")
-        model, weights, dtype = choices.choose_measured(one, two, five, form)
+    bar = run_bar()
+    with bar:
+        model = choices.choose_model(st.container(width=260), form, choices.decodable())
         most = min(scheduler.limits.prompt_tokens, choices.positions(model) - REACH)
-        tokens = choices.choose_size(three, "Longest context", form, "tokens", TOKENS, most=most)
-        batch = choices.choose_size(four, "Largest batch", form, "batch", BATCHES, most=scheduler.limits.batch)
+        tokens = choices.choose_size(st.container(width=150), "Longest context", form, "tokens", TOKENS, most=most)
+        most = scheduler.limits.batch
+        batch = choices.choose_size(st.container(width=150), "Largest batch", form, "batch", BATCHES, most=most)
+        with st.popover("More", icon=":material/tune:"):
+            weights, dtype = choices.choose_precision(form)
     form.write()
     with errors_said():
         spec = RoofSpec(model, weights, tokens, batch, dtype)
         source = choices.accepted(scheduler, spec.work())
         if source.config is not None:
             countable(source.config, source.title)
-        return spec
-    return None
+        return spec, bar
+    return None, bar
 
 
 def expected(scheduler: Scheduler, spec: RoofSpec) -> str:

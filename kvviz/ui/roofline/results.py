@@ -7,36 +7,46 @@ import streamlit as st
 from kvviz.base.words import human, millis
 from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
-from kvviz.charts.roofline import batch_figure, profile_figure, roofline_figure
+from kvviz.charts.roofline import CLASSES, batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
-from kvviz.experiments.roofline.words import disturbed
+from kvviz.experiments.roofline.words import disturbance, disturbed, in_short
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import fit_formulas, plot
+from kvviz.ui.shared.plots import colour_key, fit_formulas, plot, shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 NO_OTHER = "none"
 
 
 def draw(found: Document) -> None:
-    """Draw all of it: the roofline, what it says and two points worked out come first."""
+    """Draw all of it: the roofline and what it says in short come first."""
     fit_formulas()
-    sheet = _sheet(found)
-    plot(roofline_figure(found, sheet), key="r_chart")
-    st.caption(TEXTS["roofline"]["chart"])
-    st.subheader("What it says")
-    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    st.header(claims.of_roofline(found), anchor="roofline")
+    chart = st.container()
+    for sentence in in_short(found):
+        st.markdown(f"- {sentence}")
+    for p in [p for p in found["profiles"] if disturbed(p)][:1]:
+        st.warning(disturbance(p), icon=":material/warning:")
+    plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
+    with chart:
+        st.caption(TEXTS["roofline"]["chart"])
+    with st.expander("Two points worked out, and what else was found"):
+        _worked_out(found)
+        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    batches(found)
+    times(found)
+    table(found)
+
+
+def _worked_out(found: Document) -> None:
     st.markdown(TEXTS["roofline"]["worked_out"])
     for place, phase in zip(st.columns(2, gap="large"), (DECODE, PREFILL), strict=True):
         members = [p for p in found["points"] if p["phase"] == phase and p["batch"] == 1]
         p = max(members, key=lambda p: p["tokens"])
         place.markdown(f"**{phase}**, {p['tokens']:,} tokens: {millis(p['s'])}")
         place.latex(_equation(p, Roof(**found["roof"])))
-    batches(found)
-    times(found)
-    table(found)
 
 
 def _sheet(found: Document) -> tuple[str, Roof] | None:
@@ -91,22 +101,16 @@ def batches(found: Document) -> None:
     """Draw tokens per second against the batch, and from which batch on the caches outweigh the weights."""
     if max(p["batch"] for p in found["points"]) == 1:
         return
-    st.subheader("A batch shares one reading of the weights")
+    st.header(claims.of_batches(found["points"]), anchor="batches")
     left, right = st.columns([3, 2], gap="large")
     rows = found["outweighs"]
     with left:
         marks = {row["tokens"]: row["batch"] for row in rows}
-        claim = claims.of_batches(found["points"])
-        plot(batch_figure(found["points"], marks), key="r_batches", claim=claim)
-        st.caption(TEXTS["roofline"]["batches"] + _copied(found))
+        plot(batch_figure(found["points"], marks), key="r_batches")
+        st.caption(TEXTS["roofline"]["batches"])
     with right:
         row = rows[-1]
-        st.markdown("**From which batch on the caches outweigh the weights**, by formula:")
-        st.latex(
-            rf"\frac{{\text{{weights}}}}{{\text{{cache of one, {row['tokens']} tokens}}}} = "
-            rf"\frac{{{_bytes(row['weight_bytes'])}}}{{{_bytes(row['cache_bytes'])}}} = "
-            + _number(row["weight_bytes"] / row["cache_bytes"])
-        )
+        st.markdown("**From which batch on the caches outweigh the weights**, by formula")
         table = [
             {
                 "Context": row["tokens"],
@@ -116,13 +120,19 @@ def batches(found: Document) -> None:
             for row in rows
         ]
         draw_table(table, columns=localized("Context"))
+        st.latex(
+            rf"\frac{{\text{{weights}}}}{{\text{{cache of one, {row['tokens']} tokens}}}} = "
+            rf"\frac{{{_bytes(row['weight_bytes'])}}}{{{_bytes(row['cache_bytes'])}}} = "
+            + _number(row["weight_bytes"] / row["cache_bytes"])
+        )
+        st.caption(_copied(found))
 
 
 def _copied(found: Document) -> str:
     """What the engine does on top: it is in the seconds, not in the bytes."""
     p = max(found["points"], key=lambda p: p["copied_bytes"])
     return (
-        f" On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
+        f"On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
         f"{p['batch']} that moves {human(p['copied_bytes'])} a step, beside {human(p['bytes'])} that "
         "have to be moved."
     )
@@ -132,28 +142,28 @@ def times(found: Document) -> None:
     """Draw where a forward's time goes, if the profiler could see it."""
     if not found["profiles"]:
         return
-    st.subheader("Where a step's time goes")
-    plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_profiles(found["profiles"]))
+    st.header(claims.of_profiles(found["profiles"]) or "Where a step's time goes", anchor="profile")
+    colour_key(shades(*CLASSES.values()))
+    plot(profile_figure(found["profiles"]), key="r_profile")
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
-    walls = "; ".join(
-        f"{p['forward']} {millis(p['wall_s'])} with it, {millis(p['unprofiled_s'])} without"
-        f"{' (disturbed)' if disturbed(p) else ''}, {p['operations']:,} operations"
-        for p in found["profiles"]
-    )
-    st.markdown(
-        f"At {found['profiles'][0]['tokens']:,} tokens, by torch.profiler. *Between operations* is the time {where}: "
-        "Python and the framework on their way to the next. In which bar is it widest, and in which are the products?"
-    )
+    st.caption(TEXTS["roofline"]["profile"].format(tokens=f"{found['profiles'][0]['tokens']:,}", where=where))
+    draw_table([_timed(p) for p in found["profiles"]], columns=localized("Operations"))
     both = {p["forward"]: p for p in found["profiles"]}
     if "compiled step" in both:
         eager, compiled = both["decode"], both["compiled step"]
         took, instead = millis(compiled["unprofiled_s"]), millis(eager["unprofiled_s"])
         text = "compiled_disturbed" if disturbed(eager) or disturbed(compiled) else "compiled"
         st.markdown(TEXTS["roofline"][text].format(took=took, instead=instead, count=f"{eager['operations']:,}"))
-    st.caption(
-        f"The profiler slows what it watches, most of all the time between operations: {walls}. An operation's kind "
-        "follows from its name and from the module around it."
-    )
+
+
+def _timed(p: Document) -> dict[str, object]:
+    """A profiled forward as a row: how long it takes by itself, and how long under the profiler."""
+    return {
+        "Forward": p["forward"],
+        "By itself": millis(p["unprofiled_s"]),
+        "Under the profiler": millis(p["wall_s"]),
+        "Operations": p["operations"],
+    }
 
 
 def table(found: Document) -> None:

@@ -4,6 +4,7 @@ import html
 from pathlib import Path
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import millis
 from kvviz.caches.block_table import BLOCK
@@ -14,7 +15,7 @@ from kvviz.experiments.serving.words import identity, little_saved
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
-from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said
@@ -30,21 +31,22 @@ TURNS = {  # in words, and in short
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
-    st.subheader("A conversation", anchor="conversation")
     st.markdown(TEXTS["serving"]["conversation"])
+    bar = run_bar()
     with errors_said():
-        spec = _ask(scheduler, form)
-        measured(scheduler, spec, _draw, key="vt", words=expected(scheduler, spec), progress=progress)
+        spec = _ask(bar, scheduler, form)
+        words = expected(scheduler, spec)
+        measured(scheduler, spec, _draw, place=bar, key="vt", words=words, progress=progress)
 
 
-def _ask(scheduler: Scheduler, form: Form) -> TalkSpec:
-    with st.container(border=True):
-        one, two, three = st.columns(3, gap="medium")
-        first = one.text_area("First turn", height=150, **form.value("first"))
-        edited = two.text_area("The same, edited later", height=150, **form.value("edited"))
-        second = three.text_area("Second turn", height=68, **form.value("second"))
-        drop = three.slider("Tokens cut off at the front", **form.within("drop", 1, 64))
-        st.caption(f"The model is the one above, {title(form['model'])}.")
+def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> TalkSpec:
+    with bar:
+        drop = st.slider("Tokens cut off at the front", width=260, **form.within("drop", 1, 64))
+        with st.popover("The turns", icon=":material/notes:"):
+            first = st.text_area("First turn", height=130, width=480, **form.value("first"))
+            edited = st.text_area("The same, edited later", height=130, **form.value("edited"))
+            second = st.text_area("Second turn", height=68, **form.value("second"))
+            st.caption(f"The model is that of *Prefix sharing*, {title(form['model'])}.")
     return TalkSpec(form["model"], first, second, edited, drop=drop, repeats=min(5, scheduler.limits.repeats))
 
 
@@ -52,7 +54,8 @@ def _draw(found: Document) -> None:
     rows = found["requests"]
     st.html(Path(__file__).with_suffix(".css"))
     names = [TURNS[row["turn"]][1] for row in rows]
-    plot(first_token_figure(rows, names), key="v_turns", claim=claims.of_first_tokens(rows))
+    st.header(claims.of_first_tokens(rows), anchor="conversation")
+    plot(first_token_figure(rows, names), key="v_turns")
     st.markdown(TEXTS["serving"]["strips"])
     for row in rows:
         _turn(row)

@@ -11,7 +11,7 @@ from kvviz.experiments.serving.words import little_saved
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import expected, progress, where
-from kvviz.ui.shared.experiment import Document, measured
+from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import choose_model, small_models
 from kvviz.ui.shared.plain import errors_said
@@ -21,38 +21,41 @@ from kvviz.ui.shared.tables import draw_table
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
-    st.subheader("Prefix sharing", anchor="prefix-sharing")
     st.markdown(TEXTS["serving"]["sharing"])
-    with st.container(border=True):
-        left, right = st.columns([3, 2], gap="medium")
-        system = left.text_area("System prompt", height=150, **form.value("system"))
-        model = choose_model(right, form, small_models("prefix"))
+    bar = run_bar()
+    with bar:
+        model = choose_model(st.container(width=260), form, small_models("prefix"))
         most = max(2, min(MOST_ASKS, scheduler.limits.batch))
         form["asks"] = min(most, form["asks"])
-        asks = right.slider("Requests that share it", **form.within("asks", 2, MOST_ASKS))
+        asks = st.slider("Requests that share it", width=240, **form.within("asks", 2, MOST_ASKS))
+        with st.popover("The system prompt", icon=":material/notes:"):
+            system = st.text_area("System prompt", height=200, width=480, **form.value("system"))
     with errors_said():
         spec = SharingSpec(model, system, ASKS[: min(asks, most)], repeats=min(5, scheduler.limits.repeats))
-        measured(scheduler, spec, _draw, key="vs", words=expected(scheduler, spec), progress=progress)
+        words = expected(scheduler, spec)
+        measured(scheduler, spec, _draw, place=bar, key="vs", words=words, progress=progress)
 
 
 def _draw(found: Document) -> None:
     rows = found["requests"]
     names = [f"request {number}" for number in range(1, len(rows) + 1)]
+    st.header(claims.of_tokens(rows), anchor="prefix-sharing")
     left, right = st.columns(2, gap="large")
-    plot(first_token_figure(rows, names), left, key="v_shared_time", claim=claims.of_first_tokens(rows))
-    plot(tokens_figure(rows, names), right, key="v_shared_tokens", claim=claims.of_tokens(rows))
-    st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    plot(tokens_figure(rows, names), left, key="v_shared_tokens", claim="Prompt tokens of each request")
+    plot(first_token_figure(rows, names), right, key="v_shared_time", claim=claims.of_first_tokens(rows))
     if sentence := little_saved(rows):
         st.info(sentence)
-    st.markdown("A cache hit is made of whole blocks: of a prefix that is the same for *s* tokens,")
-    alike = found["alike_tokens"]
-    st.latex(
-        rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
-        rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
-    )
     table = [_row(name, row) for name, row in zip(names, rows, strict=True)]
     draw_table(table, key="v_shared_table")
     st.caption(TEXTS["serving"]["shared_cache"])
+    with st.expander("What the figures say, in sentences"):
+        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+        st.markdown("A cache hit is made of whole blocks: of a prefix that is the same for *s* tokens,")
+        alike = found["alike_tokens"]
+        st.latex(
+            rf"{BLOCK} \cdot \left\lfloor \frac{{s}}{{{BLOCK}}} \right\rfloor = {BLOCK} \cdot \left\lfloor "
+            rf"\frac{{{alike}}}{{{BLOCK}}} \right\rfloor = {alike // BLOCK * BLOCK}\ \text{{tokens}}"
+        )
     where(found)
 
 

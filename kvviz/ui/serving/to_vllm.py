@@ -14,7 +14,7 @@ ROWS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").r
 
 def section() -> None:
     """Draw the rows."""
-    st.subheader("From this lab to vLLM", anchor="to-vllm")
+    st.header("From this lab to vLLM", anchor="to-vllm")
     st.markdown(TEXTS["serving"]["to_vllm"])
     for row in ROWS:
         with st.container(border=True):

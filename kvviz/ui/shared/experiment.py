@@ -3,17 +3,21 @@
 A session remembers what it asked for last; an identical experiment of somebody else serves as well.
 """
 
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record, Spec
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.folders import ASSETS
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import errors_said, plain
 from kvviz.ui.shared.session import owner
@@ -27,26 +31,29 @@ def measured(
     spec: Spec,
     draw: Callable[[Document], None],
     *,
+    place: DeltaGenerator,
     key: str,
     words: str,
     progress: Progress,
     press: str = "Measure",
 ) -> None:
-    """Draw the buttons, `words` beside them, and the document once it is measured.
+    """Draw the buttons at their place, `words` below them, and the document once it is measured, else the kept one.
 
     `progress` makes a share and words of the last record so far, which is empty before the first.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
     done = work is not None and work.state == "done"
-    first, second, third = st.columns([2, 2, 8], vertical_alignment="center")
     label = f"{press} again" if done else press
-    pressed = first.button(label, type="primary", disabled=active, width="stretch", key=f"{key}_measure")
-    may_stop = work is not None and active and scheduler.may_stop(work.id, owner())
-    if second.button("Stop", disabled=not may_stop, width="stretch", key=f"{key}_stop") and work is not None:
+    with place:
+        pressed = st.button(label, type="primary", disabled=active, key=f"{key}_measure")
+        may_stop = work is not None and active and scheduler.may_stop(work.id, owner())
+        stopped = st.button("Stop", disabled=not may_stop, key=f"{key}_stop")
+    if stopped and work is not None:
         scheduler.stop(work.id, owner())
         st.rerun()
-    third.caption(words)
+    before = recording(spec.kind) if work is None else None
+    st.caption(f"{_recorded_words(before, press)} {words}" if before else words)
     if pressed:
         with errors_said():
             _submit(scheduler, spec, key, again=done)
@@ -57,6 +64,32 @@ def measured(
         st.warning(plain(work.message or "This measurement was stopped."))
     if work is not None and work.document is not None and done:
         draw(work.document)
+    elif before is not None:
+        draw(before["document"])
+
+
+def run_bar() -> DeltaGenerator:
+    """A bar that holds a form of few fields and, at its end, the buttons."""
+    return st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+
+
+@cache
+def recording(kind: str) -> Record | None:
+    """The kept recording of a kind of experiment: the day it was `made`, and its `document`; None if there is none."""
+    file = ASSETS / "recordings" / f"{kind}.json.gz"
+    return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else None
+
+
+def _recorded_words(kept: Record, press: str) -> str:
+    found = kept["document"]
+    if "environment" not in found:
+        return (
+            f"Computed with the settings that the page opens with, the same on every machine; **{press}** takes yours."
+        )
+    where = plain(found["environment"]["device_name"])
+    return (
+        f"This is a **recording** of {found['title']} on {where}, made on {kept['made']}: **{press}** for this machine."
+    )
 
 
 def _last(records: Sequence[str]) -> Record:

@@ -74,14 +74,13 @@ def choose_model(place: DeltaGenerator, form: Form, ids: Sequence[str]) -> str:
     return place.selectbox("Model", format_func=title, **form.choice("model", ids))
 
 
-def choose_measured(model: DeltaGenerator, weights: DeltaGenerator, dtype: DeltaGenerator, form: Form) -> list[str]:
-    """Choose, at these places, a model, its own weights or random ones, and the precision of weights and cache."""
+def choose_precision(form: Form) -> tuple[str, str]:
+    """Choose a model's own weights or random ones, and the precision of weights and cache."""
     kinds = form.choice("weights", list(WEIGHTS))
-    return [
-        choose_model(model, form, decodable()),
-        weights.selectbox("Weights", format_func=WEIGHTS.__getitem__, **kinds),
-        dtype.selectbox("Precision", **form.choice("dtype", DTYPES)),
-    ]
+    return (
+        st.selectbox("Weights", format_func=WEIGHTS.__getitem__, **kinds),
+        st.selectbox("Precision", **form.choice("dtype", DTYPES)),
+    )
 
 
 def choose_size(place: DeltaGenerator, label: str, form: Form, name: str, sizes: Sequence[int], *, most: float) -> int:

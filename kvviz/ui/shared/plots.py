@@ -6,6 +6,7 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from kvviz.charts import palette
 from kvviz.charts.layout import on_dark
 
 Thing = TypeVar("Thing")
@@ -22,6 +23,21 @@ def plot(
     if claim:
         where.markdown(f"**{claim}**")
     where.plotly_chart(drawn, config=dict(config), key=key)
+
+
+def colour_key(colours: Mapping[str, tuple[str, str]]) -> None:
+    """Explain the colours of the figures below: words, and the colour on a light and on a dark page."""
+    mark = "display:inline-block;width:14px;height:14px;margin-right:.4rem;border-radius:3px;vertical-align:-2px"
+    said = "".join(
+        f'<span><i style="{mark};background:light-dark({light},{dark})"></i>{words}</span>'
+        for words, (light, dark) in colours.items()
+    )
+    st.html(f'<div style="display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.92rem">{said}</div>')
+
+
+def shades(*parts: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    """The colours of a figure's parts on a light and on a dark page, for `colour_key`."""
+    return {name: (colour, palette.ON_DARK.get(colour, colour)) for name, colour in parts}
 
 
 def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:

@@ -1,0 +1,59 @@
+"""Draws small charts side by side over the same axes: one of each design or policy, so that no line hides another."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from kvviz.charts.layout import as_text
+
+ACROSS = 2  # panels beside one another
+INK = "#3B4652"  # of a title
+HIGH = 200  # pixels of one with its title
+Values = Sequence[float | None]
+
+
+class Part(NamedTuple):
+    """What is stacked in a panel: its name, its colour, and its value at each step."""
+
+    name: str
+    colour: str
+    values: Values
+
+
+class Panel(NamedTuple):
+    """One small chart: its title, the parts that are stacked in it, and what is said of them behind the title."""
+
+    title: str
+    parts: Sequence[Part]
+    says: str = ""
+
+
+def panels_figure(
+    panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int | None = None
+) -> go.Figure:
+    """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
+    rows = rows or -(-len(panels) // ACROSS)
+    gap = {"horizontal_spacing": 0.06, "vertical_spacing": 0.30 / rows}
+    titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
+    figure = make_subplots(rows, ACROSS, shared_yaxes="all", subplot_titles=titles, **gap)
+    for number, panel in enumerate(panels):
+        place = {"row": number // ACROSS + 1, "col": number % ACROSS + 1}
+        for part in panel.parts:
+            line = {"color": part.colour, "width": 0.5, "shape": "hv"}
+            look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
+            look["fillcolor"] = part.colour
+            words = f"{part.name}: %{{y:,.4~g}} {unit}<extra></extra>"
+            steps = list(range(1, len(part.values) + 1))
+            figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
+    for title in figure.layout.annotations:
+        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - (1 - 0.06) / ACROSS / 2)
+    room = {"l": 16, "r": 12, "t": 44, "b": 52}
+    figure.update_layout(font_size=13, height=HIGH * rows + 40, margin=room, showlegend=False, hovermode="x unified")
+    figure.update_xaxes(range=[0, last], nticks=5, showticklabels=False).update_yaxes(range=[0, 1.06 * most], nticks=4)
+    for number in range(max(0, len(panels) - ACROSS), len(panels)):
+        bottom = {"title": x, "title_standoff": 4, "showticklabels": True}
+        figure.update_xaxes(**bottom, row=number // ACROSS + 1, col=number % ACROSS + 1)
+    figure.update_yaxes(title=unit, col=1)
+    return figure

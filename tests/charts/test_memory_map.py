@@ -1,0 +1,31 @@
+"""The map of a shared memory: every slot drawn once, filled where the allocator says so."""
+
+import re
+
+import pytest
+
+from kvviz.charts.memory_map import WIDE, memory_map
+from kvviz.experiments.serving.arrivals import compare_policies
+from kvviz.experiments.serving.policies import POLICIES
+from kvviz.experiments.serving.spec import ArrivalsSpec
+
+SPEC = ArrivalsSpec(requests=30, rate=2.0, slots=1_000 // 16 * 16, longest=128, seed=1)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_every_slot_is_drawn_once_as_the_policy_counts_them(policy):
+    (way,) = compare_policies(SPEC, (policy,))["ways"]
+    for number, picture in enumerate(way["pictures"], 1):
+        drawn = memory_map(picture, SPEC.slots)
+        slots = dict.fromkeys(("full", "empty", "free", "shared", "kept", "none"), 0)
+        for state, count in re.findall(r'<i class="kvm-(\w+)" style="flex:(\d+) 0 0">', drawn):
+            slots[state] += int(count)
+        counted = {name: column[number * way["stride"] - 1] for name, column in way["ticks"].items()}
+        assert slots["full"] + slots["shared"] == counted["used"]
+        assert slots["empty"] == counted["internal"]
+        assert sum(slots.values()) - slots["none"] == SPEC.slots
+        assert drawn.count("kvm-row") == -(-SPEC.slots // WIDE)
+
+
+def test_a_memory_in_which_nothing_runs_any_more_is_free():
+    assert "kvm-piece" not in memory_map(None, 512) and memory_map(None, 512).count("kvm-row") == 2
