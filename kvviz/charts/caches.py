@@ -12,7 +12,7 @@ from kvviz.base.words import human, millis
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 from kvviz.charts.memory import unit_for
-from kvviz.charts.panels import ACROSS, Panel, Part, panels_figure
+from kvviz.charts.panels import SAME, Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 
 Run = Mapping[str, Any]
@@ -59,16 +59,16 @@ def _panels(
     unit, size = unit_for(highest)
     panels = []
     for first, *others in alike.values():
-        title = " = ".join(rows[number]["title"] for number in (first, *others))
+        title = SAME.join(rows[number]["title"] for number in (first, *others))
         stacked = [
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(parts, columns[first], strict=True)
         ]
         panels.append(Panel(title, stacked, f"<br>{says[first]}"))
     last = max((len(column[0]) for column in columns), default=1)
-    sides = [[panel for i, panel in enumerate(panels) if i // ACROSS % 2 == side] for side in (0, 1)]
-    most, down = highest / size or 1, -(-len(sides[0]) // ACROSS)
-    return [panels_figure(side, "new token", unit, most=most, last=last, rows=down) for side in sides if side]
+    sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
+    most, down = highest / size or 1, -(-len(sides[0]) // 2)
+    return [panels_figure(side, "new token", unit, most=most, last=last, rows=down, across=2) for side in sides if side]
 
 
 def steps_figure(runs: Runs) -> go.Figure:

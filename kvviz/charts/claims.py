@@ -45,6 +45,16 @@ def of_designs(rows: Sequence[Found]) -> str:
     return f"{said}; {first['title']} writes another from token {first['first_divergence'] + 1} on"
 
 
+def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
+    """Which design has most empty memory in one layer after a step, and how much."""
+    empty = {title: picture["allocated"] - picture["nbytes"] for title, picture in pictures.items()}
+    most = max(empty.values())
+    if not most:
+        return f"One layer after new token {step}: no design has empty memory"
+    worst = [title for title, wasted in empty.items() if wasted == most]
+    return f"One layer after new token {step}: most is empty in {' and '.join(worst)}, {human(most)}"
+
+
 def of_context(title: str, memory: Memory) -> str:
     """What one more token takes at the chosen context, and what is there whatever its length."""
     added, fixed = memory.per_token_bytes, memory.fixed_bytes

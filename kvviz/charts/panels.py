@@ -8,9 +8,10 @@ from plotly.subplots import make_subplots
 
 from kvviz.charts.layout import as_text
 
-ACROSS = 2  # panels beside one another
 INK = "#3B4652"  # of a title
-HIGH = 200  # pixels of one with its title
+HIGH, ROOM = 120, 62  # pixels of a panel, and of what stands over it
+SAME = " = "  # between the names of what shares a panel
+BETWEEN = 0.06  # of the width, between two panels
 Values = Sequence[float | None]
 
 
@@ -31,15 +32,15 @@ class Panel(NamedTuple):
 
 
 def panels_figure(
-    panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int | None = None
+    panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int, across: int = 1
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
-    rows = rows or -(-len(panels) // ACROSS)
-    gap = {"horizontal_spacing": 0.06, "vertical_spacing": 0.30 / rows}
-    titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
-    figure = make_subplots(rows, ACROSS, shared_yaxes="all", subplot_titles=titles, **gap)
+    area = rows * HIGH + (rows - 1) * ROOM
+    gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": ROOM / area if rows > 1 else 0}
+    titles = [f"<b>{as_text(panel.title).replace(SAME, f'{SAME}<br>')}</b>{panel.says}" for panel in panels]
+    figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, **gap)
     for number, panel in enumerate(panels):
-        place = {"row": number // ACROSS + 1, "col": number % ACROSS + 1}
+        place = {"row": number // across + 1, "col": number % across + 1}
         for part in panel.parts:
             line = {"color": part.colour, "width": 0.5, "shape": "hv"}
             look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
@@ -47,13 +48,15 @@ def panels_figure(
             words = f"{part.name}: %{{y:,.4~g}} {unit}<extra></extra>"
             steps = list(range(1, len(part.values) + 1))
             figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
+    width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
-        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - (1 - 0.06) / ACROSS / 2)
-    room = {"l": 16, "r": 12, "t": 44, "b": 52}
-    figure.update_layout(font_size=13, height=HIGH * rows + 40, margin=room, showlegend=False, hovermode="x unified")
+        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2)
+    room = {"l": 16, "r": 12, "t": ROOM, "b": 52}
+    figure.update_layout(height=area + room["t"] + room["b"], margin=room)
+    figure.update_layout(font_size=13, showlegend=False, hovermode="x unified")
     figure.update_xaxes(range=[0, last], nticks=5, showticklabels=False).update_yaxes(range=[0, 1.06 * most], nticks=4)
-    for number in range(max(0, len(panels) - ACROSS), len(panels)):
+    for number in range(max(0, len(panels) - across), len(panels)):
         bottom = {"title": x, "title_standoff": 4, "showticklabels": True}
-        figure.update_xaxes(**bottom, row=number // ACROSS + 1, col=number % ACROSS + 1)
+        figure.update_xaxes(**bottom, row=number // across + 1, col=number % across + 1)
     figure.update_yaxes(title=unit, col=1)
     return figure

@@ -21,19 +21,17 @@ Found = Mapping[str, Any]
 def batches_figure(ways: Sequence[Found]) -> go.Figure:
     """Draw how many sequences run at each tick in continuous and in static batches, in regions of the same size."""
     figure = _blank("sequences that run", 300, "tick", showlegend=False)
-    for way in ways:
-        if way["name"] not in BATCHES:
-            continue
+    for way, high in zip([way for way in ways if way["name"] in BATCHES], (60, 110), strict=True):
         title, colour = BATCHES[way["name"]]
         look = {"name": title, "mode": "lines", "line": {"color": colour, "width": 2, "shape": "hv"}}
         figure.add_scatter(x=way["ticks"]["tick"], y=way["ticks"]["running"], hovertemplate="%{y}", **look)
-        end = {"x": way["ended_at_tick"], "y": 0, "ax": 0, "ay": -70, "arrowcolor": colour, "font_color": colour}
-        figure.add_annotation(text=f"<b>{title}</b>, done at tick {way['ended_at_tick']:,}", xanchor="right", **end)
+        end = {"x": way["ended_at_tick"], "y": 0, "ax": 0, "ay": -high, "arrowcolor": colour, "font_color": colour}
+        figure.add_annotation(text=f"<b>{title}</b>,<br>done at tick {way['ended_at_tick']:,}", xanchor="right", **end)
     return figure
 
 
 def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
-    """Draw each policy's memory over time in slots: tokens, and what is wasted inside and between sequences.
+    """Draw the memory of policies over time in slots, one below another: tokens, and what is wasted of it.
 
     `last`: the tick at which the axis ends, the same for every policy.
     """
@@ -41,7 +39,7 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
         Panel(way["title"], [Part(title, colour, way["ticks"][part]) for part, (title, colour) in PARTS.items()])
         for way in ways
     ]
-    figure = panels_figure(panels, "tick", "slots", most=slots, last=last)
+    figure = panels_figure(panels, "tick", "slots", most=slots, last=last, rows=len(panels))
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
 
 

@@ -75,6 +75,13 @@ def test_designs_are_counted_and_the_first_to_part_is_named():
     assert claims.of_designs(rows[:2]) == "1 of 1 caches write the same tokens as no cache"
 
 
+def test_a_layers_empty_memory_names_all_designs_that_have_most():
+    empty = {"A": 2048, "B": 0, "C": 2048}
+    pictures = {title: {"allocated": 4096 + wasted, "nbytes": 4096} for title, wasted in empty.items()}
+    assert claims.of_pictures(pictures, 5).endswith("after new token 5: most is empty in A and C, 2.0 KiB")
+    assert "no design" in claims.of_pictures({"B": pictures["B"]}, 5)
+
+
 def test_profiles_and_batches_are_ratios_of_what_was_measured():
     profiles = [
         {"forward": name, "classes": {"weights": weights, "gaps": gaps}}

@@ -181,7 +181,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
             title
             for figure in pair
             for words in figure["layout"]["annotations"]
-            for title in words["text"].split("</b>")[0].removeprefix("<b>").split(" = ")
+            for title in words["text"].split("</b>")[0].removeprefix("<b>").split(" = <br>")
         )
         for pair in (panels[:2], panels[2:])
     )

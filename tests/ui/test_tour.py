@@ -27,7 +27,7 @@ def test_what_is_no_stop_is_none(text):
 def labels(app):
     """Everything on a page that has a name: its widgets, and whatever our scripts write."""
     scripts = " ".join(path.read_text(encoding="utf-8") for path in ASSETS.rglob("*.js") if "vendor" not in path.parts)
-    kinds = ("button", "number_input", "text_input", "selectbox")
+    kinds = ("button", "number_input", "text_input", "selectbox", "slider")
     return {widget.label for kind in kinds for widget in app.get(kind)}, scripts
 
 

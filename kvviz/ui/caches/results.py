@@ -93,7 +93,7 @@ def pictures(found: Document) -> None:
     drawn = [run for run in found["runs"] if run["books"]]
     if not drawn:
         return
-    st.header("One layer of each, slot by slot", anchor="memory")
+    title = st.container()
     steps = [picture["step"] + 1 for picture in drawn[0]["books"]["pictures"]]
     halfway = steps[(len(steps) - 1) // 2]  # where a reserved tail is still to be seen
     form = Form("pictures", "k_", step=Field(halfway))
@@ -101,10 +101,12 @@ def pictures(found: Document) -> None:
     left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
     step = left.select_slider("After new token", steps, **form.value("step"))
     right.caption(_sequences(found))
+    now = {run["title"]: run["books"]["pictures"][steps.index(step)] for run in drawn}
+    title.header(claims.of_pictures(now, step), anchor="memory")
     st.html(STYLE)
     for place, run in in_pairs(drawn):
-        title = f"{run['title']}, layer {run['books']['layer']}"
-        place.container(border=True).html(picture_html(run["books"]["pictures"][steps.index(step)], title))
+        name = f"{run['title']}, layer {run['books']['layer']}"
+        place.container(border=True).html(picture_html(now[run["title"]], name))
     st.caption(TEXTS["caches"]["pictures"])
 
 

@@ -49,7 +49,9 @@ def _draw(found: Document) -> None:
     st.fragment(_moment)(found, drawn)
     st.header(claims.of_waste(found["ways"]), anchor="waste")
     colour_key(shades(*PARTS.values()))
-    plot(waste_figure(drawn, found["slots"], max(way["ended_at_tick"] for way in drawn)), key="v_waste")
+    last = max(way["ended_at_tick"] for way in drawn)
+    for number, place in enumerate(st.columns(2, gap="large")):
+        plot(waste_figure(drawn[number::2], found["slots"], last), place, key=f"v_waste_{number}")
     st.caption(TEXTS["serving"]["waste"])
     st.header(claims.of_batching(found["ways"]), anchor="batching")
     plot(batches_figure(found["ways"]), key="v_running")
