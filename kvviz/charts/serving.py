@@ -14,20 +14,20 @@ PARTS = {
     "internal": ("taken and empty", palette.WASTED),
     "external": ("free, but in holes too small", palette.GIVEN_UP),
 }
-BATCHES = {"reserved": ("continuous", palette.KEPT), "batched": ("static", palette.AGAIN)}
+BATCHES = {"reserved": ("Continuous batching", palette.KEPT), "batched": ("Static batches", palette.AGAIN)}
 Found = Mapping[str, Any]
 
 
 def batches_figure(ways: Sequence[Found]) -> go.Figure:
     """Draw how many sequences run at each tick in continuous and in static batches, in regions of the same size."""
-    figure = _blank("sequences that run", 300, "tick", showlegend=False)
-    for way, high in zip([way for way in ways if way["name"] in BATCHES], (60, 110), strict=True):
+    kept = [way for way in ways if way["name"] in BATCHES]
+    panels = []
+    for way in kept:
         title, colour = BATCHES[way["name"]]
-        look = {"name": title, "mode": "lines", "line": {"color": colour, "width": 2, "shape": "hv"}}
-        figure.add_scatter(x=way["ticks"]["tick"], y=way["ticks"]["running"], hovertemplate="%{y}", **look)
-        end = {"x": way["ended_at_tick"], "y": 0, "ax": 0, "ay": -high, "arrowcolor": colour, "font_color": colour}
-        figure.add_annotation(text=f"<b>{title}</b>,<br>done at tick {way['ended_at_tick']:,}", xanchor="right", **end)
-    return figure
+        says = f", done at tick {way['ended_at_tick']:,}"
+        panels.append(Panel(title, [Part("sequences that run", colour, way["ticks"]["running"])], says))
+    most, last = (max(way[name] for way in kept) for name in ("most_running", "ended_at_tick"))
+    return panels_figure(panels, "tick", "sequences", most=most, last=last, rows=len(panels))
 
 
 def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:

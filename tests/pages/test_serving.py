@@ -99,7 +99,9 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
     *waste, running = figures(app)[:3]
-    assert [line["name"] for line in running["data"]] == ["continuous", "static"]
+    titles = [title["text"] for title in running["layout"]["annotations"]]
+    ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in ("reserved", "batched")]
+    assert all(f"done at tick {end:,}" in title for end, title in zip(ends, titles, strict=True))
     assert all(line["line"]["shape"] == "hv" for line in running["data"])
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
     words = said(app)
