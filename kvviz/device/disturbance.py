@@ -10,11 +10,15 @@ https://docs.kernel.org/admin-guide/pm/intel_pstate.html.
 
 import os
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 DISTURBED = 0.05  # a stretch that lost a larger share of its time than this was disturbed
+
+T = TypeVar("T")
 
 _THROTTLED = "cpu*/thermal_throttle/core_throttle_count"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -45,6 +49,11 @@ class Disturbance:
     def clean(self) -> bool | None:
         """Whether the stretch was undisturbed; None if the system does not tell."""
         return None if self.lost is None else self.lost <= DISTURBED and not self.throttled
+
+
+def undisturbed(passes: Sequence[T], clean: Iterable[bool | None]) -> list[T]:
+    """Return the passes that figures are made from: all but the disturbed ones, or all if each was disturbed."""
+    return [one for one, is_clean in zip(passes, clean, strict=True) if is_clean is not False] or list(passes)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvviz.device import disturbance
-from kvviz.device.disturbance import DISTURBED, Disturbance, Watch
+from kvviz.device.disturbance import Disturbance, Watch
 
 SCHEDSTAT = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
 
@@ -39,7 +39,7 @@ def test_a_sleeping_process_waits_for_nothing():
     time.sleep(0.2)
     found = watch.read()
     assert found.waited is not None
-    assert found.waited < DISTURBED
+    assert found.waited < 0.5, "it asked for no core while it slept"
     assert found.others is None or found.others >= 0
 
 

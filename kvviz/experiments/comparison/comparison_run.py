@@ -11,7 +11,7 @@ from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
-from kvviz.device.disturbance import Disturbance
+from kvviz.device.disturbance import Disturbance, undisturbed
 from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Started
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
@@ -45,8 +45,8 @@ class TimedPasses:
 
     @property
     def kept(self) -> list[list[float]]:
-        """The repeats that figures are made from: those that nothing disturbed, or all if there are none."""
-        return [s for s, found in zip(self.repeats, self.disturbances, strict=True) if found.clean] or self.repeats
+        """The repeats that figures are made from."""
+        return undisturbed(self.repeats, (found.clean for found in self.disturbances))
 
     @property
     def totals(self) -> list[float]:

@@ -84,6 +84,7 @@ class CellPass(TypedDict):
     round: Count
     s: list[Seconds]
     same: bool
+    clean: Annotated[bool | None, Absent(None)]
 
 
 _CHECKS = {"cell_proof": check_of(CellProof), "cell_pass": check_of(CellPass)}

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.device.clock import quartiles
+from kvviz.device.disturbance import undisturbed
 from kvviz.experiments.comparison.figures import figures, reference_mode, speedups
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import Cell, SweepSpec, cell_name, cells
@@ -38,7 +39,8 @@ def rows(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
 def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> dict[str, Any]:
     seen = proof.get("modes", {}).get(mode, {})  # in the equivalence check
     peak, weights = seen.get("peak_bytes"), proof.get("weights_bytes")
-    repeats = [record["s"] for record in found.values()]
+    clean = [record.get("clean") for record in found.values()]
+    repeats = undisturbed([record["s"] for record in found.values()], clean)
     measured = figures(repeats, cell.batch)
     decode_s = measured["step_s"][1:]
     low, _, high = quartiles(decode_s) if decode_s else (None, None, None)
@@ -51,7 +53,8 @@ def _row(cell: Cell, mode: str, found: Mapping[int, Record], proof: Record) -> d
         "itl_s_q1": low,
         "itl_s_q3": high,
         "total_mean_s": statistics.fmean(map(sum, repeats)),
-        "repeats": len(repeats),
+        "repeats": len(found),
+        "disturbed": sum(one is False for one in clean),
         "repeatable": all(record["same"] for record in found.values()),
         **{name: seen.get(name) for name in OBSERVED},
         "weights_bytes": weights,

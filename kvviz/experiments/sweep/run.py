@@ -15,6 +15,7 @@ from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import tidy
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import no_collection, synchroniser, timed
+from kvviz.device.disturbance import Watch
 from kvviz.device.environment import environment_for, pick_device
 from kvviz.device.measure_ceilings import measure_rates
 from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
@@ -169,17 +170,19 @@ class _Sweep:
         """Time one pass, then record whether it chose the same tokens as the equivalence check."""
         seconds: list[float] = []
         chosen: list[torch.Tensor] = []
+        watch = Watch()
         for step in timed(run.decode(mode), synchroniser(run.loaded.device)):
             seconds.append(step.seconds)
             chosen.append(step.step.token_ids)
             run.check_stop()
             yield from self._tick(seconds)
+        clean = watch.read().clean
         self._done.add((cell.index, mode, number))
         self._spent += sum(seconds)
         self._pace.passed((cell.index, mode), sum(seconds))
         same = digest([ids.tolist() for ids in chosen]) == self._proofs[cell.index]["modes"][mode]["tokens"]
         place = {"cell": cell.index, "mode": mode, "round": number}
-        yield self._keep({"t": "cell_pass", **place, "s": [round(s, 9) for s in seconds], "same": same})
+        yield self._keep({"t": "cell_pass", **place, "s": [round(s, 9) for s in seconds], "same": same, "clean": clean})
         yield from self._tick()
 
     # --- what is still to do -----------------------------------------------------------------------------------

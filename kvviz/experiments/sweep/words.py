@@ -202,12 +202,22 @@ def _alike(here: Trend, there: Trend) -> str:
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
-    """Warn about too few repeats and about tokens that differ."""
+    """Warn about too few repeats, about other work on the machine, and about tokens that differ."""
     rows = list(rows)
     few = any(row["repeats"] < FEW for row in rows)
     different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
     said = [f"Fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all."] if few else []
+    if busy := sum(row.get("disturbed") == row["repeats"] for row in rows):
+        said.append(f"≈: other work on the machine disturbed every pass of {busy} of {len(rows)} rows.")
     return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens."] if different else [])
+
+
+def passes(row: Row) -> str:
+    """Return the number of timed passes of a row, and how many of them other work disturbed."""
+    count, disturbed = row["repeats"], row.get("disturbed", 0)
+    if not disturbed:
+        return str(count)
+    return f"≈ {count}, all disturbed" if disturbed == count else f"{count}, {disturbed} disturbed"
 
 
 def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
@@ -283,7 +293,7 @@ def _columns(spec: SweepSpec) -> list[Column]:
         ("cache", _figure("cache_bytes")),
         ("speed-up", _figure("speedup")),
         ("same tokens", lambda row: "yes" if row["identical"] and row["repeatable"] else "NO"),
-        ("repeats", _text("repeats")),
+        ("repeats", passes),
     ]
 
 

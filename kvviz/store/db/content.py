@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import RowMapping
 
+from kvviz.device.disturbance import undisturbed
 from kvviz.store.db.stored import Run, Stored, runs_of
 
 SEPARATOR = "\x1e"
@@ -138,14 +139,11 @@ def repeats_of(texts: Sequence[str]) -> dict[str, list[list[float]]]:
             so_far = passes.setdefault((mode, repeat), [])
             if start == len(so_far):
                 so_far.extend(seconds)
-    clocked = {
-        (record.get("mode"), record.get("repeat")): record.get("clean") for record in records_of("clocked", texts)
-    }
+    clean = {(found.get("mode"), found.get("repeat")): found.get("clean") for found in records_of("clocked", texts)}
     result: dict[str, list[list[float]]] = {}
     for mode in dict.fromkeys(mode for mode, _ in sorted(passes)):
-        whole = {key: seconds for key, seconds in sorted(passes.items()) if key[0] == mode}
-        kept = [seconds for key, seconds in whole.items() if clocked.get(key) is not False]
-        result[mode] = kept or list(whole.values())
+        keys = [key for key in sorted(passes) if key[0] == mode]
+        result[mode] = undisturbed([passes[key] for key in keys], map(clean.get, keys))
     return result
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from kvviz.base.checks import Unfit, check_of
 from kvviz.cost.predict import bias, off_by
 from kvviz.device.clock import quartiles
+from kvviz.device.disturbance import undisturbed
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.figures import headline, speedups
 from kvviz.experiments.comparison.records import CheckedStep, Document, Predicted, Record, Run, Started
@@ -116,9 +117,8 @@ class ModeRecords:
 
     @property
     def kept(self) -> list[list[float]]:
-        """The passes that figures are made from: all but the disturbed ones, or all if each was disturbed."""
-        kept = [seconds for repeat, seconds in self.repeats.items() if self.clean.get(repeat) is not False]
-        return kept or list(self.repeats.values())
+        """The passes that figures are made from."""
+        return undisturbed(list(self.repeats.values()), map(self.clean.get, self.repeats))
 
 
 def by_mode(records: Sequence[Record]) -> dict[str, ModeRecords]:

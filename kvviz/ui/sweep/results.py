@@ -12,7 +12,7 @@ from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
-from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, trends
+from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends
 from kvviz.experiments.sweep.words import shown as shown_figure
 from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
@@ -182,7 +182,7 @@ def _row(row: Record) -> dict[str, object]:
         "tokens/s": round(row["tokens_per_s"], 1),
         "cache": human(row["cache_bytes"]) if row["cache_bytes"] is not None else None,
         "peak": human(row["peak_bytes"]) if row["peak_bytes"] is not None else None,
-        "passes": row["repeats"],
+        "passes": passes(row),
         "same tokens": {True: "yes", False: "no"}.get(row["identical"], ""),
     }
 

@@ -307,7 +307,7 @@ def proof(spec, cell, **fields):
 
 
 def timed(cell, mode, number, s, same=True):
-    return {"t": "cell_pass", "cell": cell, "mode": mode, "round": number, "s": s, "same": same}
+    return {"t": "cell_pass", "cell": cell, "mode": mode, "round": number, "s": s, "same": same, "clean": None}
 
 
 def sample(spec, repeats=2):

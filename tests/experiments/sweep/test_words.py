@@ -3,8 +3,8 @@
 import pytest
 
 from kvviz.experiments.sweep.plan import preset_spec
-from kvviz.experiments.sweep.rows import document
-from kvviz.experiments.sweep.spec import PRESETS
+from kvviz.experiments.sweep.rows import document, rows
+from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
 from kvviz.experiments.sweep.words import (
     Trend,
     beside,
@@ -12,6 +12,7 @@ from kvviz.experiments.sweep.words import (
     claim,
     contrasts,
     findings,
+    passes,
     reasons,
     shown,
     sweep_text,
@@ -121,6 +122,9 @@ def test_few_repeats_and_other_tokens_are_said():
     assert caveats([good]) == []
     assert "Fewer than 3 repeats" in caveats([{**good, "repeats": 1}])[0]
     assert caveats([good, {**good, "identical": False}]) == ["1 of 2 rows did not choose the reference's tokens."]
+    busy, partly = {**good, "disturbed": good["repeats"]}, {**good, "disturbed": 1}
+    assert caveats([good, partly, busy]) == ["≈: other work on the machine disturbed every pass of 1 of 3 rows."]
+    assert [passes(row) for row in (good, partly, busy)] == ["3", "3, 1 disturbed", "≈ 3, all disturbed"]
 
 
 def test_figures_have_units():
@@ -168,3 +172,13 @@ def test_the_report_of_a_preset():
     assert "KV cache, from a prompt of 64 tokens to 512: time per token stays flat within " in text
     assert "256 + 64 tokens: it broke" in text
     assert "the whole time climbs to 4 times (640 ms to 2.56 s) here, and climbs to 14.2 times (" in text
+
+
+def test_a_row_leaves_disturbed_passes_out():
+    spec = SweepSpec(models=("tiny-gpt2",), prompt_tokens=(4,), new_tokens=(2,), modes=("uncached", "cached"))
+    clean = [timed(0, "uncached", n, [1.0, 1.0]) for n in range(2)]
+    noisy = {**timed(0, "uncached", 2, [9.0, 9.0]), "clean": False}
+    found = next(row for row in rows([proof(spec, 0), *clean, noisy], spec) if row["mode"] == "uncached")
+    assert (found["total_s"], found["repeats"], found["disturbed"]) == (2.0, 3, 1)
+    only = next(row for row in rows([proof(spec, 0), noisy], spec) if row["mode"] == "uncached")
+    assert (only["total_s"], only["repeats"], only["disturbed"]) == (18.0, 1, 1)

@@ -52,7 +52,7 @@ def test_many_comparisons_are_listed_quickly(stores, name):
     for _ in range(3):  # a busy machine may disturb one try
         pairs = [[quickest(lambda store=store: call(store), 1) for store in stores] for _ in range(7)]
         small, large = (min(each) for each in zip(*pairs, strict=True))
-        if large < times * small and large < 0.05:
+        if large < times * small:
             return
     raise AssertionError(f"twenty times as many rows take {large / small:.0f} times as long")
 
@@ -77,8 +77,8 @@ def long_runs(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_of_ten_thousand_tokens_reads_quickly(long_runs):
     short, long = (quickest(lambda n=n: long_runs.run(f"c{n}-cached")) for n in (1000, 10_000))
-    assert long < 20 * short and long < 0.2
-    assert quickest(lambda: long_runs.document("c10000")) < 0.2
+    assert long < 20 * short
+    assert quickest(lambda: long_runs.document("c10000")) < 20 * quickest(lambda: long_runs.document("c1000"))
     run = long_runs.run("c10000-cached")
     assert len(run.figures["token_ids"]) == 10_000 and [len(repeat) for repeat in run.repeats] == [10_000] * 5
     assert quickest(lambda: long_runs.get("c10000")) < short
