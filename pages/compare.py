@@ -1,7 +1,8 @@
 """/compare: runs that were kept, laid over one another."""
 
 from kvviz.ui.compare.form import compare_form, picked
-from kvviz.ui.compare.manage import manage
+from kvviz.ui.compare.manage import manage, undo
+from kvviz.ui.compare.recordings import recordings
 from kvviz.ui.compare.results import overlaid
 from kvviz.ui.compare.share import share
 from kvviz.ui.frame.page import page
@@ -11,9 +12,12 @@ from kvviz.ui.shared.stop_and_think import of_runs, think
 with page("compare"):
     form = compare_form()
     runs = picked(form)
-    manage(form, runs)
+    undo(form)
     if runs:
         overlaid(runs)
         verdict.of_runs(runs)
+    else:
+        recordings()
+    manage(form, runs)
     share(form, runs)
     think("compare", of_runs(runs))

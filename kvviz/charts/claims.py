@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import brief, human, millis
+from kvviz.charts.curves import Curve
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -22,6 +23,34 @@ def of_latency(runs: Sequence[Found]) -> str:
         return ""
     beside = f", without one {millis(without)}" if without else ""
     return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
+
+
+END = 32  # steps, over which one slow step does not show
+
+
+def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
+    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes."""
+    whole = [curve.so_far[-1] for curve in curves]
+    if view == "total":
+        return _listed("The whole run takes", [(s, brief(s), c.name) for s, c in zip(whole, curves, strict=True)])
+    if view == "cache":
+        held = [(curve.cache_bytes[-1], curve.name) for curve in curves if curve.cache_bytes]
+        return _listed("At the end the cache holds", [(size, human(size), name) for size, name in held])
+    if view == "speedup":
+        base = curves[baseline]
+        ratios = [(whole[baseline] / s, c.name) for s, c in zip(whole, curves, strict=True) if c is not base]
+        lead = f"Against {base.name}, the whole run goes"
+        return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
+    ends = [(median(curve.step_s[-END:]), curve.name) for curve in curves]
+    return _listed("Each of the last tokens takes", [(s, millis(s), name) for s, name in ends])
+
+
+def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
+    """The lead, then (value, its words, whose), the largest first: all of up to three, the extremes of more."""
+    ranked = sorted(found, key=lambda each: -each[0])
+    shown = ranked if len(ranked) <= 3 else [ranked[0], ranked[-1]]
+    parts = [f"{words} ({name})" for _, words, name in shown]
+    return f"{lead} {', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}" if parts else ""
 
 
 def of_quality(runs: Sequence[Found]) -> str:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from kvviz.charts import palette
-from kvviz.charts.layout import as_text, blank
+from kvviz.charts.layout import LEGEND, MARGIN, as_text, blank, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.decoding.modes import title_of
 
@@ -105,11 +105,17 @@ def curve_of(
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 
 # Which of the four charts are drawn, from the top: the time of each token, the time so far, the cache, the speed-up.
-VIEWS = {"all": ("all four", (0, 1, 2, 3)), "step": ("time per token", (0,)), "total": ("time so far", (1,))}
+VIEWS = {
+    "step": ("time per token", (0,)),
+    "total": ("time so far", (1,)),
+    "cache": ("cache", (2,)),
+    "speedup": ("speed-up", (3,)),
+    "all": ("all four", (0, 1, 2, 3)),
+}
 
 
 def overlay(
-    curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0, view: str = "all"
+    curves: Sequence[Curve], *, by: str = "step", log: bool = False, baseline: int = 0, view: str = "step"
 ) -> go.Figure:
     """Draw a view's charts, which share an x axis and zoom together. Speed-ups are relative to curve `baseline`.
 
@@ -128,9 +134,9 @@ def overlay(
         figure.update_yaxes(title_text=titles[which], rangemode="tozero", row=row, col=1)
     figure.update_yaxes(type="log" if log else "linear", row=1, col=1)
     figure.update_xaxes(title_text=ALIGNMENTS[by], row=len(drawn), col=1)
-    legend = {"orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0}
-    look: dict[str, Any] = {"font_size": 15, "hovermode": "closest", "legend": legend, "margin": {"t": 30, "r": 20}}
-    return figure.update_layout(height=1000 if len(drawn) > 1 else 560, **look)
+    look: dict[str, Any] = {"font_size": 14, "hovermode": "closest", "legend": LEGEND, "margin": MARGIN}
+    figure.update_layout(height=1000 if len(drawn) > 1 else 430, **look)
+    return figure if len(drawn) > 1 else name_ends(figure)
 
 
 def _draw(

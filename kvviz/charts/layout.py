@@ -27,15 +27,17 @@ APART = 0.07  # of the axis, between two names
 def name_ends(figure: go.Figure) -> go.Figure:
     """Put each line's name at its end in place of the legend, if they are few, short, and all at the right edge."""
     named = [line for line in figure.data if line.name and line.x is not None and len(line.x)]
-    short = all(_width(line.name) <= LONGEST for line in named)
-    if not 0 < len(named) <= FEW or not short or len({line.x[-1] for line in named}) > 1:
+    names = [line.name if len(line.name) <= LONGEST else line.name.replace(", ", "<br>") for line in named]
+    short = all(_width(name) <= LONGEST for name in names)
+    together = len({line.x[-1] for line in named}) == 1 and all(line.y[-1] is not None for line in named)
+    if not 0 < len(named) <= FEW or not short or not together:
         return figure
     log = figure.layout.yaxis.type == "log"
     drawn = [value for line in named for value in line.y if value is not None]
     x = math.log10 if figure.layout.xaxis.type == "log" else float
     name_at_edge(
         figure,
-        [(line.name, line.line.color, line.y[-1]) for line in named],
+        [(name, line.line.color, line.y[-1]) for name, line in zip(names, named, strict=True)],
         (min(drawn) if log else min(0.0, *drawn), max(drawn)),
     )
     # without a range the axis would make room for the names inside

@@ -63,12 +63,12 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
     """Draw a line in its mode's colour; the dash shows which combination of the other axes it belongs to."""
     mode, *others = key
-    name = "<br>".join([MODES[mode].title if mode in MODES else as_text(mode), *(as_text(part) for part in others)])
+    name = ", ".join([MODES[mode].title if mode in MODES else mode, *(str(part) for part in others)])
     rows = sorted(rows, key=lambda row: row[axis])
     x = [as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows]
     y = [row[measure] * factor for row in rows]
     line, marker = {**palette.line(mode), "dash": dash}, {"size": 9, "symbol": palette.MARKER.get(mode, "cross")}
-    return go.Scatter(x=x, y=y, name=name, mode="lines+markers", line=line, marker=marker)
+    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker)
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:

@@ -104,7 +104,9 @@ def test_script_is_text_wherever_it_is_written(watched, file, chromium):
     one, two = (taken_in(watched("/compare"), file, f"{NAME}{i}") for i in (1, 2))
     kept = watched(f"/compare?runs={one},{two}")
     expect(kept.locator(".js-plotly-plot .legendtext").first).to_contain_text("<img src=x onerror=alert(7)>")
+    kept.get_by_role("button", name="Axes, columns, pictures").click()
     kept.get_by_text("A | B").click()
+    kept.keyboard.press("Escape")
     expect(kept.get_by_role("heading", name="A:")).to_contain_text("<img src=x onerror=alert(7)>")
     download = handed_on(kept, "HTML, opens from disk")
     assert download.suggested_filename.startswith("kvviz-") and "<" not in download.suggested_filename

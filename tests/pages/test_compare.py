@@ -1,12 +1,14 @@
 """The compare page as Streamlit runs it: runs from a link, figures, renaming, deleting with undo, files in and out."""
 
 import json
+from statistics import median
 
 import pytest
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Settings
+from kvviz.base.words import brief, human, millis
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping
 from kvviz.server.jobs import mark_of
@@ -50,8 +52,13 @@ def figures(app):
     return next(frame.value for frame in app.dataframe if "beyond the spread" in frame.value.columns)
 
 
-def test_an_empty_store_says_what_to_do(visit):
-    assert any("run a comparison on the live page" in caption.value for caption in visit().caption)
+def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
+    app = visit()
+    assert any("run a comparison on the live page" in caption.value for caption in app.caption)
+    assert len(app.get("plotly_chart")) == 2
+    where = [caption.value for caption in app.caption if caption.value.startswith("Recorded on ")]
+    assert ["a processor (" in where[0], "a GPU (NVIDIA H100" in where[1]] == [True, True]
+    assert sum(words.value.startswith("**Each of the last tokens takes ") for words in app.markdown) == 2
 
 
 def test_a_link_lays_runs_over_one_another(visit, keep):
@@ -59,7 +66,30 @@ def test_a_link_lays_runs_over_one_another(visit, keep):
     assert list(figures(app)["run"]) == ["No cache", "KV cache"]
     assert len(app.get("plotly_chart")) == 1
     spec = json.loads(app.get("plotly_chart")[0].proto.spec)
-    assert [trace["name"] for trace in spec["data"] if trace.get("showlegend")] == ["No cache", "KV cache"]
+    assert {label["text"] for label in spec["layout"]["annotations"]} == {"No cache", "KV cache"}, "no legend"
+
+
+@pytest.mark.parametrize(
+    ("view", "claim"),
+    [
+        ("step", "Each of the last tokens takes"),
+        ("total", "The whole run takes"),
+        ("cache", "At the end the cache holds"),
+        ("speedup", "Against No cache, the whole run goes"),
+    ],
+)
+def test_each_view_has_its_claim_with_the_figures_of_its_runs(visit, keep, measured, view, claim):
+    app = visit(",".join(keep("one")))
+    app.segmented_control(key="c_view").set_value(view).run()
+    said = next(words.value for words in app.markdown if words.value.startswith(f"**{claim}"))
+    uncached, cached = measured[0]["runs"]
+    figures = {
+        "step": millis(median(cached["step_s"])),
+        "total": brief(uncached["total_s"]),
+        "cache": human(cached["cache_bytes"][-1]),
+        "speedup": f"{cached['speedup']:.3g} times as fast (KV cache)",
+    }
+    assert figures[view] in said
 
 
 def test_a_question_is_answered_with_the_runs_of_the_first_comparison(visit, keep, measured):

@@ -105,17 +105,17 @@ def test_modes_have_their_colours_and_runs_of_one_mode_a_series():
 
 
 def test_the_overlay_lines_up_by_step_or_by_position():
-    figure = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)], by="position")
+    figure = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)], by="position", view="all")
     lines = [trace for trace in figure.data if trace.mode != "none"]
     assert list(lines[0].x) == [9, 10, 11] and list(lines[4].x) == [10, 11, 12, 13]
     assert list(lines[7].y) == [2.0, 2.0, None, None], "speed-up only where the baseline has that position"
     assert list(lines[5].y) == [1, 2, 3, 4], "time so far adds up"
-    by_step = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)])
+    by_step = overlay([curve("a", [4, 2, 2]), curve("b", [1, 1, 1, 1], prompt=9)], view="all")
     assert list(by_step.data[9].y) == [4.0, 2.0, 2.0, None]
 
 
 def test_all_charts_share_one_axis_so_that_zoom_is_common():
-    layout = overlay([curve("a", [1, 2])]).layout
+    layout = overlay([curve("a", [1, 2])], view="all").layout
     assert {layout[name].matches for name in ("xaxis", "xaxis2", "xaxis3")} == {"x4"}
 
 

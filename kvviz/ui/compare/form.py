@@ -49,33 +49,37 @@ def _read(run_id: str) -> Run | None:
 
 def _search(form: Form) -> None:
     """Search what is kept; ticked rows are laid over one another."""
-    with st.expander("Pick runs", expanded=not form["runs"]):
-        left, right = st.columns([3, 1], vertical_alignment="bottom")
-        text = left.text_input("Search titles, prompts, models and tags", key="c_search")
+    picked = len(form["runs"])
+    with st.expander(f"Pick runs ({picked} picked)" if picked else "Pick runs to compare"):
+        text = st.text_input("Search titles, prompts, models and tags", key="c_search", width=480)
         pages = max(1, -(-library().count(text) // PAGE))
-        number = int(right.number_input(f"Page of {pages}", 1, pages, key=f"c_page_{pages}"))
+        number = min(st.session_state.get(f"c_page_{pages}", 1), pages)
         found = library().find(text, limit=PAGE, offset=(number - 1) * PAGE)
         if found:
-            _pick(form, found, key=f"c_table_{text}_{number}")
+            _pick(form, found, pages, key=f"c_table_{text}_{number}")
         else:
             st.caption("Nothing is kept yet: run a comparison on the live page." if not text else "Nothing fits.")
 
 
-def _pick(form: Form, found: Sequence[Stored], key: str) -> None:
+def _pick(form: Form, found: Sequence[Stored], pages: int, key: str) -> None:
     """Draw a table with a row for each run, and the buttons for those that are ticked."""
     table = [(stored, mode) for stored in found for mode in stored.modes if stored.headline]
     slower = like_runs([(stored, mode, _headline(stored, mode).get("itl_s")) for stored, mode in table])
     rows = [_list_row(stored, mode, times) for (stored, mode), times in zip(table, slower, strict=True)]
-    event = draw_table(rows, height=320, on_select="rerun", selection_mode="multi-row", key=key)
+    event = draw_table(
+        rows, height=min(320, 37 + 35 * len(rows)), on_select="rerun", selection_mode="multi-row", key=key
+    )
     ticked = [f"{table[i][0].id}-{table[i][1]}" for i in event["selection"]["rows"] if i < len(table)]
     fresh = [run_id for run_id in ticked if run_id not in form["runs"]]
-    add, clear = st.columns([1, 5])
-    if add.button("Lay over one another", disabled=not fresh, type="primary", key="c_add"):
-        form["runs"] = [*form["runs"], *fresh][:MOST_RUNS]
-        st.rerun()
-    if clear.button("Take all away", disabled=not form["runs"], key="c_clear"):
-        form["runs"] = []
-        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if st.button("Compare these", disabled=not fresh, type="primary", key="c_add"):
+            form["runs"] = [*form["runs"], *fresh][:MOST_RUNS]
+            st.rerun()
+        if st.button("Clear", disabled=not form["runs"], key="c_clear"):
+            form["runs"] = []
+            st.rerun()
+        if pages > 1:
+            st.number_input(f"Page of {pages}", 1, pages, key=f"c_page_{pages}", width=140)
 
 
 def _headline(stored: Stored, mode: str) -> dict[str, Any]:

@@ -11,17 +11,21 @@ from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import may_change
 
 
-def manage(form: Form, runs: Sequence[Run]) -> None:
-    """Rename, tag, delete with undo."""
+def undo(form: Form) -> None:
+    """Offer to take back a comparison that was just deleted."""
     deleted = st.session_state.get("c_deleted")
     if deleted:
-        words, undo = st.columns([5, 1], vertical_alignment="center")
+        words, button = st.columns([5, 1], vertical_alignment="center")
         words.info(f"{plain(deleted['title'])} was deleted.")
-        if undo.button("Undo", key="c_undo") and may_change(library().get(deleted["id"])):
+        if button.button("Undo", key="c_undo") and may_change(library().get(deleted["id"])):
             library().restore(deleted["id"])
             form["runs"] = deleted["runs"]
             st.session_state.c_deleted = None
             st.rerun()
+
+
+def manage(form: Form, runs: Sequence[Run]) -> None:
+    """Rename, tag, delete."""
     stored = {run.comparison.id: run.comparison for run in runs if may_change(run.comparison)}
     if not stored:
         if runs:

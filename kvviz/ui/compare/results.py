@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief, human, millis
+from kvviz.charts.claims import of_curves
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
 from kvviz.store.compare_runs import Row, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run
@@ -18,36 +19,46 @@ from kvviz.ui.shared.tables import draw_table
 def overlaid(runs: Sequence[Run]) -> None:
     """Draw the curves over one another, the table of figures, and say what was not the same work."""
     labels = names(runs)
-    for words in differences(runs):
-        st.info(f"Not the same work: {plain(words)}.", icon=":material/info:")
+    if other := differences(runs):
+        st.info(f"Not the same work: {plain('; '.join(other))}.", icon=":material/info:")
     for label, times in zip(
         labels, like_runs([(r.comparison, r.mode, r.figures.get("itl_s")) for r in runs]), strict=True
     ):
         if times:
             st.warning(TEXTS["compare"]["disturbed"].format(run=plain(label), times=f"{times:.1f}"))
-    one, two, three, four, five = st.columns([20, 24, 14, 11, 9], vertical_alignment="bottom")
-    by = one.segmented_control(
-        "Lined up by", list(ALIGNMENTS), format_func=lambda name: ALIGNMENTS[name], default="step", key="c_by"
-    )
-    show: dict[str, Any] = {"format_func": lambda name: VIEWS[name][0], "default": "all", "required": True}
-    view = two.segmented_control("Show", list(VIEWS), key="c_view", help=TEXTS["compare"]["views"], **show)
-    base = three.selectbox("Against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}")
-    log = four.toggle("Logarithmic", key="c_log")
-    apart = five.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
-    picture = choose_picture("c_form")
+    picture = st.container()
+    show: dict[str, Any] = {"format_func": lambda name: VIEWS[name][0], "default": "step", "required": True}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        view = st.segmented_control("Show", list(VIEWS), key="c_view", help=TEXTS["compare"]["views"], **show)
+        base = st.selectbox(
+            "Speed-up against", range(len(runs)), format_func=lambda i: labels[i], key=f"c_base_{len(runs)}", width=260
+        )
+        with st.popover("Axes, columns, pictures"):
+            by = st.segmented_control(
+                "Lined up by", list(ALIGNMENTS), format_func=ALIGNMENTS.__getitem__, default="step", key="c_by"
+            )
+            log = st.toggle("Logarithmic", key="c_log")
+            apart = st.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
+            form = choose_picture("c_form")
     curves = [
         curve_of(run.figures, run.comparison.prompt_tokens or 0, label, run.repeats)
         for run, label in zip(runs, labels, strict=True)
     ]
-    if apart and len(runs) > 1:
-        _side_by_side(runs, curves, by or "step", log, view, picture)
-    else:
-        plot(overlay(curves, by=by or "step", log=log, baseline=base, view=view), config=picture, key="c_overlay")
-        thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
-        words = "Drag over one chart to zoom all; double-click to zoom out. The band is between the quartiles."
-        st.caption(words + thin)
-        if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
-            st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
+    with picture:
+        if apart and len(runs) > 1:
+            _side_by_side(runs, curves, by or "step", log, view, form)
+        else:
+            claim = plain(of_curves(curves, view, base))
+            plot(
+                overlay(curves, by=by or "step", log=log, baseline=base, view=view),
+                claim=claim,
+                config=form,
+                key="c_overlay",
+            )
+    thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
+    st.caption("Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles." + thin)
+    if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
+        st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     draw_table([_figures(row) for row in rows(runs, labels, base)], key="c_rows")
     st.caption(TEXTS["compare"]["ratios"])
 
@@ -83,7 +94,7 @@ def _figures(row: Row) -> dict[str, object]:
         "total": brief(figures["total_s"]) if figures.get("total_s") else "none",
         "tokens/s": f"{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
-        "total, ratio": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
-        "ITL, ratio": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
+        "speed-up, whole run": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
+        "speed-up, per token": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",
         "beyond the spread": {True: "yes", False: "no", None: ""}[row.beyond],
     }

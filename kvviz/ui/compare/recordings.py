@@ -1,0 +1,49 @@
+"""The recordings that come with kvviz, beside one another: the compare page's picture until runs are picked."""
+
+import gzip
+import json
+from functools import cache
+from typing import Any
+
+import streamlit as st
+
+from kvviz.charts.claims import of_curves
+from kvviz.charts.curves import Curve, curve_of, overlay
+from kvviz.decoding.modes import title_of
+from kvviz.experiments.comparison.figures import figures
+from kvviz.ui.folders import ASSETS
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.plots import plot
+
+KINDS = {"cpu": "a processor", "cuda": "a GPU"}
+FILES = ("recording", "h100-gpt2")
+
+
+@cache
+def recorded(file: str) -> tuple[dict[str, Any], list[Curve]]:
+    """The record that a recording begins with, and a curve for each of its modes: the medians of its passes."""
+    records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
+    passes: dict[str, dict[int, list[float]]] = {}
+    for record in records:
+        if record["t"] == "times" and record["repeat"] >= 0:
+            passes.setdefault(record["mode"], {}).setdefault(record["repeat"], []).extend(record["s"])
+    started, curves = records[0], []
+    for mode, repeats in passes.items():
+        run = {**figures(list(repeats.values())), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
+        curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode)))
+    return started, curves
+
+
+def recordings() -> None:
+    """Draw the time of each token of each recording, under what it says and where it was made."""
+    for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
+        started, curves = recorded(file)
+        model, here, spec = started["model"], started["environment"], started["spec"]
+        weights = ", random weights" if model["weights"] == "random" else ""
+        column.caption(
+            f"Recorded on {KINDS[here['device']]} ({here['device_name']}): {model['title']}{weights}, "
+            f"{spec['new_tokens']} new tokens"
+        )
+        claim = of_curves(curves)
+        plot(overlay(curves), column, claim=claim, key=f"c_{file}")
+    st.markdown(TEXTS["compare"]["recorded"].format(passes=spec["repeats"]))
