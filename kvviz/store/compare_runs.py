@@ -82,6 +82,39 @@ def like_runs(timed: Sequence[tuple[Stored, str, float | None]]) -> list[float |
     return [ratio if ratio > UNLIKE else None for ratio in ratios]
 
 
+SLOWER = 1.05  # like runs whose times differ by less need no explanation
+
+
+def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
+    """Say of runs of the same work, mode and device that they differ by more than the spread of their passes, and why.
+
+    One sentence for the slowest run of each such work, beside the fastest.
+    """
+    alike: dict[tuple[object, ...], list[tuple[float, str, Run]]] = {}
+    for run, label in zip(runs, labels, strict=True):
+        if run.figures.get("total_s"):
+            key = (run.mode, *(read(run.comparison) for _, read in _WORK))
+            alike.setdefault(key, []).append((run.figures["total_s"], label, run))
+    found = []
+    for rows_alike in alike.values():
+        (least, fast, one), *_, (most, slow, other) = sorted([rows_alike[0], *rows_alike], key=lambda row: row[0])
+        if most > SLOWER * least and beyond_spread(one, other):
+            found.append(f"{slow} took {most / least:.3g} times as long as {fast}, the same work. {_why_slower(other)}")
+    return found
+
+
+def _why_slower(run: Run) -> str:
+    passes = run.figures.get("passes")
+    if not passes:
+        return "How disturbed it was is not known; measure it again before you hold it against another."
+    if not passes["clean"]:
+        return "Other work disturbed every pass of it: measure it again before you hold it against another."
+    return (
+        "No other work took a core from it, so the device itself was slower: its clock, its temperature, or others "
+        "that use the same memory."
+    )
+
+
 _WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (
     ("models", lambda c: c.model),
     ("weights", lambda c: c.weights),

@@ -33,6 +33,8 @@ def keep(store, measured):
 
     def put(work_id, **changes):
         document, records = measured
+        slower = changes.pop("slower", 1)
+        records = [{**one, "s": [slower * s for s in one["s"]]} if one["t"] == "times" else one for one in records]
         store.begin(work_id, {"model": "tiny-gpt2", "prompt": "Once upon a time"}, title=changes.pop("title", ""))
         store.append(work_id, [json.dumps(record) for record in records])
         store.finish(work_id, "done", {**document, **changes})
@@ -113,11 +115,14 @@ def test_other_work_is_told_in_words(visit, keep):
 
 
 def test_a_run_that_was_disturbed_is_marked_in_the_list_and_where_it_is_shown(visit, keep, measured):
-    slow = [{**run, "itl_s": 3 * run["itl_s"]} for run in measured[0]["runs"]]
-    app = visit(",".join([keep("quiet")[1], keep("busy", runs=slow)[1]]))
-    assert ["its steps took 3.0 times as long" in box.value for box in app.warning] == [True]
+    busy = {"clean": 0, "disturbed": 2, "stopped_because": "x"}
+    slow = [{**r, "itl_s": 30 * r["itl_s"], "total_s": 30 * r["total_s"], "passes": busy} for r in measured[0]["runs"]]
+    app = visit(",".join([keep("quiet")[1], keep("busy", runs=slow, slower=30)[1]]))
+    (said,) = (box.value for box in app.warning)
+    assert "took 30 times as long as" in said and "Other work disturbed every pass of it" in said
+    assert figures(app)["total"][1].startswith("≈ ")
     listed = next(frame.value for frame in app.dataframe if "disturbed" in frame.value.columns)
-    assert sorted(listed["disturbed"]) == ["", "", "3.0× a like run", "3.0× a like run"]
+    assert sorted(listed["disturbed"]) == ["", "", "30.0× a like run", "30.0× a like run"]
 
 
 def test_side_by_side_for_the_projector(visit, keep):

@@ -8,7 +8,7 @@ import pytest
 from kvviz.charts import palette
 from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling
 from kvviz.experiments.comparison.figures import figures
-from kvviz.store.compare_runs import beyond_spread, differences, like_runs, names, rows
+from kvviz.store.compare_runs import apart, beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
 
 STORED = {
@@ -55,6 +55,27 @@ def test_of_two_like_runs_the_one_that_was_disturbed_is_known():
     more = [(other.comparison, "cached", 9.0), (busy.comparison, "uncached", 9.0), (busy.comparison, "cached", None)]
     assert like_runs(timed + more) == [None, pytest.approx(2.64), None, None, None]
     assert like_runs([timed[0], (busy.comparison, "cached", 2.9e-3)]) == [None, None], "a little noise is none"
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        (None, "How disturbed it was is not known"),
+        ({"clean": 0, "disturbed": 3}, "Other work disturbed every pass of it"),
+        ({"clean": 3, "disturbed": 1}, "No other work took a core from it"),
+    ],
+)
+def test_like_runs_that_differ_by_more_than_their_spread_are_pointed_out(passes, why):
+    fast, slow = run(id="a", repeats=((1.0,), (1.1,)), total=1.05), run(id="b", repeats=((1.5,), (1.6,)), total=1.55)
+    slow.figures["passes"] = passes
+    (found,) = apart([slow, fast, run("uncached", id="a")], ["slow", "fast", "other"])
+    assert found.startswith(f"slow took 1.48 times as long as fast, the same work. {why}")
+
+
+def test_like_runs_within_their_spread_or_of_other_work_are_not():
+    near = run(id="b", repeats=((1.05,), (2.0,)), total=1.5)
+    other = run(id="c", repeats=((9.0,), (9.1,)), total=9.0, prompt_tokens=512)
+    assert apart([run(id="a", repeats=((1.0,), (1.1,)), total=1.05), near, other], ["a", "b", "c"]) == []
 
 
 def test_other_work_is_told_in_words():

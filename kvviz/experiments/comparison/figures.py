@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from kvviz.cost.predict import bias, off_by
 from kvviz.device.clock import quartiles
@@ -53,6 +53,12 @@ def prediction_fields(predicted: Sequence[float] | None, measured: Sequence[floa
         return {"predicted_s": None, "prediction_error": None, "prediction_bias": None}
     steps = list(predicted[: len(measured)])
     return {"predicted_s": steps, "prediction_error": off_by(steps, measured), "prediction_bias": bias(steps, measured)}
+
+
+def mark(run: Mapping[str, Any]) -> str:
+    """Return "≈ " for a document's run whose passes were all disturbed by other work, else ""."""
+    passes = run.get("passes")
+    return "≈ " if passes and not passes["clean"] else ""
 
 
 HEADLINE = tuple(get_type_hints(Headline))

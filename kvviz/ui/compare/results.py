@@ -8,7 +8,8 @@ import streamlit as st
 from kvviz.base.words import brief, human, millis
 from kvviz.charts.claims import of_curves
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
-from kvviz.store.compare_runs import Row, differences, like_runs, names, rows
+from kvviz.experiments.comparison.figures import mark
+from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
@@ -21,11 +22,8 @@ def overlaid(runs: Sequence[Run]) -> None:
     labels = names(runs)
     if other := differences(runs):
         st.info(f"Not the same work: {plain('; '.join(other))}.", icon=":material/info:")
-    for label, times in zip(
-        labels, like_runs([(r.comparison, r.mode, r.figures.get("itl_s")) for r in runs]), strict=True
-    ):
-        if times:
-            st.warning(TEXTS["compare"]["disturbed"].format(run=plain(label), times=f"{times:.1f}"))
+    for words in apart(runs, labels):
+        st.warning(plain(words), icon=":material/warning:")
     picture = st.container()
     show: dict[str, Any] = {"format_func": lambda name: VIEWS[name][0], "default": "step", "required": True}
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -38,14 +36,16 @@ def overlaid(runs: Sequence[Run]) -> None:
                 "Lined up by", list(ALIGNMENTS), format_func=ALIGNMENTS.__getitem__, default="step", key="c_by"
             )
             log = st.toggle("Logarithmic", key="c_log")
-            apart = st.toggle("A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector.")
+            in_columns = st.toggle(
+                "A | B", key="c_apart", disabled=len(runs) < 2, help="Two columns for the projector."
+            )
             form = choose_picture("c_form")
     curves = [
         curve_of(run.figures, run.comparison.prompt_tokens or 0, label, run.repeats)
         for run, label in zip(runs, labels, strict=True)
     ]
     with picture:
-        if apart and len(runs) > 1:
+        if in_columns and len(runs) > 1:
             _side_by_side(runs, curves, by or "step", log, view, form)
         else:
             claim = plain(of_curves(curves, view, base))
@@ -61,6 +61,8 @@ def overlaid(runs: Sequence[Run]) -> None:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     draw_table([_figures(row) for row in rows(runs, labels, base)], key="c_rows")
     st.caption(TEXTS["compare"]["ratios"])
+    if any(map(mark, (run.figures for run in runs))):
+        st.caption(TEXTS["compare"]["about"])
 
 
 def _side_by_side(
@@ -71,7 +73,7 @@ def _side_by_side(
     for column, run, curve, letter in zip(st.columns(2, gap="large"), runs, curves, "AB", strict=False):
         with column:
             st.header(f"{letter}: {plain(curve.name)}", anchor=False)
-            st.metric("Inter-token latency", _ms(run.figures.get("itl_s")))
+            st.metric("Inter-token latency", _ms(run.figures.get("itl_s"), mark(run.figures)))
             figure = overlay([curve], by=by, log=log, view=view)
             if not log:
                 figure.update_yaxes(range=[0, top * 1.05], row=1, col=1)
@@ -80,19 +82,20 @@ def _side_by_side(
             st.text(text if isinstance(text, str) else "\n".join(text or []))
 
 
-def _ms(seconds: float | None) -> str:
-    return millis(seconds) if seconds is not None else "none"
+def _ms(seconds: float | None, about: str = "") -> str:
+    return about + millis(seconds) if seconds is not None else "none"
 
 
 def _figures(row: Row) -> dict[str, object]:
     figures, cache_bytes = row.run.figures, row.run.figures.get("cache_bytes")
+    about = mark(figures)
     return {
         "run": row.name,
-        "TTFT": _ms(figures.get("ttft_s")),
-        "ITL": _ms(figures.get("itl_s")),
-        "ITL p99": _ms(figures.get("itl_p99_s")),
-        "total": brief(figures["total_s"]) if figures.get("total_s") else "none",
-        "tokens/s": f"{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
+        "TTFT": _ms(figures.get("ttft_s"), about),
+        "ITL": _ms(figures.get("itl_s"), about),
+        "ITL p99": _ms(figures.get("itl_p99_s"), about),
+        "total": about + brief(figures["total_s"]) if figures.get("total_s") else "none",
+        "tokens/s": f"{about}{figures['tokens_per_s']:.3g}" if figures.get("tokens_per_s") else "none",
         "cache at the end": human(cache_bytes[-1]) if cache_bytes else "unknown",
         "speed-up, whole run": f"{row.total_ratio:.3g}×" if row.total_ratio else "",
         "speed-up, per token": f"{row.itl_ratio:.3g}×" if row.itl_ratio else "",

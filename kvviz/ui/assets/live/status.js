@@ -72,6 +72,6 @@ function passesWords(state) {
   const each = count(found ? found.all / state.modes.length : state.spec.repeats)
   const words = `${each} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
   if (!found || found.clean === found.all) return words
-  const rest = found.clean ? "the others are drawn faint" : "a figure with ≈ was measured beside other work"
-  return `${words}; ${count(found.clean)} of ${count(found.all)} passes were clean, ${rest}`
+  if (!found.clean) return `${words}; other work disturbed all of them, so their figures carry ≈`
+  return `${words}; ${count(found.clean)} of ${count(found.all)} were clean, the others are drawn faint`
 }
