@@ -42,7 +42,7 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
     ends = [(median(curve.step_s[-END:]), curve.name) for curve in curves]
-    return _listed("Each of the last tokens takes", [(s, millis(s), name) for s, name in ends])
+    return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

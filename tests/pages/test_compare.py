@@ -60,7 +60,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert len(app.get("plotly_chart")) == 2
     where = [caption.value for caption in app.caption if caption.value.startswith("Recorded on ")]
     assert ["a processor (" in where[0], "a GPU (NVIDIA H100" in where[1]] == [True, True]
-    assert sum(words.value.startswith("**Each of the last tokens takes ") for words in app.markdown) == 2
+    assert sum(words.value.startswith("**At the end a token takes ") for words in app.markdown) == 2
 
 
 def test_a_link_lays_runs_over_one_another(visit, keep):
@@ -74,7 +74,7 @@ def test_a_link_lays_runs_over_one_another(visit, keep):
 @pytest.mark.parametrize(
     ("view", "claim"),
     [
-        ("step", "Each of the last tokens takes"),
+        ("step", "At the end a token takes"),
         ("total", "The whole run takes"),
         ("cache", "At the end the cache holds"),
         ("speedup", "Against No cache, the whole run goes"),

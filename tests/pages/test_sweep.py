@@ -129,8 +129,9 @@ def test_a_kept_sweep_is_the_opening_picture(visit, store):
     ]
     rest = dict.fromkeys(("total_s", "speedup", "ttft_s", "tokens_per_s", "cache_bytes", "peak_bytes"))
     store.begin("kept", {"model": "m"}, kind="sweep", title=f"{PRESETS['lab-01'].title} (m)")
-    store.finish("kept", "done", {"rows": [{**rest, **row} for row in rows]})
+    about = {"spec": {"models": ["m"]}, "environment": {"device_name": "a device"}}
+    store.finish("kept", "done", {**about, "rows": [{**rest, **row} for row in rows]})
     app = visit()
     assert not app.exception
-    assert any(caption.value.startswith("Kept from ") for caption in app.caption)
+    assert any(caption.value.endswith(": m on a device.") for caption in app.caption), "it says where it is from"
     assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.markdown)

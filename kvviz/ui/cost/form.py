@@ -12,7 +12,7 @@ from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 
 _PLAIN, _OWN = "", "own"
-_FIELD = 165  # pixels
+_FIELD = 155  # pixels
 _SIZES = ("prompt", "new", "width", "layers", "dtype")
 
 
@@ -24,8 +24,13 @@ def ask() -> Case:
         if preset := st.session_state.c_preset:
             form.fill(_values(PRESETS[preset]))
 
-    st.pills("Examples", list(PRESETS), key="c_preset", on_change=take_preset)
-    case = _case(form)
+    with st.container(horizontal=True, vertical_alignment="bottom"):  # two in a row on a phone
+        model = _fields(form)
+        with st.popover("Examples", icon=":material/lightbulb:"):
+            st.pills("Each sets the form.", list(PRESETS), key="c_preset", on_change=take_preset)
+    if model == _OWN:
+        model = _own_config(form)
+    case = Case(model=model, **{name: form[name] for name in _SIZES})
     form.address.write(to_params(case))
     return case
 
@@ -48,22 +53,20 @@ def _values(case: Case) -> dict[str, object]:
     return {**model, **{name: getattr(case, name) for name in _SIZES}}
 
 
-def _case(form: Form) -> Case:
+def _fields(form: Form) -> str:
+    """Draw the fields; returns the model that is chosen."""
     titles = {_PLAIN: "plain layers of width d", **{row.id: row.title for row in models().values()}}
     titles[_OWN] = "Your own config"
     how = "The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model."
     choice = {"on_change": lambda: _adopt_shape(form), **form.choice("model", list(titles))}
-    with st.container(horizontal=True, vertical_alignment="bottom"):  # two in a row on a phone
-        model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=250, **choice)
-        st.number_input("Prompt P, tokens", width=_FIELD, **form.within("prompt", 1, LIMITS["prompt"]))
-        st.number_input("New tokens N", width=_FIELD, **form.within("new", 1, LIMITS["new"]))
-        width, layers = form.within("width", 1, LIMITS["width"]), form.within("layers", 1, LIMITS["layers"])
-        st.number_input("Hidden size d", disabled=bool(model), width=_FIELD, **width)
-        st.number_input("Layers", disabled=bool(model), width=_FIELD, **layers)
-        st.selectbox("Cache's precision", width=_FIELD, **form.choice("dtype", list(DTYPE_BYTES)))
-    if model == _OWN:
-        model = _own_config(form)
-    return Case(model=model, **{name: form[name] for name in _SIZES})
+    model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=230, **choice)
+    st.number_input("Prompt P, tokens", width=_FIELD, **form.within("prompt", 1, LIMITS["prompt"]))
+    st.number_input("New tokens N", width=_FIELD, **form.within("new", 1, LIMITS["new"]))
+    width, layers = form.within("width", 1, LIMITS["width"]), form.within("layers", 1, LIMITS["layers"])
+    st.number_input("Hidden size d", disabled=bool(model), width=_FIELD, **width)
+    st.number_input("Layers", disabled=bool(model), width=_FIELD, **layers)
+    st.selectbox("Cache's precision", width=_FIELD, **form.choice("dtype", list(DTYPE_BYTES)))
+    return str(model)
 
 
 def _adopt_shape(form: Form) -> None:

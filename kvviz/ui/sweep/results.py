@@ -37,7 +37,10 @@ def opening(preset: Preset | None) -> None:
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
     document = library().document(stored.id) if stored else None
     if stored and document and document["rows"]:
-        _pictures(document["rows"], preset, f"Kept from {stored.created:%Y-%m-%d %H:%M}: {plain(stored.model)} here.")
+        work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
+        _pictures(
+            document["rows"], preset, f"Kept from {stored.created:%Y-%m-%d %H:%M}: {plain(work)} on {plain(place)}."
+        )
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
