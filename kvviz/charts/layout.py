@@ -9,7 +9,13 @@ import plotly.graph_objects as go
 
 from kvviz.charts import palette
 
-LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}  # a horizontal legend above the chart
+LEGEND = {
+    "orientation": "h",
+    "y": 1.02,
+    "yanchor": "bottom",
+    "x": 0,
+    "font_size": 14,
+}  # a horizontal legend above the chart
 MARGIN = {"l": 10, "r": 10, "t": 30, "b": 10}
 
 

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 from kvviz.charts.layout import as_text
 
 INK = "#3B4652"  # of a title
-HIGH, ROOM = 120, 62  # pixels of a panel, and of what stands over it
+HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
 SAME = " = "  # between the names of what shares a panel
 BETWEEN = 0.06  # of the width, between two panels
 Values = Sequence[float | None]
@@ -35,14 +35,15 @@ def panels_figure(
     panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int, across: int = 1
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
-    area = rows * HIGH + (rows - 1) * ROOM
-    gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": ROOM / area if rows > 1 else 0}
     titles = [f"<b>{as_text(panel.title).replace(SAME, f'{SAME}<br>')}</b>{panel.says}" for panel in panels]
+    above = 14 + LINE * (1 + max(title.count("<br>") for title in titles))
+    area = rows * HIGH + (rows - 1) * above
+    gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
     figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, **gap)
     for number, panel in enumerate(panels):
         place = {"row": number // across + 1, "col": number % across + 1}
         for part in panel.parts:
-            line = {"color": part.colour, "width": 0.5, "shape": "hv"}
+            line = {"color": part.colour, "width": 0, "shape": "hv"}
             look = {"name": part.name, "stackgroup": str(number), "mode": "lines", "line": line}
             look["fillcolor"] = part.colour
             words = f"{part.name}: %{{y:,.4~g}} {unit}<extra></extra>"
@@ -51,7 +52,7 @@ def panels_figure(
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
         title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2)
-    room = {"l": 16, "r": 12, "t": ROOM, "b": 52}
+    room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room)
     figure.update_layout(font_size=13, showlegend=False, hovermode="x unified")
     figure.update_xaxes(range=[0, last], nticks=5, showticklabels=False).update_yaxes(range=[0, 1.06 * most], nticks=4)

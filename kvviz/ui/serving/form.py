@@ -43,7 +43,7 @@ def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:
     accepted(scheduler, spec.work())
     seconds = seconds_of(spec, scheduler.device)
     words = f"{spec.prefills} prompts are served, each with an answer of {spec.new_tokens} tokens"
-    return f"{words}; by this device's rates about {lasting(seconds)} of work." if seconds is not None else f"{words}."
+    return f"{words}: about {lasting(seconds)}." if seconds is not None else f"{words}."
 
 
 def progress(last: Record) -> tuple[float, str]:
