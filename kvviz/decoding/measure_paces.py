@@ -21,7 +21,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, synchroniser, timed
 from kvviz.device.memory import device_memory, last_level_cache
 from kvviz.device.multiply_adds import MultiplyAdds
-from kvviz.device.remembered import Remembered
+from kvviz.device.remembered import Remembered, remembered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -82,26 +82,9 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     return replace(paces, start=start, activation=active), operations
 
 
-ALIKE = 0.1  # paces that differ by less are the same
-
-_paces = Remembered[Paces](lambda one, other: _near(one.streamed[0], other.streamed[0]))
-_activations = Remembered[float](lambda one, other: _near(one, other))
-_starts = Remembered[tuple[float, int]](lambda one, other: _near(one[0], other[0]))
-
-
-def _near(one: float, other: float) -> bool:
-    return abs(one - other) <= ALIKE * max(one, other)
-
-
-def doubt_paces() -> None:
-    """Have all paces measured again before the next work: a prediction from them was far off."""
-    for kept in (_paces, _activations, _starts):
-        kept.doubt()
-
-
-def paces_in_doubt() -> bool:
-    """Whether paces are to be measured again, because they are doubted or other work disturbed them."""
-    return _paces.in_doubt or _activations.in_doubt or _starts.in_doubt
+_paces: Remembered[Paces] = remembered(lambda paces: paces.streamed[0])
+_activations: Remembered[float] = remembered(lambda pace: pace)
+_starts: Remembered[tuple[float, int]] = remembered(lambda start: start[0])
 
 
 @torch.inference_mode()

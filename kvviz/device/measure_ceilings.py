@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import partial
 
 import torch
 
@@ -19,6 +19,7 @@ from kvviz.cost.flops import Rates
 from kvviz.device.clock import Sync, fastest_call, fastest_calls, synchroniser
 from kvviz.device.environment import machine
 from kvviz.device.memory import device_memory, last_level_cache
+from kvviz.device.remembered import Remembered, remembered
 
 log = logging.getLogger("kvviz.device.measure_ceilings")
 
@@ -130,18 +131,16 @@ def _product(device: str, dtype: str, shape: tuple[int, int, int], sync: Sync, s
 
 
 def known_rates(device: str) -> Rates:
-    """Return the rates of this environment's stored ceilings; without those, measure them once per process."""
+    """Return the rates of this environment's stored ceilings; without those, measure them, anew when in doubt."""
     try:
         found = kept_for(machine(device))
     except KvvizError as error:
         log.warning("measuring the device's rates anew: %s", error)
         found = None
-    return (found and found.rates()) or _measured_once(device, torch.get_num_threads())
+    return (found and found.rates()) or _rates.get((device, torch.get_num_threads()), lambda: measure_rates(device))
 
 
-@cache
-def _measured_once(device: str, threads: int) -> Rates:
-    return measure_rates(device)
+_rates: Remembered[Rates] = remembered(lambda rates: rates.read)
 
 
 @torch.inference_mode()

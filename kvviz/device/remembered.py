@@ -6,7 +6,7 @@ A figure that is measured beside other work would spoil all that is predicted fr
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kvviz.device.disturbance import Watch
 
@@ -62,3 +62,28 @@ class Remembered(Generic[T]):
             return replace(before, again_at=now + AGAIN_S)
         same = before is not None and self._alike(before.value, value)
         return _Known(value, lost, disturbed, now + AGAIN_S, now + TRUSTED_S if same and not disturbed else 0.0)
+
+
+ALIKE = 0.1  # figures that differ by a smaller share are the same
+_OF_THIS_PROCESS: list[Remembered[Any]] = []
+
+
+def remembered(pace: Callable[[T], float]) -> Remembered[T]:
+    """Keep figures of the device for this process; `pace` is the number by which two of them are compared."""
+
+    def alike(one: T, other: T) -> bool:
+        return abs(pace(one) - pace(other)) <= ALIKE * max(pace(one), pace(other))
+
+    _OF_THIS_PROCESS.append(Remembered(alike))
+    return _OF_THIS_PROCESS[-1]
+
+
+def doubt_figures() -> None:
+    """Have all figures of the device measured again: what was predicted from them was far off."""
+    for kept in _OF_THIS_PROCESS:
+        kept.doubt()
+
+
+def figures_in_doubt() -> bool:
+    """Whether figures are to be measured again now, because they are doubted or other work disturbed them."""
+    return any(kept.in_doubt for kept in _OF_THIS_PROCESS)

@@ -27,13 +27,13 @@ from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
-from kvviz.decoding.measure_paces import paces_in_doubt
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
+from kvviz.device.remembered import figures_in_doubt
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -103,8 +103,8 @@ class Worker:
         self._rehearse()
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
-            if paces_in_doubt():
-                self._rehearse()
+            if figures_in_doubt():
+                self._refresh()
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.
@@ -126,6 +126,18 @@ class Worker:
                 return
             except Exception:
                 log.warning("rehearsal", exc_info=True)
+
+    def _refresh(self) -> None:
+        """Measure again what is in doubt, unless a job comes first, and tell the scheduler the new rates."""
+        self._rehearse()
+        if self._is_wanted():
+            return
+        try:
+            with measuring(HOLDER, between=self._check_wanted):
+                self._device = hello()
+        except Stopped:
+            return
+        self._send("-", {"t": "hello", **self._device})
 
     def _is_wanted(self) -> bool:
         return self._leaving or not self._messages.empty()

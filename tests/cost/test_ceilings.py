@@ -25,6 +25,7 @@ from kvviz.device import measure_ceilings as module
 from kvviz.device.clock import fastest_calls, synchroniser
 from kvviz.device.environment import set_threads
 from kvviz.device.lock import measuring
+from kvviz.device.remembered import Remembered
 from kvviz.models.catalog.rows import model_row
 from kvviz.worker import loop
 
@@ -214,7 +215,8 @@ def test_another_file_is_refused_and_replaced(text):
 
 def test_what_a_start_takes(monkeypatch):
     monkeypatch.setattr(module, "machine", lambda device: HERE)
-    monkeypatch.setattr(module, "_measured_once", lambda device, threads: Rates(1.0, 2.0, 3.0))
+    monkeypatch.setattr(module, "_rates", Remembered(lambda one, other: True))
+    monkeypatch.setattr(module, "measure_rates", lambda device: Rates(1.0, 2.0, 3.0))
     assert loop.hello()["rates"] == {"read": 1.0, "flops": 2.0, "launch": 3.0, "half": None}
     keep(SET)
     assert loop.hello()["rates"] == {"read": 1.5e10, "flops": 8e10, "launch": 2e-6, "half": None}

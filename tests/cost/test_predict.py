@@ -229,7 +229,7 @@ def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch, disturbed
     doubts = []
     monkeypatch.setattr(perform, "timed", slow)
     monkeypatch.setattr(perform, "Watch", lambda: SimpleNamespace(read=lambda: Disturbance(waited=disturbed)))
-    monkeypatch.setattr(perform, "doubt_paces", lambda: doubts.append(True))
+    monkeypatch.setattr(perform, "doubt_figures", lambda: doubts.append(True))
     after = records(engine)[-1]["document"]["runs"]
     assert [run["predicted_s"] for run in after] == [run["predicted_s"] for run in before]
     assert all(run["itl_s"] == 1.0 for run in after) and all(run["prediction_error"] > 0.9 for run in after)

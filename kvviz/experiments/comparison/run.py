@@ -12,11 +12,12 @@ from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
-from kvviz.decoding.measure_paces import doubt_paces, paces_of
+from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.device.disturbance import Watch
+from kvviz.device.remembered import doubt_figures
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.comparison_run import ComparisonRun, TimedPasses, encode_prompt, started
 from kvviz.experiments.comparison.enough import MOST, why_stop
@@ -70,7 +71,7 @@ def perform(
     document = comparison_document(comparison_id, run, (paces, operations), predicted)
     clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
     if any((row["prediction_error"] or 0) > MISSED for row in clean):
-        doubt_paces()
+        doubt_figures()
     yield {"t": "done", "document": document}
 
 
