@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -132,15 +133,21 @@ class FrontDoor:
 
 
 def _with_headers(scope: Scope, send: Send, embedders: Collection[str]) -> Send:
-    """Answer with headers that restrict the browser, and name it if it has no name."""
+    """Answer with headers that restrict the browser, and name it if it has no name.
+
+    A browser that has forgotten its cookies may still keep the page, which is answered without a body and its type.
+    """
     restrictions = _restrictions(embedders)
-    nameless = not browser_of(HTTPConnection(scope).cookies)
+    request = HTTPConnection(scope)
+    nameless = not browser_of(request.cookies)
+    for_a_page = "text/html" in request.headers.get("accept", "")
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [*message["headers"], *restrictions]
             page = Headers(raw=message["headers"]).get("content-type", "").startswith("text/html")
-            if nameless and page:
+            kept = message["status"] == HTTPStatus.NOT_MODIFIED and for_a_page
+            if nameless and (page or kept):
                 headers.append((b"set-cookie", _new_cookie(scope).encode()))
             message = {**message, "headers": headers}
         await send(message)

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import Browser, BrowserContext, Error, expect
 
 expect.set_options(timeout=20_000)  # a machine that is busy measuring draws late
 
@@ -23,6 +23,7 @@ ARGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--process-per-site",  # so a context's pages share what V8 has compiled
     # Each new window would load two pages of Chromium's own for its address bar. The last list of features counts, so
     # the others, which no page here needs either, are some of Playwright's.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,HttpsUpgrades,MediaRouter,OptimizationHints,PaintHolding,"
@@ -30,6 +31,7 @@ ARGS = [
 ]
 # Streamlit asks for its own endpoints below the page's path first, and takes the 404 as an answer.
 EXPECTED = "Failed to load resource: the server responded with a status of 404"
+VIEWPORT = {"width": 1280, "height": 900}
 
 
 class Server:
@@ -92,15 +94,45 @@ def chromium():
         browser.close()
 
 
+class Browsers:
+    """Browsers that know nothing of one another, taken and given back without cookies or storage.
+
+    One that is given back keeps the scripts that it has compiled, in a page that stays open: half the work of the next.
+    """
+
+    def __init__(self, chromium: Browser, server: Server) -> None:
+        self.chromium, self.url, self.free = chromium, server.url, []
+
+    def take(self) -> BrowserContext:
+        if not self.free:
+            context = self.chromium.new_context(viewport=VIEWPORT)
+            context.new_page().goto(self.url + "/healthz")
+            self.free.append(context)
+        return self.free.pop()
+
+    def give_back(self, context: BrowserContext) -> None:
+        kept, *others = context.pages
+        for page in others:
+            page.close()
+        context.clear_cookies()
+        kept.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+        self.free.append(context)
+
+
+@pytest.fixture(scope="session")
+def browsers(chromium, server):
+    return Browsers(chromium, server)
+
+
 @pytest.fixture
-def open_page(chromium, server):
+def open_page(browsers, server):
     """`open_page("/live")` is a page of its own; at the end its console has to be clean, and the server's log."""
     contexts, complaints = [], []
 
-    def open_page(path="/live", **options):
-        context = chromium.new_context(viewport={"width": 1280, "height": 900}, **options)
-        contexts.append(context)
-        page = context.new_page()
+    def open_page(path="/live", **media):
+        contexts.append(browsers.take())
+        page = contexts[-1].new_page()
+        page.emulate_media(**media)
         page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
@@ -112,14 +144,14 @@ def open_page(chromium, server):
 
     before = len(server.log.read_text())
     yield open_page
-    for context in contexts:
-        for page in context.pages:  # a test that failed must not keep the device from the next
+    for context in reversed(contexts):  # the first is the next one's first
+        for page in context.pages[1:]:  # a test that failed must not keep the device from the next
             stop = page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop", exact=True)
             if stop.count() and stop.is_enabled():
                 with contextlib.suppress(Error):  # it may just have ended, and Streamlit's own Stop goes as it comes
                     stop.click(timeout=2_000)
                 page.wait_for_timeout(500)
-        context.close()
+        browsers.give_back(context)
     assert complaints == []
     log = server.log.read_text()[before:]
     assert "Traceback" not in log
@@ -127,13 +159,14 @@ def open_page(chromium, server):
 
 
 @pytest.fixture(scope="session")
-def measured(chromium, server):
+def measured(browsers, server):
     """`measured("tiny-gpt2")` is the path of a finished comparison of 16 new tokens, measured once on the live page."""
     paths = {}
 
     def path(model):
         if model not in paths:
-            page = chromium.new_page()
+            context = browsers.take()
+            page = context.new_page()
             page.set_default_timeout(60_000)
             page.goto(f"{server.url}/live?model={model}&new_tokens=16")
             page.get_by_role("button", name="Run", exact=True).click()
@@ -141,7 +174,7 @@ def measured(chromium, server):
             expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=60_000)
             page.wait_for_timeout(1000)  # what is measured is written twice a second
             paths[model] = page.url.removeprefix(server.url)
-            page.context.close()
+            browsers.give_back(context)
         return paths[model]
 
     return path

@@ -48,26 +48,19 @@ FOREIGN = "img[src='x'], img[src*='evil'], a[href*='evil'], a[href^='javascript'
 
 
 @pytest.fixture
-def watched(open_page):
-    """One page at a time, of which every dialog, every foreign request and every foreign element is noted."""
-    pages, seen = [], []
-
-    def close():
-        for page in pages:
-            assert page.locator(FOREIGN).count() == 0, page.url
-            page.close()
-        pages.clear()
+def watched(open_page, server):
+    """One page after the other, of which every dialog, every foreign request and every foreign element is noted."""
+    page, seen = open_page("/healthz"), []
+    page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda request: seen.append(request.url) if "evil" in request.url.split("?")[0] else None)
 
     def open_watched(path):
-        close()
-        page = open_page(path)
-        page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: seen.append(request.url) if "evil" in request.url.split("?")[0] else None)
-        pages.append(page)
+        assert page.locator(FOREIGN).count() == 0, page.url
+        page.goto(server.url + path)
         return page
 
     yield open_watched
-    close()
+    assert page.locator(FOREIGN).count() == 0, page.url
     assert seen == []
 
 

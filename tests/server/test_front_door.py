@@ -2,7 +2,7 @@
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -16,7 +16,11 @@ def client():
     async def data(request):
         return JSONResponse({})
 
-    return TestClient(Starlette(routes=[Route("/", page), Route("/data", data)], middleware=[Middleware(FrontDoor)]))
+    async def unchanged(request):
+        return Response(status_code=304)
+
+    routes = [Route("/", page), Route("/data", data), Route("/unchanged", unchanged)]
+    return TestClient(Starlette(routes=routes, middleware=[Middleware(FrontDoor)]))
 
 
 def test_a_new_browser_gets_a_name_that_no_script_can_read():
@@ -36,6 +40,11 @@ def test_two_browsers_have_two_names_and_keep_them():
 
 def test_only_pages_name_a_browser():
     assert "set-cookie" not in client().get("/data").headers
+
+
+def test_a_browser_that_forgot_its_name_but_kept_the_page_gets_another():
+    assert "set-cookie" in client().get("/unchanged", headers={"accept": "text/html,*/*"}).headers
+    assert "set-cookie" not in client().get("/unchanged", headers={"accept": "*/*"}).headers, "a script's file"
 
 
 def test_a_made_up_name_of_another_form_is_replaced():
