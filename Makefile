@@ -7,7 +7,8 @@ PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports, once; pip would compile all 16,000 files, which takes most of a minute.
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 # A machine without an NVIDIA card takes torch's wheels for processors alone: about 200 MB; those with CUDA are over 2 GB.
 CARD := $(wildcard /proc/driver/nvidia/version /dev/dxg)$(shell command -v nvidia-smi)
 TORCH_INDEX ?= $(if $(CARD)$(filter-out Linux,$(shell uname -s)),,https://download.pytorch.org/whl/cpu)

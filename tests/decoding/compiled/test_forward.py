@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.decoding.compiled import forward as module
-from kvviz.decoding.compiled import graph, kernels
-from kvviz.decoding.compiled.forward import LARGEST, CompiledForward
+from kvviz.decoding.compiled import graph
+from kvviz.decoding.compiled.forward import LARGEST, CompiledForward, native_step
 from kvviz.decoding.compiled.reader import joined
 from kvviz.decoding.loop import decode
 from kvviz.decoding.modes import check_modes
@@ -38,6 +38,15 @@ STEPS = {
     "operations": lambda forward: forward._read,
     "graph": lambda forward: graph.GraphStep(forward._read, forward.caches),
 }
+
+
+@pytest.fixture
+def kernels():
+    """The compiled functions. A fresh checkout compiles them here for all processes, and not while each collects."""
+    native_step()
+    from kvviz.decoding.compiled import kernels
+
+    return kernels
 
 
 def prepared(model, batch, room, step="native"):
@@ -99,7 +108,7 @@ def test_nothing_is_kept_after_a_run(load):
     assert {name: id(value) for name, value in vars(model).items()} == before
 
 
-def test_weights_are_taken_where_they_lie(pair):
+def test_weights_are_taken_where_they_lie(pair, kernels):
     for name in ("gpt2", "qwen3"):
         own = {tensor.untyped_storage().data_ptr() for tensor in pair(name).theirs.parameters()}
         forward = prepared(pair(name).theirs, 1, 8)
@@ -152,7 +161,7 @@ def test_a_step_asks_torch_for_next_to_nothing(load, model, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_product_is_the_same_on_several_threads(across, batch):
+def test_a_product_is_the_same_on_several_threads(kernels, across, batch):
     rng = np.random.default_rng(0)
     inputs, outputs = 301, 1021  # neither a multiple of anything
     weight = rng.standard_normal((inputs, outputs) if across else (outputs, inputs), dtype=np.float32)
@@ -169,7 +178,7 @@ def test_a_product_is_the_same_on_several_threads(across, batch):
         assert np.abs(y - 2 * expected).max() < 1e-3
 
 
-def test_attention_is_the_same_on_several_threads():
+def test_attention_is_the_same_on_several_threads(kernels):
     rng = np.random.default_rng(0)
     batch, heads, kv_heads, width, slots, tokens = 2, 8, 4, 64, 300, 290
     sizes = np.zeros(kernels.ACTIVATION + 1, np.int64)
@@ -249,7 +258,7 @@ def test_torch_keeps_its_number_of_threads():
     assert out.stdout.strip() == "1"
 
 
-def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(monkeypatch):
+def test_without_a_folder_to_keep_it_in_it_is_compiled_all_the_same(kernels, monkeypatch):
     numbas = kernels.njit
 
     def refusing(*signature, cache=False, **options):
