@@ -45,6 +45,7 @@ def test_the_address_bar_follows_and_restores_and_an_example_is_one_click(open_p
     expect(figure(page)).to_have_text("128.0 MiB")
     page.go_back()
     expect(figure(page)).to_have_text("1.0 GiB")
+    page.get_by_role("button", name="Examples").click()
     page.get_by_text("A cache to work out by hand", exact=True).click()
     expect(figure(page)).to_have_text("28.0 KiB")
     expect(page.locator(".katex").first).to_contain_text("28,672")
