@@ -128,6 +128,15 @@ READ: dict[str, dict[str, Any]] = {
         "use_mamba_kernels": False,
     },
     "bamba": {**_BASE, **_MAMBA2, "attn_layer_indices": [1]},
+    "granitemoehybrid": {
+        **_BASE,
+        **_MAMBA2,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 24,
+        "position_embedding_type": "rope",
+    },
     "falcon_h1": {**_BASE, **_MAMBA2, "mamba_d_ssm": 64},
     "nemotron_h": {
         **_GQA,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from kvviz.decoding.loading import Loaded, Progress, count_params, fetched, load
+from kvviz.decoding.loading import Loaded, Progress, attention_of, count_params, fetched, load
 from kvviz.decoding.modes import check_modes
 from kvviz.decoding.requirements import Needs, Work, needs
 from kvviz.device.environment import pick_device
@@ -43,10 +43,11 @@ class LoadedModels:
             source = replace(source, params=count_params(source.config or {}))
         try:
             check_modes(work.modes, source.config, device)
-            wanted = needs(source, work)
+            attn = attention_of(source.config or {}, work.attn)
+            wanted = needs(source, replace(work, attn=attn))
             self._evict_until(replace(wanted, weights=0) if loaded else wanted, device)
             if loaded is None:
-                loaded = load(source, dtype=work.dtype, device=device, attn=work.attn, seed=seed, progress=progress)
+                loaded = load(source, dtype=work.dtype, device=device, attn=attn, seed=seed, progress=progress)
         finally:
             if loaded is not None:
                 self._loaded[key] = loaded  # the most recently used comes last

@@ -21,6 +21,7 @@ from kvviz.base.records import Environment
 from kvviz.device.environment import environment_for
 from kvviz.device.memory import is_out_of_memory
 from kvviz.models.config_fields import shown
+from kvviz.models.family_facts import facts_of
 from kvviz.models.layers import MOST_LAYERS
 from kvviz.models.pulled_folder import MANIFEST, read_manifest
 from kvviz.models.sources import Source
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model on its device, in eval mode, with its spec and its codec."""
+    """A model on its device, in eval mode, with its spec and its codec; `note` is what a reader should know of it."""
 
     model: "PreTrainedModel"
     spec: ModelSpec
@@ -45,6 +46,7 @@ class Loaded:
     device: str
     dtype: str
     stop_ids: frozenset[int]
+    note: str = ""
 
     @property
     def environment(self) -> Environment:
@@ -77,7 +79,28 @@ def load(
     model = (_drawn if source.weights == "random" else _stored)(source, dtype, device, attn, seed).eval()
     spec = ModelSpec.from_config(model.config.to_dict(), name=source.model, source=source.origin)
     codec, params = _codec(source, spec), model.num_parameters()
-    return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model))
+    notes = (codec.note, "" if model._supports_sdpa else ONLY_EAGER, _unclamped(model))
+    note = " ".join(filter(None, notes))
+    return Loaded(model, spec, codec, source, params, device, dtype, _stop_ids(model), note)
+
+
+ONLY_EAGER = "transformers has only eager attention for this model, so it runs with that."
+
+
+def _unclamped(model: "PreTrainedModel") -> str:
+    """Lift the lower limit of a recurrent layer's time step where only the reading of several tokens applies it.
+
+    With it a prompt and single tokens would be computed by different rules. Returns a sentence that says so, or "".
+    """
+    if facts_of(model.config.model_type).limits_every_step:
+        return ""
+    for module in model.modules():
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, math.inf)
+    return (
+        "transformers limits the time step of this model's recurrent layers where it reads several tokens and not "
+        "where it reads one; here neither is limited, so that both compute the same."
+    )
 
 
 def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Loaded:
@@ -93,7 +116,7 @@ def adopt(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase | None" 
     codec = TokenizerCodec(tokenizer) if tokenizer is not None else ByteCodec(spec.vocab_size)
     first = next(model.parameters())
     dtype = str(first.dtype).removeprefix("torch.")
-    return Loaded(model, spec, codec, source, params, str(first.device), dtype, _stop_ids(model))
+    return Loaded(model, spec, codec, source, params, str(first.device), dtype, _stop_ids(model), codec.note)
 
 
 def fetched(source: Source) -> Source:
@@ -233,6 +256,13 @@ def _auto_class(config: "PreTrainedConfig") -> "type[_BaseAutoModelClass]":
         return AutoModelForCausalLM
     speech = config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
     return AutoModelForSpeechSeq2Seq if speech else AutoModelForSeq2SeqLM
+
+
+def attention_of(config: Mapping[str, object], asked: str) -> str:
+    """Return the attention that a config's model can compute: the one asked for, or eager if it has no other."""
+    read = hf_config(config)
+    kind = _auto_class(read)._model_mapping.get(type(read), None)
+    return "eager" if asked == "sdpa" and not getattr(kind, "_supports_sdpa", True) else asked
 
 
 def _stored(source: Source, dtype: str, device: str, attn: str, seed: int) -> "PreTrainedModel":

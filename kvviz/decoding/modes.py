@@ -13,6 +13,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches import formula
 from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, Account, Design
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
+from kvviz.models.family_facts import facts_of
 
 if TYPE_CHECKING:
     import torch
@@ -77,24 +78,52 @@ def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool)
     return forward
 
 
+_CACHES = ("past_key_values", "cache_params")  # names of the argument that takes a model's cache
+
+
+def _cache_argument(model: "PreTrainedModel") -> str:
+    """Return the name of the argument that takes a model's cache. Raises KvvizError for a model without one."""
+    taken = inspect.signature(model.forward).parameters
+    if found := next((name for name in _CACHES if name in taken), None):
+        return found
+    raise KvvizError(f"{model.config.model_type} takes no cache that could be passed from step to step: take uncached")
+
+
 def reading_new_tokens(
-    model: "PreTrainedModel", cache: "Cache", note: "Callable[[torch.Tensor], None] | None" = None
+    model: "PreTrainedModel", cache: "Cache | None", note: "Callable[[torch.Tensor], None] | None" = None
 ) -> Forward:
-    """Return a forward that processes only the new tokens, with a cache; `note` receives their ids first."""
-    options = _last_position_only(model)
+    """Return a forward that processes only the new tokens, with a cache; `note` receives their ids first.
+
+    Without a `cache`, the model makes its own in the first step.
+    """
+    options, name = _last_position_only(model), _cache_argument(model)
+    counts = facts_of(model.config.model_type).counts_positions
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        nonlocal cache
         if note is not None:
             note(new)
-        out = model(input_ids=new, past_key_values=cache, use_cache=True, **options)
+        where = {} if counts else {"position_ids": _positions(ids, new)}
+        out = model(input_ids=new, **{name: cache}, use_cache=True, **where, **options)
+        cache = out[name] if cache is None else cache
         return out.logits[:, -1], cache
 
     return forward
 
 
+def _positions(ids: "torch.Tensor", new: "torch.Tensor") -> "torch.Tensor":
+    """Return the positions (1, t) of the new tokens in the whole sequence."""
+    import torch
+
+    return torch.arange(ids.shape[1] - new.shape[1], ids.shape[1], device=ids.device)[None]
+
+
 def _with_their_cache(kind: str, model: "PreTrainedModel", capacity: int) -> Forward:
     from transformers import DynamicCache, QuantizedCache, StaticCache
 
+    if kind == "cached" and not model._supports_default_dynamic_cache():
+        return reading_new_tokens(model, None)
+    _check_takes_caches(model)
     if kind == "static":
         return reading_new_tokens(model, StaticCache(config=model.config, max_cache_len=capacity))
     if kind == "quantized":  # fp8 is the only backend that needs no further package
@@ -124,8 +153,15 @@ def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> For
 
     if design.accelerator:
         _check_accelerator(design.name, str(model.device))
+    _check_takes_caches(model)
     cache = DesignCache(design, model.config, capacity=capacity)
     return reading_new_tokens(model, cache, cache.note if design.reads else None)
+
+
+def _check_takes_caches(model: "PreTrainedModel") -> None:
+    """Raise KvvizError for a model that takes only the cache that it makes itself, as MiniMax does."""
+    if not model._supports_default_dynamic_cache():
+        raise KvvizError(f"{model.config.model_type} takes no cache but its own: take cached")
 
 
 def _check_accelerator(mode: str, device: str) -> None:
@@ -270,4 +306,10 @@ def check_modes(names: Iterable[str], config: Config | None, device: str | None 
         if mode.accelerator and device is not None:
             _check_accelerator(name, device)
         if config is not None:
+            family = str(config.get("model_type"))
+            if mode.caches and not facts_of(family).states_in_cache:
+                raise KvvizError(
+                    f"{family} keeps its states in the model itself, where the next run overwrites them: {name} can't "
+                    "hold them; take uncached"
+                )
             mode.check(config)

@@ -25,6 +25,8 @@ class FamilyFacts:
     index_float32: bool = False
     indexer_period: int = 0
     states_in_cache: bool = True
+    counts_positions: bool = True
+    limits_every_step: bool = True
     encoder_is_prefix: bool = False
 
 

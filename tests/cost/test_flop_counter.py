@@ -37,13 +37,6 @@ _OWN = {
     "gptj": {"rotary_dim": 4},
     "glm": {"head_dim": 8},
     "glm4_moe": {**TINY["deepseek_v3"], "head_dim": 8},
-    "granitemoehybrid": {**TINY["bamba"], "layer_types": ["linear_attention", "full_attention"] * 2}
-    | {
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "shared_intermediate_size": 24,
-        "position_embedding_type": "rope",
-    },
     "minicpm3": {**TINY["deepseek_v3"]},
     "minimax_m2": {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},

@@ -7,9 +7,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kvviz.base.errors import ConfigError, KvvizError
-from kvviz.decoding.loading import count_params, load
+from kvviz.decoding.loading import ONLY_EAGER, attention_of, count_params, load
+from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source
 from kvviz.models.text import ByteCodec, TextStream, TokenizerCodec
+from tests.tiny_configs import TINY as TINY_CONFIGS
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +135,12 @@ def test_a_character_of_several_tokens_comes_whole(folder):
     stream = TextStream(codec)
     pieces = [stream.push(i) for i in codec.encode(text)]
     assert "".join(pieces) == text and "" in pieces and not any("�" in piece for piece in pieces)
+
+
+def test_a_model_without_fused_attention_runs_eager_and_says_so(engine, tmp_path):
+    """Every command and page loads by `LoadedModels`, and none of them offers a choice for such a model."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(TINY_CONFIGS["mamba"]))
+    loaded = engine.get(ComparisonSpec(model=str(config), prompt="x", new_tokens=2))
+    assert loaded.environment.attn_implementation == "eager" and ONLY_EAGER in loaded.note
+    assert attention_of(TINY_CONFIGS["llama"], "sdpa") == "sdpa"

@@ -6,10 +6,19 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.caches.designs import DESIGNS
+from kvviz.decoding import loading
 from kvviz.decoding.loop import check_context, chooser, decode
-from kvviz.decoding.modes import MODES, mode_named
+from kvviz.decoding.modes import MODES, check_modes, mode_named
 from kvviz.decoding.read_cache import layer_states
+from kvviz.memory.formula import kv_memory
+from kvviz.models.catalog.rows import models
+from kvviz.models.sources import Source
+from kvviz.models.spec import ModelSpec
 from tests.conftest import TINY, can
+from tests.tiny_configs import TINY as TINY_CONFIGS
+
+SPECS = {row.config["model_type"]: ModelSpec.from_config(row.config) for row in models().values()}
+RECURRENT = [family for family, spec in SPECS.items() if any(layer.states for layer in spec.layers)]
 
 PROMPT, NEW = 40, 32  # longer than two windows of 16
 
@@ -38,6 +47,40 @@ def test_exact_modes_give_identical_tokens(load, model, attn):
     assert len({row[0] for row in expected}) >= 8, "a text that repeats one token would prove nothing"
     modes = [mode for mode in EXACT if can(mode, model) and (mode not in DESIGNS or model in BOTH_KINDS)]
     assert modes and {mode: tokens(loaded, mode) for mode in modes} == dict.fromkeys(modes, expected)
+
+
+def of_family(family):
+    """A model of a few thousand parameters, with random weights."""
+    source = Source(family, family, "random", config=TINY_CONFIGS[family])
+    return loading.load(source, dtype="float32", device="cpu", attn=loading.attention_of(source.config or {}, "sdpa"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(set(RECURRENT) - {"recurrent_gemma"}))
+def test_every_recurrent_family_of_the_catalog_keeps_its_state_from_step_to_step(family):
+    """Some repeat one token whatever they computed, so the logits are compared too."""
+    loaded, prompt = of_family(family), prompt_ids(2, 13) % 96
+    runs = [decode(loaded.model, prompt, mode=mode, new_tokens=12) for mode in ("uncached", "cached")]
+    for without, step in zip(*runs, strict=True):
+        assert (step.token_ids == without.token_ids).all()
+        assert torch.allclose(step.logits, without.logits, atol=1e-3)
+    held = sum(row.nbytes for row in layer_states(step.cache))
+    assert held == kv_memory(loaded.spec, 13 + 11, batch=2, dtype="float32", view="hf-dynamic").total_bytes
+
+
+def test_a_model_that_keeps_its_state_itself_is_decoded_without_a_cache_alone():
+    config = next(row.config for row in models().values() if row.config["model_type"] == "recurrent_gemma")
+    check_modes(["uncached"], config)
+    with pytest.raises(KvvizError, match="keeps its states in the model itself"):
+        check_modes(["cached"], config)
+
+
+@pytest.mark.slow
+def test_a_model_that_takes_no_such_cache_is_refused():
+    prompt = prompt_ids(length=4) % 96
+    for family, mode, says in (("openai-gpt", "cached", "no cache that could"), ("minimax", "static", "but its own")):
+        with pytest.raises(KvvizError, match=says):
+            decode(of_family(family).model, prompt, mode=mode, new_tokens=2)
 
 
 @pytest.mark.slow

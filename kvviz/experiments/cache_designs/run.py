@@ -64,7 +64,7 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
         mode = mode_named(entry["mode"])
         described = {"title": mode.title, "summary": mode.summary, "slow": mode.account.slow}
         runs.append({**entry, **described, "books": accounts.get(mode.name), "quality": quality.get(mode.name)})
-    about = {"spec": spec.to_dict(), "title": loaded.source.title, "params": loaded.params, "note": loaded.codec.note}
+    about = {"spec": spec.to_dict(), "title": loaded.source.title, "params": loaded.params, "note": loaded.note}
     yield {"t": "done", "document": {**document, "runs": runs, **about, "text": text, "shared_tokens": asked.shape[1]}}
 
 

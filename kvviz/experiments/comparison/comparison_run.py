@@ -105,7 +105,7 @@ class ComparisonRun:
 def look(spec: Spec, loaded: Loaded) -> dict[str, Any]:
     """Return the first record of an experiment that is no comparison: what is measured, and where."""
     place, source = loaded.environment, loaded.source
-    about = {"title": source.title, "weights": source.weights, "note": loaded.codec.note}
+    about = {"title": source.title, "weights": source.weights, "note": loaded.note}
     return {"t": "look", "spec": spec.to_dict(), **about, "device": place.device_name, "dtype": place.dtype}
 
 
@@ -125,7 +125,7 @@ def started(loaded: Loaded, spec: SpecFields, ids: list[int], modes: list[ModeFi
             "layers": len(loaded.spec.layers),
             "context": loaded.spec.context,
             "end_ids": sorted(loaded.stop_ids),
-            "note": note or codec.note,
+            "note": note or loaded.note,
         },
         "prompt": {
             "tokens": len(ids),

@@ -10,6 +10,7 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import LayerState
 from kvviz.decoding.loop import Step
+from kvviz.decoding.modes import mode_named
 from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
@@ -70,6 +71,7 @@ class _Lane(Reading):
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
         super().__init__(run)
+        self._mode = mode_named(mode)
         self.checked = run.checked[mode]
         self.step: Step | None = None
         self._live = LiveTensors(run.loaded.tensors)
@@ -84,6 +86,11 @@ class _Lane(Reading):
         with self._live:
             self.step = next(self._steps)
         self.read(self.step)
+        if self._mode.caches and not any(row.nbytes for row in self.layers):
+            raise KvvizError(
+                f"{self._mode.name} keeps nothing of this model's prompt, so its next step could not continue it: "
+                "take uncached"
+            )
         self.checked.tokens.append(self.ids)
         self.checked.layers.append(self.layers)
         self.checked.cache_class = cache_class(self.step.cache)
@@ -143,6 +150,19 @@ def _compare(name: str, checked: Checked, step: Step, reference: Checked, other:
     if checked.tokens[-1] != reference.tokens[-1]:
         checked.divergence = step.index
         checked.margin = _margin(other.logits[step.token_ids != other.token_ids])
+        if mode_named(name).exact and delta > rounding(dtype) * other.logits.abs().max().item():
+            raise KvvizError(
+                f"{name} computes something else with this model: its token {step.index + 1} is another, and its "
+                f"logits are {delta:.3g} off, more than {dtype} rounds; leave it out"
+            )
+
+
+def rounding(dtype: str) -> float:
+    """Return the largest share of a logit that rounding in a dtype explains.
+
+    Errors add up from layer to layer: over deep models they were seen to reach the square root of the dtype's step.
+    """
+    return 3 * math.sqrt(torch.finfo(getattr(torch, dtype)).eps)
 
 
 def _margin(logits: torch.Tensor) -> float:

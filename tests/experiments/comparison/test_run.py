@@ -161,23 +161,36 @@ def test_batches_and_random_prompts(engine):
     assert doc["identical"] and doc["runs"][1]["cache_bytes"][0] == 3 * 9 * 4 * 2 * 64 * 4
 
 
+def off_from_the_third_step(model, capacity):
+    def forward(ids, new):
+        logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+        if ids.shape[1] >= 16 + 2:
+            logits = logits.clone()
+            logits[:, 7] = logits.max() + 1
+        return logits, None
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("traits", "says"),
+    [
+        ({"caches": False}, r"its token 3 is another, and its logits are .* off, more than float32 rounds"),
+        ({}, "keeps nothing of this model's prompt"),
+    ],
+)
+def test_an_exact_mode_with_wrong_tokens_or_an_empty_cache_has_no_figures(engine, monkeypatch, traits, says):
+    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", off_from_the_third_step, **traits))
+    with pytest.raises(KvvizError, match=says):
+        records(engine, modes=("uncached", "wrong"))
+
+
 def test_a_divergence_is_found_with_its_margin(engine, monkeypatch):
-    """A mode that is off from its third step on: the first different token and the margin are reported."""
-
-    def opened(model, capacity):
-        def forward(ids, new):
-            logits = model(input_ids=ids, use_cache=False).logits[:, -1]
-            if ids.shape[1] >= 16 + 2:
-                logits = logits.clone()
-                logits[:, 7] = logits.max() + 1
-            return logits, None
-
-        return forward
-
-    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", opened, caches=False, fills=False))
+    """A lossy mode that is off from its third step on: the first different token and the margin are reported."""
+    monkeypatch.setitem(MODES, "wrong", Mode("wrong", "", "", off_from_the_third_step, exact=False, caches=False))
     doc = document(records(engine, modes=("uncached", "wrong")))
     right, wrong = doc["runs"]
-    assert not doc["identical"] and right["identical"] and not wrong["identical"]
+    assert doc["identical"] and right["identical"] and not wrong["identical"]
     assert wrong["first_divergence"] == 2 and wrong["divergence_margin"] > 0 and wrong["max_abs_logit_diff"] >= 1
 
 
