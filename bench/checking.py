@@ -35,7 +35,7 @@ def expected_steps(document: dict[str, Any]) -> Counter:
     for run in document["runs"]:
         places = range(len(run["step_s"]))
         found.update(("proof", run["mode"], place) for place in places)
-        for repeat in range(-further, document["repeats"]):
+        for repeat in range(-further, run["passes"]["clean"] + run["passes"]["disturbed"]):
             found.update(("times", run["mode"], repeat, place) for place in places)
     return found
 

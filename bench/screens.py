@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from bench.visitors import Press, Session, Trouble
 from kvviz.base.words import human
 from kvviz.decoding.modes import MODES
+from kvviz.device.disturbance import undisturbed
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.memory.calculator import Asked, answer
 from kvviz.models.catalog.rows import models
@@ -67,12 +68,18 @@ class Book:
         return found
 
     def seconds(self) -> dict[str, list[list[float]]]:
-        """The seconds of each step of each timed pass, by mode."""
+        """The seconds of each step of each timed pass that figures are made from, by mode."""
         found: dict[str, dict[int, list[float]]] = {}
+        clean: dict[tuple[str, int], bool | None] = {}
         for record in self.records:
             if record["t"] == "times" and record["repeat"] >= 0:
                 found.setdefault(record["mode"], {}).setdefault(record["repeat"], []).extend(record["s"])
-        return {mode: list(passes.values()) for mode, passes in found.items()}
+            elif record["t"] == "clocked":
+                clean[record["mode"], record["repeat"]] = record["clean"]
+        return {
+            mode: undisturbed(list(passes.values()), (clean.get((mode, repeat)) for repeat in passes))
+            for mode, passes in found.items()
+        }
 
 
 class Screen:
