@@ -133,5 +133,5 @@ def test_a_kept_sweep_is_the_opening_picture(visit, store):
     store.finish("kept", "done", {**about, "rows": [{**rest, **row} for row in rows]})
     app = visit()
     assert not app.exception
-    assert any(caption.value.endswith(": m on a device.") for caption in app.caption), "it says where it is from"
+    assert any(words.value.endswith(": m on a device.") for words in app.markdown), "it says where it is from"
     assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.markdown)

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.charts.claims import of_curves
+from kvviz.charts.claims import END, of_curves
 from kvviz.charts.curves import Curve, curve_of, overlay
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
@@ -46,4 +46,4 @@ def recordings() -> None:
         )
         claim = of_curves(curves)
         plot(overlay(curves), column, claim=claim, key=f"c_{file}")
-    st.markdown(TEXTS["compare"]["recorded"].format(passes=spec["repeats"]))
+    st.markdown(TEXTS["compare"]["recorded"].format(passes=spec["repeats"], end=END))

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief, human, millis
-from kvviz.charts.claims import of_curves
+from kvviz.charts.claims import END, of_curves
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
 from kvviz.experiments.comparison.figures import mark
 from kvviz.store.compare_runs import Row, apart, differences, names, rows
@@ -56,7 +56,10 @@ def overlaid(runs: Sequence[Run]) -> None:
                 key="c_overlay",
             )
     thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
-    st.caption("Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles." + thin)
+    st.caption(
+        "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles. At the end: the "
+        f"median of the last {END} tokens.{thin}"
+    )
     if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")
     draw_table([_figures(row) for row in rows(runs, labels, base)], key="c_rows")

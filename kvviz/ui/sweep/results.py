@@ -124,7 +124,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Meas
         drawn.append((_source(preset, published), printed))
     for number, (place, (title, each)) in enumerate(zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        place.caption(title)
+        place.markdown(title)  # in a caption its link would be too pale
         plot(against(each, measure, axis, log=log), place, claim=said, config=picture, key=f"s_chart_{number}")
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
