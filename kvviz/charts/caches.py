@@ -28,7 +28,9 @@ def held_figures(rows: Runs) -> list[go.Figure]:
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
     says = [
-        f"mean {human(row['mean_wasted'])},<br>most {human(row['most_wasted'])}" if row["most_wasted"] else "no waste"
+        f"mean waste {human(row['mean_wasted'])},<br>most {human(row['most_wasted'])}"
+        if row["most_wasted"]
+        else "no waste"
         for row in kept
     ]
     return _panels(kept, columns, says, HELD)
