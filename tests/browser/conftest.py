@@ -62,6 +62,7 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.1)
+        self.close()
         raise AssertionError(f"the server did not come up:\n{self.log.read_text()}")
 
     def close(self) -> None:

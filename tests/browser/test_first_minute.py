@@ -1,10 +1,10 @@
-"""The first minute: a stranger opens the page and sees the curves at once, before, during and after a run."""
+"""On a fresh server a stranger sees the curves at once, before, during and after a run; and again if it was killed."""
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Server
-from tests.browser.test_live import asked, in_state, live, points, press
+from tests.browser.test_live import asked, in_state, live, many_passes, points, press, run
 
 pytestmark = pytest.mark.browser
 
@@ -12,6 +12,15 @@ SHIFTS = """window.kvShifts = []
 new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.kvShifts.push(shift.value) })
   .observe({ type: 'layout-shift', buffered: true })"""
 SIZES = ((1440, 900), (1280, 720), (390, 844))
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A server that nobody has asked for anything, for the first test; the second kills it."""
+    server = Server(tmp_path_factory.mktemp("fresh"))
+    server.wait()
+    yield server
+    server.close()
 
 
 def on_the_first_screen(page):
@@ -25,14 +34,12 @@ def on_the_first_screen(page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_first_step(chromium, tmp_path):
-    server = Server(tmp_path)
-    server.wait()
+def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_first_step(chromium, fresh):
     page = chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.set_default_timeout(60_000)
     try:
         page.add_init_script(SHIFTS)
-        page.goto(server.url + asked("mini-gpt2", new_tokens=64))
+        page.goto(fresh.url + asked("mini-gpt2", new_tokens=64))
         expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
         page.wait_for_function(
             "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 192)"
@@ -60,11 +67,42 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         on_the_first_screen(page)
     finally:
         page.context.close()
-        server.close()
+
+
+def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, fresh):
+    """The page comes back to it by itself, on the next server."""
+    page = chromium.new_context().new_page()
+    page.set_default_timeout(60_000)
+    page.goto(fresh.url + asked(new_tokens=128))
+    many_passes(page)
+    run(page)
+    in_state(page, "measuring")
+    own = live(page).get_attribute("data-comparison")
+    page.wait_for_timeout(1500)  # what is measured is written twice a second, so the proof is on the disk
+    fresh.process.kill()
+    fresh.process.wait()
+    expect(page.get_by_test_id("kv-status")).to_have_text("Connection lost: trying again")
+    second = Server(fresh.home, fresh.port)
+    try:
+        in_state(page, "stopped", seconds=120)
+        expect(page.get_by_test_id("kv-status")).to_contain_text("the server ended in the middle of this run")
+        assert live(page).get_attribute("data-comparison") == own
+        tokens, kept, sent = page.evaluate(
+            """() => {
+              const root = document.querySelector("[data-testid=kv-live]")
+              const last = root.kvFeed()
+              return [root.kvState().modes.map((m) => m.tokens.length), last.next, last.comparison]
+            }"""
+        )
+        assert tokens == [128, 128] and sent == own, "the proof, each token once"
+        assert kept > 256
+    finally:
+        page.context.close()
+        second.close()
 
 
 def test_the_text_of_a_model_that_has_ended_is_not_shown_as_its_text(open_page):
-    page = open_page(asked("mini-gpt2", new_tokens=192))
+    page = open_page(asked("mini-gpt2", new_tokens=160))
     press(page, "Run")
     in_state(page, "proof")  # the first look is over
     press(page, "Stop")
