@@ -127,7 +127,7 @@ class Decoder:
         self.source_tokens = source_tokens or getattr(model.config, "max_source_positions", None) or tokens
         self._batch, self._options, self.shortened = batch, options, False
         self._takes = inspect.signature(model.forward).parameters
-        self._name = next((name for name in _CACHES if name in self._takes), _CACHES[0])
+        self._name = next((name for name in CACHES if name in self._takes), CACHES[0])
         self._source = self._encoded() if "encoder_outputs" in self._takes and model.config.is_encoder_decoder else {}
         self._start()
 
@@ -206,7 +206,7 @@ class Decoder:
 
 
 # Names of the argument and output that hold a model's cache; transformers' own list is ALL_CACHE_NAMES.
-_CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
+CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 # Tokens of a long prompt that a decoder with a recurrent state is fed, because many loop over tokens in Python.
 _SHORT = 64
 # Recurrent decoders that make their cache themselves, so that it can't be inspected before the first forward.

@@ -4,7 +4,7 @@ It works with any transformers causal model and any loop around it: `generate`, 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded, adopt
+from kvviz.decoding.meta_probe import CACHES, by_layer
 from kvviz.decoding.read_cache import layer_states
 from kvviz.device.clock import synchroniser
 from kvviz.experiments.comparison import records as form
@@ -31,11 +32,15 @@ MODE = "watched"
 
 @dataclass(frozen=True)
 class WatchedStep:
-    """One forward pass of the watched model: the ids it was fed (B, T), its seconds, and the cache after it."""
+    """One forward pass of the watched model: the ids it was fed (B, T), its seconds, and the cache after it.
+
+    `size` is (B, T), also for a pass that was fed embeddings and has no ids.
+    """
 
     index: int
     phase: str
     fed: tuple[tuple[int, ...], ...]
+    size: tuple[int, int]
     seconds: float
     layers: tuple[LayerState, ...]
 
@@ -67,7 +72,7 @@ class Trace:
             {
                 "index": step.index,
                 "phase": step.phase,
-                "fed_tokens": len(step.fed[0]) if step.fed else 0,
+                "fed_tokens": step.size[1],
                 "seconds": step.seconds,
                 "seen": max((row.seen for row in step.layers), default=0),
                 "cache_bytes": step.cache_bytes,
@@ -106,6 +111,8 @@ class _Hooks:
         self._trace = trace
         self._sync = sync
         self._started = 0.0
+        self._cache: object = None  # of the pass before, and how many tokens it was fed
+        self._tokens = 0
 
     def before(self, module: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         self._sync()
@@ -116,14 +123,23 @@ class _Hooks:
     ) -> None:
         self._sync()
         seconds = time.perf_counter() - self._started
-        ids = kwargs.get("input_ids", args[0] if args else None)
+        named = (kwargs.get(name) for name in ("decoder_input_ids", "input_ids"))
+        ids = next((one for one in named if one is not None), args[0] if args else None)
+        given = kwargs.get("decoder_inputs_embeds", kwargs.get("inputs_embeds")) if ids is None else ids
+        size = (given.shape[0], given.shape[1]) if given is not None else (1, 0)
         fed = tuple(map(tuple, ids.tolist())) if ids is not None else ()
-        cache = getattr(output, "past_key_values", None)
-        cache = kwargs.get("past_key_values") if cache is None else cache
-        layers = layer_states(cache) if hasattr(cache, "layers") else ()
-        first = not layers or layers[0].seen <= (len(fed[0]) if fed else 0)
+        cache = _first(getattr(output, name, None) for name in CACHES) or _first(map(kwargs.get, CACHES))
+        fresh = cache is None or cache is not self._cache
+        self._cache, self._tokens = cache, size[1] + (0 if fresh else self._tokens)
+        layers = layer_states(by_layer(cache, self._trace.model.config), seen=self._tokens)
+        first = fresh and max((row.seen for row in layers if row.kind != "cross"), default=0) <= size[1]
         index = len(self._trace.steps)
-        self._trace.steps.append(WatchedStep(index, "prefill" if first else "decode", fed, seconds, layers))
+        self._trace.steps.append(WatchedStep(index, "prefill" if first else "decode", fed, size, seconds, layers))
+
+
+def _first(found: Iterable[object]) -> object:
+    """Return the first of them that is there, or None."""
+    return next((one for one in found if one is not None), None)
 
 
 def _records(trace: Trace) -> list[form.Record]:
@@ -132,13 +148,14 @@ def _records(trace: Trace) -> list[form.Record]:
     seconds = [step.seconds for step in trace.steps]
     proofs = [_proof(trace, step, loaded) for step in trace.steps]
     times: form.Times = {"t": "times", "mode": MODE, "repeat": 0, "from": 0, "s": seconds}
-    end: list[form.Record] = [_figures(seconds), form.Done(t="done")] if seconds else [form.Done(t="done")]
+    end: list[form.Record] = [_figures(trace.steps), form.Done(t="done")] if seconds else [form.Done(t="done")]
     return [_started(trace, loaded), *proofs, times, *end]
 
 
 def _started(trace: Trace, loaded: Loaded) -> form.Started:
     count, fed = len(trace.steps), trace.steps[0].fed if trace.steps else ()
-    spec: form.SpecFields = {"new_tokens": max(1, count), "batch": max(1, len(fed)), "repeats": 1, "warmup": 0}
+    batch = trace.steps[0].size[0] if trace.steps else 1
+    spec: form.SpecFields = {"new_tokens": max(1, count), "batch": batch, "repeats": 1, "warmup": 0}
     what = "a run of the user's own"
     mode: form.ModeFields = {"name": MODE, "title": "Watched run", "summary": what, "exact": False}
     note = "A run that was watched from outside: the text is what each forward was fed next."
@@ -159,7 +176,12 @@ def _proof(trace: Trace, step: WatchedStep, loaded: Loaded) -> form.Proof:
     return {"t": "proof", "i": step.index, "modes": {MODE: seen}}
 
 
-def _figures(seconds: list[float]) -> form.Figures:
+def _figures(steps: Sequence[WatchedStep]) -> form.Figures:
+    """Return the figures of the run: TTFT is that of its first prefill, and ITL is that of the decode steps alone."""
+    prefills, decodes = ([step.seconds for step in steps if step.phase == phase] for phase in ("prefill", "decode"))
+    total = sum(prefills) + sum(decodes)
+    curves = {**figures([[*prefills[:1], *decodes]]), "total_s": total}
+    curves["tokens_per_s"] = sum(step.size[0] for step in steps) / total
     unknown = dict.fromkeys(("identical", "first_divergence", "max_abs_logit_diff", "speedup"))
-    known = {name: value for name, value in figures([seconds]).items() if name in HEADLINE}
+    known = {name: value for name, value in curves.items() if name in HEADLINE}
     return {"t": "figures", "runs": [cast(form.Headline, {"mode": MODE, **unknown, **known})]}

@@ -1,15 +1,17 @@
 """Watching someone else's run, and the notebook's front door."""
 
 import json
+from statistics import median
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, DynamicCache
 
 import kvviz
 from kvviz import KvvizError, compare, watch
 from kvviz.decoding.loading import hf_config
 from kvviz.store.files import reading
+from tests.tiny_configs import TINY
 
 pytestmark = pytest.mark.slow  # they decode with real models
 
@@ -85,6 +87,32 @@ def test_hooks_go_when_the_run_breaks(load):
         raise RuntimeError("mine")
     assert hooks(model) == 0
     assert len(trace.steps) == 1
+
+
+@pytest.mark.parametrize("family", ["mamba", "t5", "qwen3_next"])
+def test_states_and_the_caches_of_an_encoder_decoder_are_read(family):
+    config = hf_config(TINY[family])
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation="eager").eval()
+    with watch(model) as trace:
+        model.generate(IDS % 96, max_new_tokens=4, do_sample=False, eos_token_id=None)
+    assert [step.phase for step in trace.steps] == ["prefill"] + ["decode"] * 3
+    assert all(step.cache_bytes > 0 for step in trace.steps)
+
+
+def test_two_texts_in_two_rows_count_every_token_and_each_prefill_once(load, tmp_path):
+    model, ids = load("tiny-gpt2").model, IDS.repeat(2, 1)
+    with watch(model) as trace:
+        for _ in range(2):
+            model.generate(ids, max_new_tokens=3, do_sample=False)
+        model(inputs_embeds=model.get_input_embeddings()(ids))
+    assert [step.phase for step in trace.steps] == [*["prefill", "decode", "decode"] * 2, "prefill"]
+    assert list(trace.frame()["fed_tokens"]) == [20, 1, 1, 20, 1, 1, 20]
+    (figures,) = read(trace.save(tmp_path / "mine.json").read_text())[-2]["runs"]
+    seconds = {phase: [step.seconds for step in trace.steps if step.phase == phase] for phase in ("prefill", "decode")}
+    assert figures["itl_s"] == pytest.approx(median(seconds["decode"]))
+    assert figures["ttft_s"] == pytest.approx(seconds["prefill"][0])
+    assert figures["tokens_per_s"] == pytest.approx(7 * 2 / sum(step.seconds for step in trace.steps))
 
 
 def test_a_run_without_cache_shows_none(load):
