@@ -6,7 +6,7 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import millis
-from kvviz.cli.measure_here import alone, bench_here, document_here, take_cores
+from kvviz.cli.measure_here import alone, bench_here, document_here
 from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
@@ -27,11 +27,10 @@ def ceilings(
     as_json: AsJson = False,
 ) -> None:
     """Measure how fast this device reads, multiplies and starts an operation; the figures are kept."""
-    take_cores()
-
-    from kvviz.device.environment import pick_device
+    from kvviz.device.environment import pick_device, take_cores
     from kvviz.device.measure_ceilings import known_ceilings
 
+    take_cores()
     found = known_ceilings(pick_device(device), alone("kvviz ceilings", not no_wait), refresh=refresh)
     answer(found.to_dict(), lambda: ceilings_text(found), as_json)
 

@@ -29,29 +29,19 @@ class Halted(Exception):
 
 def settle(threads: int | None = None) -> None:
     """Quieten the libraries; take the cores and threads of a dashboard's worker, or `threads` on any core."""
+    from kvviz.device.environment import set_threads, take_cores
+
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
     if threads is None:
         take_cores()
     else:
-        from kvviz.device.environment import set_threads
-
         set_threads(threads)
 
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-
-
-def take_cores() -> None:
-    """Take the cores and threads of a dashboard's worker. Needs no transformers."""
-    from kvviz.device.cores import pin, share_of_cores
-    from kvviz.device.environment import set_threads
-
-    cores, _ = share_of_cores()
-    pin(cores)
-    set_threads(len(cores) or max(1, (os.cpu_count() or 2) - 1))
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

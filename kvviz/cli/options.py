@@ -18,11 +18,12 @@ def _model_path(context: typer.Context, model: str | None) -> str | None:
     """Read the config on standard input that `-` stands for, into a file that lasts as long as the command."""
     if model != "-":
         return model
-    path = Path(context.with_resource(tempfile.TemporaryDirectory())) / "config.json"
-    path.write_text(sys.stdin.read(), encoding="utf-8")
+    path = Path(context.with_resource(tempfile.TemporaryDirectory())) / STDIN
+    path.write_text(sys.stdin.read(), encoding="utf-8", errors="surrogateescape")  # the bytes that came
     return str(path)
 
 
+STDIN = "standard input.json"
 _MODEL = "Catalog id, folder, config.json, Hugging Face id, or - for a config on standard input."
 WEIGHTS = typer.Option(help="auto, bundled, random, hub or local.")
 DEVICE = typer.Option(help="auto, cpu, cuda, a card by number such as cuda:1, or mps.")
@@ -44,6 +45,13 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
+def _called(path: str, name: str) -> Source:
+    try:
+        return replace(find_source(path), model=name)
+    except KvvizError as error:
+        raise KvvizError(str(error).replace(path, name)) from error
+
+
 def names(text: str) -> tuple[str, ...]:
     """Split a list of names at its commas."""
     return tuple(name.strip() for name in text.split(","))
@@ -58,7 +66,12 @@ def counts(option: str, text: str) -> tuple[int, ...]:
 
 
 def source_with_config(model: str) -> Source:
-    """Find MODEL and its config; the config of a Hugging Face id is downloaded."""
+    """Find MODEL and its config; the config of a Hugging Face id is downloaded.
+
+    A config on standard input goes by that name, and not by the file's that it is kept in.
+    """
+    if Path(model).name == STDIN:
+        return _called(model, "standard input")
     if model in models() or not looks_like_hub_id(model):
         return find_source(model)
     return replace(find_source(model, "hub"), config=fetch_config(model))

@@ -1,9 +1,12 @@
 """Choose the device and the number of threads, and describe the environment that a measurement depends on."""
 
 import logging
+import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +17,7 @@ import torch
 from kvviz.base.errors import KvvizError, in_a_line
 from kvviz.base.records import Environment, Machine
 from kvviz.base.settings import settings
-from kvviz.device.cores import usable_cores
+from kvviz.device.cores import pin, share_of_cores, usable_cores
 from kvviz.device.memory import device_memory
 from kvviz.device.nvidia_card import seen_card, why_unused
 
@@ -110,6 +113,32 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(max(1, count))
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+@contextmanager
+def share_of_machine(threads: int | None = None) -> Iterator[None]:
+    """Compute inside `with` on the cores and threads of a dashboard's worker, or with `threads` on any core.
+
+    With as many threads as cores, each step waits for the thread whose core something else has taken.
+    """
+    pinned = hasattr(os, "sched_getaffinity")
+    before, cores = torch.get_num_threads(), os.sched_getaffinity(0) if pinned else set()
+    if threads is None:
+        take_cores()
+    else:
+        set_threads(threads)
+    try:
+        yield
+    finally:
+        pin(sorted(cores))
+        torch.set_num_threads(before)
+
+
+def take_cores() -> None:
+    """Take the cores and threads of a dashboard's worker for the rest of this process."""
+    cores, _ = share_of_cores()
+    pin(cores)
+    set_threads(len(cores) or usable_cores() - 1)
 
 
 def environment_for(attn: str, device: str, dtype: str) -> Environment:

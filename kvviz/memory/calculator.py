@@ -120,7 +120,7 @@ def _read(name: str, text: str) -> Any:
     known: Collection[str] | None = {"dtype": PRECISIONS, "weights": WEIGHT_BITS, "view": VIEWS}.get(name)
     if known is None:
         if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:15]) < 2**40 or len(text) > 13:
-            raise ConfigError(f"{shown(text)} is no whole number of at least 1")
+            raise ConfigError(f"{shown(text)} is no whole number from 1 to {2**40 - 1:,}")
         return int(text)
     if text not in known:
         raise ConfigError(f"{shown(text)} is not one of {', '.join(known)}")

@@ -114,6 +114,8 @@ def kv_memory(
     for name, value in (("tokens", tokens), ("batch", batch), ("beams", beams), ("tensor_parallel", tensor_parallel)):
         checked(name, value)
     check_dtype(dtype, view)
+    if (spec.heads or tensor_parallel) % tensor_parallel:
+        raise ConfigError(f"tensor_parallel is {tensor_parallel}; it has to divide the {spec.heads} query heads")
     if source_tokens is not None:
         checked("source_tokens", source_tokens)
     elif spec.source_tokens is not None:

@@ -156,7 +156,7 @@ class Fields:
 def checked(name: str, value: object, least: int = 1) -> int:
     """Check for a whole number between `least` and 2^40. Raises ConfigError naming the field."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < LARGEST:
-        raise ConfigError(f"{name} is {shown(value)}; it is a whole number of at least {least}")
+        raise ConfigError(f"{name} is {shown(value)}; it is a whole number from {least:,} to {LARGEST - 1:,}")
     return value
 
 

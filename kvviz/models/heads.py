@@ -27,7 +27,12 @@ def read_kv_heads(fields: Fields) -> int:
     flag = facts_of(fields.model_type).repeats_kv_heads_if
     if fields.has("decoder_attention_heads") or (flag and not fields.flag(flag)):
         return read_heads(fields)
-    return fields.optional("num_key_value_heads") or read_heads(fields)
+    heads, shared = query_heads(fields), fields.optional("num_key_value_heads")
+    if shared is None:
+        return read_heads(fields)
+    if (heads or shared) % shared:
+        raise ConfigError(f"{shared} KV heads can't be shared out among {heads} query heads, the same number for each")
+    return shared
 
 
 def read_head_dims(fields: Fields) -> tuple[int, int]:

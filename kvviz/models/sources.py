@@ -217,7 +217,7 @@ def parse_config(text: str | bytes, what: str = "this") -> dict[str, object]:
     if len(text) > LARGEST_CONFIG:
         raise ConfigError(f"{what} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
     try:
-        config = json.loads(text)
+        config = json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text)
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise ConfigError(f"{what} can't be read as JSON{where}; a whole config.json goes from {{ to }}") from error

@@ -34,7 +34,10 @@ class ByteCodec:
         self.note = why + type(self).note
 
     def encode(self, text: str) -> list[int]:
-        ids = list(text.encode("utf-8"))
+        try:
+            ids = list(text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise KvvizError("the prompt is no text: it has bytes that are not UTF-8, or half a character") from error
         if max(ids) >= self._vocab_size:
             raise KvvizError(
                 f"the prompt has a byte of value {max(ids)}, but this model knows {self._vocab_size} tokens: "

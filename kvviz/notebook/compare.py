@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.device.lock import measuring
 from kvviz.experiments.comparison.figures import finished
@@ -29,6 +31,14 @@ class Comparison:
 
     document: Document
     records: list[Record]
+
+    def __repr__(self) -> str:
+        """Say in a line what was compared; a notebook prints it where a cell ends with the comparison."""
+        modes = ", ".join(
+            f"{run['mode']} {run['total_s']:.3g} s" + (f" ({run['speedup']:.3g}×)" if run["speedup"] else "")
+            for run in self.document["runs"]
+        )
+        return f"<Comparison of {self.document['model']}, {self.document['new_tokens']} new tokens: {modes}>"
 
     def figure(self, *, log: bool = False) -> "go.Figure":
         """Draw the latency curves as a Plotly figure, in milliseconds per new token."""
@@ -75,11 +85,14 @@ def compare(
     seed: int = 0,
     stop_at_eos: bool = False,
     stop_text: str = "",
+    threads: int | None = None,
 ) -> Comparison:
     """Decode the same work in several modes, check that they agree, and time them.
 
     `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or your own transformers
-    causal model with its `tokenizer` if you have one; your own model keeps its device and precision. With `repeats`
+    causal model with its `tokenizer` if you have one; your own model keeps its device, precision and attention, and is
+    measured without dropout. The work gets the cores and threads of a dashboard's worker, all but one; with `threads`,
+    that many on any core. With `repeats`
     each mode is timed exactly so often; else until the speed-up and the curves are known to `precision` (a share, 0.05
     unless given) or `budget_s` seconds of timed passes are used. Raises KvvizError with a one-sentence message if the
     work can't be done.
@@ -102,13 +115,37 @@ def compare(
         stop_at_eos=stop_at_eos,
         stop_text=stop_text,
     )
+    if not isinstance(model, str | Path):
+        _check_own(work)
     from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import adopt
+    from kvviz.device.environment import share_of_machine
     from kvviz.experiments.comparison.run import perform
 
-    with measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr)):
+    lock = measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr))
+    with lock, share_of_machine(threads), nullcontext() if isinstance(model, str | Path) else _in_eval_mode(model):
         loaded = LoadedModels().get(work) if isinstance(model, str | Path) else adopt(model, tokenizer)
         return Comparison(*finished(list(perform(work, loaded, comparison_id="compare"))))
+
+
+def _check_own(work: ComparisonSpec) -> None:
+    """Refuse for a model of one's own what only loading could fulfil."""
+    usual = {"weights": "auto", "dtype": "float32", "device": "auto", "attn": "sdpa"}
+    for name, value in usual.items():
+        if getattr(work, name) != value:
+            raise KvvizError(f"your own model keeps its {name}: leave {name} out, or load the model with it")
+
+
+@contextmanager
+def _in_eval_mode(model: "PreTrainedModel") -> Iterator[None]:
+    """Keep dropout out of a measurement; each module has its mode again afterwards."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _rows(run: Run) -> Iterator[dict[str, object]]:

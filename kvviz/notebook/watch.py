@@ -128,7 +128,7 @@ class _Hooks:
         given = kwargs.get("decoder_inputs_embeds", kwargs.get("inputs_embeds")) if ids is None else ids
         size = (given.shape[0], given.shape[1]) if given is not None else (1, 0)
         fed = tuple(map(tuple, ids.tolist())) if ids is not None else ()
-        cache = _first(getattr(output, name, None) for name in CACHES) or _first(map(kwargs.get, CACHES))
+        cache = _first([*(getattr(output, name, None) for name in CACHES), *map(kwargs.get, CACHES)])
         fresh = cache is None or cache is not self._cache
         self._cache, self._tokens = cache, size[1] + (0 if fresh else self._tokens)
         layers = layer_states(by_layer(cache, self._trace.model.config), seen=self._tokens)

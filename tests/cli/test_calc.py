@@ -1,5 +1,7 @@
 """`kvviz calc` and `kvviz probe`: the same document, by formula and from a real forward."""
 
+import json
+
 import pytest
 
 CONFIG = '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256}'
@@ -25,6 +27,7 @@ def test_calc_of_a_published_model(kvviz):
 def test_a_config_on_standard_input(kvviz, command):
     done = kvviz(command, "-", "--tokens", "10", "--dtype", "float32", stdin=CONFIG)
     assert f"{2 * 2 * 10 * 64 * 4:,} B" in done.out and done.status == 0
+    assert done.out.startswith("standard input, ")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,20 @@ def test_a_config_on_standard_input(kvviz, command):
         (["calc", "gpt2", "--dtype", "int3"], "dtype"),
         (["calc", "gpt2", "--view", "mine"], "view"),
         (["probe", "gpt2", "--tokens", "0"], "tokens"),
+        (["calc", "gpt2", "--tokens", str(2**40)], "from 1 to 1,099,511,627,775"),
+        (["calc", "llama-3.1-8b", "--tensor-parallel", "64"], "has to divide the 32 query heads"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(refused, arguments, says):
     refused(says, *arguments)
+
+
+@pytest.mark.parametrize("text", ["{", "\udcff"])
+def test_what_is_no_config_on_standard_input_is_named(refused, text):
+    refused("standard input can't be read as JSON", "calc", "-", stdin=text)
+
+
+@pytest.mark.parametrize("kv_heads", [7, 64])
+def test_kv_heads_that_query_heads_can_not_share_are_refused(refused, kv_heads):
+    config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 4096, "num_attention_heads": 32}
+    refused("query heads", "calc", "-", stdin="\ufeff" + json.dumps({**config, "num_key_value_heads": kv_heads}))

@@ -230,7 +230,7 @@ def test_measured_once_then_on_demand(monkeypatch):
     found = iter([SET, replace(SET, launch=5e-6)])
     monkeypatch.setattr(module, "machine", lambda device: HERE)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: next(found))
-    monkeypatch.setattr(command, "take_cores", lambda: None)
+    monkeypatch.setattr("kvviz.device.environment.take_cores", lambda: None)
     for again, launch in ((False, 2e-6), (False, 2e-6), (True, 5e-6)):
         command.ceilings(refresh=again, device="cpu")
         assert kept_for(HERE).launch == launch
@@ -244,7 +244,7 @@ def test_the_text_names_every_figure():
 
 
 def test_the_command_prints_what_is_kept(monkeypatch, capsys):
-    monkeypatch.setattr(command, "take_cores", lambda: None)
+    monkeypatch.setattr("kvviz.device.environment.take_cores", lambda: None)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: replace(SET, environment=module.machine(device)))
     app(["ceilings", "--json", "--device", "cpu"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == kept()[0].to_dict()
@@ -258,7 +258,7 @@ def test_the_command_prints_what_is_kept(monkeypatch, capsys):
 
 
 def test_it_waits_its_turn(monkeypatch):
-    monkeypatch.setattr(command, "take_cores", lambda: None)
+    monkeypatch.setattr("kvviz.device.environment.take_cores", lambda: None)
     monkeypatch.setattr(module, "measure_ceilings", lambda device: pytest.fail("measured while another has the device"))
     with measuring("another measurement"), pytest.raises(KvvizError, match="another measurement"):
         command.ceilings(refresh=True, device="cpu", no_wait=True)

@@ -83,7 +83,8 @@ COSTLY = {
         "attention_types": [[["global"] * 9, ["x"] * MANY]],
     },
     "blocks": {"model_type": "recurrent_gemma", "num_hidden_layers": 1000, "block_types": ["recurrent"] * MANY},
-    "sizes": LLAMA | {"hidden_size": 2**39, "num_key_value_heads": 2**39, "head_dim": 2**39, "vocab_size": 2**39},
+    "sizes": LLAMA
+    | dict.fromkeys(("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"), 2**39),
     "infinite": LLAMA | {"hidden_size": float("inf"), "num_hidden_layers": float("nan")},
     "negative": LLAMA | {"num_hidden_layers": -(10**9), "hidden_size": -1},
     "parts in parts": {"model_type": "llama", "text_config": {"text_config": {"text_config": {"text_config": {}}}}},

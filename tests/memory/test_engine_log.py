@@ -304,7 +304,7 @@ def test_tokens_are_padded_to_cells_and_the_sentence_says_so():
 
 
 def test_what_the_view_can_not_work_out_is_said():
-    config = {**models()["llama-3.1-8b"].config, "num_key_value_heads": 3, "num_attention_heads": 32}
+    config = {**models()["llama-3.1-8b"].config, "num_key_value_heads": 3, "num_attention_heads": 24, "head_dim": 128}
     log = parse(VLLM)
     found = judge(log, ModelSpec.from_config(config), tokens=1, batch=1, dtype="bfloat16", tensor_parallel=8)
     assert found.agrees is None and "tensor_parallel" in found.sentence

@@ -63,5 +63,5 @@ def test_each_number_names_its_field():
 def test_a_derived_number_and_a_default_say_so():
     gpt2 = {what: field for what, _, field in origins(ModelSpec.from_config(models()["gpt2"].config))}
     assert gpt2["head dim"] == "n_embd / n_head" and gpt2["KV heads"] == "n_head"
-    bare = {"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    bare = {"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 32}
     assert ("head dim", "128", "head_dim, absent: qwen3's default") in origins(ModelSpec.from_config(bare))

@@ -1,5 +1,7 @@
 """Bytes by view: hand-worked cases, published figures, what engines reserve, and laws that hold for every model."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvviz.base.errors import ConfigError
@@ -122,8 +124,10 @@ def test_tensor_parallel_shares_out_heads_or_repeats_them(devices, heads):
 
 
 def test_tensor_parallel_that_fits_no_heads_is_refused():
-    with pytest.raises(ConfigError, match="8 KV heads"):
-        kv_memory(spec_of("llama-3.1-8b"), 1024, tensor_parallel=3)
+    llama = spec_of("llama-3.1-8b")
+    for heads, devices, says in ((24, 3, "8 KV heads"), (32, 3, "32 query heads"), (32, 64, "32 query heads")):
+        with pytest.raises(ConfigError, match=says):
+            kv_memory(replace(llama, heads=heads), 1024, tensor_parallel=devices)
 
 
 def test_a_latent_is_on_every_device():

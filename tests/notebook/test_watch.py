@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, DynamicCac
 import kvviz
 from kvviz import KvvizError, compare, watch
 from kvviz.decoding.loading import hf_config
+from kvviz.device.cores import share_of_cores, usable_cores
 from kvviz.store.files import reading
 from tests.tiny_configs import TINY
 
@@ -200,7 +201,46 @@ def test_compare_a_model_of_ones_own():
 OWN = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
 
 
+def test_a_family_that_kvviz_does_not_know_is_compared():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    class Unheard(LlamaConfig):
+        model_type = "unheard"
+
+    model = LlamaForCausalLM(Unheard(**{**OWN, "intermediate_size": 64})).eval()
+    run = compare(model, new_tokens=3, repeats=1, prompt_tokens=9).document["runs"][1]
+    assert [layer["kv_heads"] for layer in run["layers"]] == [None, None] and run["cache_bytes"][-1] > 0
+
+
+def test_a_model_of_ones_own_keeps_what_it_has_and_loses_its_dropout_for_the_measurement():
+    model = AutoModelForCausalLM.from_config(hf_config({**TINY["gpt2"], "attn_pdrop": 0.5, "resid_pdrop": 0.5}))
+    model.train().transformer.h[0].eval()
+    before = [module.training for module in model.modules()]
+    assert compare(model, new_tokens=5, repeats=1, prompt_tokens=9).document["identical"]
+    assert [module.training for module in model.modules()] == before
+    with pytest.raises(KvvizError, match="your own model keeps its attn"):
+        compare(model, attn="eager")
+
+
+@pytest.mark.parametrize("threads", [None, 1])
+def test_compare_takes_a_workers_share_of_the_machine_and_gives_it_back(threads):
+    before = torch.get_num_threads(), usable_cores()
+    result = compare("tiny-gpt2", new_tokens=2, repeats=1, threads=threads)
+    here = result.document["environment"]
+    share = len(share_of_cores()[0])
+    assert (here["threads"], here["cores"]) == ((share, share) if threads is None else (threads, before[1]))
+    assert (torch.get_num_threads(), usable_cores()) == before
+    assert repr(result).startswith("<Comparison of tiny-gpt2, 2 new tokens: uncached ") and "cached" in repr(result)
+
+
+def test_a_batch_is_saved_and_opened_as_the_comparison_that_it_is(tmp_path):
+    result = compare("tiny-gpt2", new_tokens=4, repeats=1, batch=2)
+    assert reading.read(result.save(tmp_path / "two.json").read_text()).document == result.document
+
+
 def test_compare_says_what_is_wrong():
+    with pytest.raises(KvvizError, match="the prompt is no text"):
+        compare(prompt="\ud800", model="tiny-gpt2")
     with pytest.raises(KvvizError, match="no model"):
         compare("nonsense")
 

@@ -1,6 +1,7 @@
 """Builds the document of a finished comparison. Scripts rely on its fields; docs/json.md describes them."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast
 
@@ -82,7 +83,7 @@ def _run(
         "cache_bytes": [sum(row.nbytes for row in states) for states in checked.layers],
         "allocated_bytes": [sum(row.allocated for row in states) for states in checked.layers],
         "outliving_bytes": checked.outliving,
-        "layers": [_layer(run.loaded.spec.layers[row.index], row) for row in checked.layers[-1]],
+        "layers": [_layer(run.loaded.spec.layers, row) for row in checked.layers[-1]],
         "memory": run.memory.get(mode),
         "speedup": None,
         "passes": {
@@ -120,7 +121,8 @@ def _estimate(
     return asdict(estimate) if estimate else None
 
 
-def _layer(spec: LayerSpec, state: LayerState) -> Layer:
-    """Merge a layer's format and its state into one row."""
-    known = {**vars(spec), **vars(state)}
+def _layer(specs: Sequence[LayerSpec], state: LayerState) -> Layer:
+    """Merge a layer's format and its state into one row; the format of a family that kvviz can't read is None."""
+    unread = dict.fromkeys(("kv_heads", "key_dim", "value_dim", "window"))
+    known = {**(vars(specs[state.index]) if specs else unread), **vars(state)}
     return cast(Layer, {name: plain(known[name]) for name in Layer.__annotations__})
