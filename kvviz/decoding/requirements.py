@@ -23,7 +23,7 @@ class Work:
 
     The `filler` is "random" (seeded) or "book". `warmup` counts the full passes before the measured `repeats`. With a
     `precision`, more passes follow until the speed-up and the curves are known to that share of their size, or until
-    `budget_s` seconds of timed passes are used (None: twice the time of the first `repeats`). A
+    `budget_s` seconds of timed passes are used (None: half as long again as the first `repeats` take). A
     `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment has a method that
     returns one.
     """

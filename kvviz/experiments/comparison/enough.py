@@ -19,6 +19,7 @@ from kvviz.experiments.comparison.figures import reference_mode
 from kvviz.experiments.comparison.verdict import fitted
 
 MOST = 50  # timed passes of a mode
+LONGER = 1.5  # times that all passes may take what those asked for took, unless a budget is given
 
 
 def log_ratios(base: Sequence[float], own: Sequence[float]) -> list[float]:
@@ -113,7 +114,7 @@ def why_stop(run: ComparisonRun) -> str:
     if rounds >= MOST:
         return f"No mode gets more than {MOST} passes{known.ending}."
     seconds = [sum(sum(passes.repeats[number]) for passes in run.passes.values()) for number in range(rounds)]
-    budget = 2 * sum(seconds[: work.repeats]) if work.budget_s is None else work.budget_s
+    budget = LONGER * sum(seconds[: work.repeats]) if work.budget_s is None else work.budget_s
     if sum(seconds) + seconds[-1] > budget:
         return f"The time for more passes was used up{known.ending}."
     return ""
