@@ -34,7 +34,7 @@ def _compiled(*signature: object, **options: object) -> Callable[[Kernel], Kerne
 # NaN are kept as they are.
 _FAST = {"fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "error_model": "numpy"}
 SPLIT = 2**17  # elements below which a product is not worth handing to several threads
-_TILE = 512  # columns at a time, so that with several sequences the rows stay in the nearest cache
+_TILE = 4096  # columns at a time, so that with several sequences the rows stay in a near cache
 
 # The types of some functions, which numba would otherwise compile again for each constant that they are called with.
 _PART = "void(f4[:,::1], i8[::1], f4[:,::1], b1, i8, i8)"
@@ -70,25 +70,84 @@ def _at(address: int, count: int) -> Floats:
 
 
 @_compiled(**_FAST)
+def _sums(x: Floats, a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[Any, ...]:
+    """Four products: a row with four others."""
+    s0 = s1 = s2 = s3 = np.float32(0)
+    for i in range(x.shape[0]):
+        e = x[i]
+        s0 += e * a[i]
+        s1 += e * b[i]
+        s2 += e * c[i]
+        s3 += e * d[i]
+    return s0, s1, s2, s3
+
+
+@_compiled(**_FAST)
+def _sums_of_two(x: Floats, y: Floats, a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[Any, ...]:
+    """Eight products: each of two rows with four others, which are read once for both."""
+    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = np.float32(0)
+    for i in range(x.shape[0]):
+        e, f = x[i], y[i]
+        s0 += e * a[i]
+        s1 += e * b[i]
+        s2 += e * c[i]
+        s3 += e * d[i]
+        t0 += f * a[i]
+        t1 += f * b[i]
+        t2 += f * c[i]
+        t3 += f * d[i]
+    return s0, s1, s2, s3, t0, t1, t2, t3
+
+
+@_compiled(**_FAST)
+def _put(row: Ints, bias: Floats, y: Floats, add: bool, j: int, total: Any) -> None:
+    """Write one output of one sequence: its sum, its bias, and what was there if `add`."""
+    start = bias[j] if row[BIAS] else np.float32(0)
+    y[j] = (y[j] if add else np.float32(0)) + (total + start)
+
+
+@_compiled(**_FAST)
 def _rows(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
-    """Outputs low..high of y = x W (+ y), for a weight whose rows in memory are those of the outputs."""
+    """Outputs low..high of y = x W (+ y), for a weight whose rows in memory are those of the outputs.
+
+    Four rows are read at once, far from one another: the processor fetches each ahead by itself, and so reads memory
+    half as fast again as with one row after the other.
+    """
     batch, inputs = x.shape
-    stride = row[STRIDE]
+    stride, apart = row[STRIDE], (high - low) // 4
     weight, bias = _at(row[ADDRESS], (high - 1) * stride + inputs), _at(row[BIAS], high)
-    for j in range(low, high):
+    for j in range(low, low + apart):
+        j1, j2, j3 = j + apart, j + 2 * apart, j + 3 * apart
+        a, b = weight[j * stride : j * stride + inputs], weight[j1 * stride : j1 * stride + inputs]
+        c, d = weight[j2 * stride : j2 * stride + inputs], weight[j3 * stride : j3 * stride + inputs]
+        for n in range(0, batch - 1, 2):
+            s0, s1, s2, s3, t0, t1, t2, t3 = _sums_of_two(x[n], x[n + 1], a, b, c, d)
+            _put(row, bias, y[n], add, j, s0)
+            _put(row, bias, y[n], add, j1, s1)
+            _put(row, bias, y[n], add, j2, s2)
+            _put(row, bias, y[n], add, j3, s3)
+            _put(row, bias, y[n + 1], add, j, t0)
+            _put(row, bias, y[n + 1], add, j1, t1)
+            _put(row, bias, y[n + 1], add, j2, t2)
+            _put(row, bias, y[n + 1], add, j3, t3)
+        if batch % 2:
+            s0, s1, s2, s3 = _sums(x[batch - 1], a, b, c, d)
+            _put(row, bias, y[batch - 1], add, j, s0)
+            _put(row, bias, y[batch - 1], add, j1, s1)
+            _put(row, bias, y[batch - 1], add, j2, s2)
+            _put(row, bias, y[batch - 1], add, j3, s3)
+    for j in range(low + 4 * apart, high):
         one = weight[j * stride : j * stride + inputs]
-        start = bias[j] if row[BIAS] else np.float32(0)
-        for b in range(batch):
-            new = x[b]
-            total = np.float32(0)
+        for n in range(batch):
+            new, total = x[n], np.float32(0)
             for i in range(inputs):
                 total += new[i] * one[i]
-            y[b, j] = (y[b, j] if add else np.float32(0)) + (total + start)
+            _put(row, bias, y[n], add, j, total)
 
 
 @_compiled(**_FAST)
 def _across(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
-    """The same for a weight whose rows in memory are those of the inputs: eight of them at a time."""
+    """The same for a weight whose rows in memory are those of the inputs: eight at a time, for two sequences."""
     batch, inputs = x.shape
     stride, n = row[STRIDE], high - low
     weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
@@ -104,8 +163,17 @@ def _across(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> 
         p += 4 * stride
         w4, w5 = weight[p : p + n], weight[p + stride : p + stride + n]
         w6, w7 = weight[p + 2 * stride : p + 2 * stride + n], weight[p + 3 * stride : p + 3 * stride + n]
-        for b in range(batch):
-            out, e = y[b, low:high], x[b, i : i + 8]
+        for b in range(0, batch - 1, 2):
+            out, other, e, f = y[b, low:high], y[b + 1, low:high], x[b, i : i + 8], x[b + 1, i : i + 8]
+            e0, e1, e2, e3, e4, e5, e6, e7 = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
+            f0, f1, f2, f3, f4, f5, f6, f7 = f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]
+            for j in range(n):
+                first = e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
+                second = f0 * w0[j] + f1 * w1[j] + f2 * w2[j] + f3 * w3[j]
+                out[j] += first + (e4 * w4[j] + e5 * w5[j] + e6 * w6[j] + e7 * w7[j])
+                other[j] += second + (f4 * w4[j] + f5 * w5[j] + f6 * w6[j] + f7 * w7[j])
+        if batch % 2:
+            out, e = y[batch - 1, low:high], x[batch - 1, i : i + 8]
             e0, e1, e2, e3, e4, e5, e6, e7 = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
             for j in range(n):
                 first = e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
