@@ -1,15 +1,19 @@
 """Reads from the operating system how much other work disturbed a stretch of time, such as a timed pass.
 
-On Linux the scheduler counts how long each thread was ready to run but waited for a core (/proc/self/task/*/schedstat),
-the hypervisor's share of the cores stands as `steal` in /proc/stat, and an Intel processor counts how often it lowered
-its clock because it was hot. Where a system does not tell a figure, the figure is None. Standard library only.
+On Linux the scheduler counts how long each thread was ready to run but waited for a core
+(/proc/self/task/*/schedstat), the hypervisor's share of the cores stands as `steal` in /proc/stat, and an Intel
+processor counts how often it lowered its clock because it was hot. Where a system does not tell a figure, the figure is
+None. No system tells that a core runs slower because another machine or thread uses the other half of it. So a small
+piece of work, always the same, is timed between two steps. Standard library only.
 
 Sources: proc(5); https://docs.kernel.org/scheduler/sched-stats.html;
 https://docs.kernel.org/admin-guide/pm/intel_pstate.html.
 """
 
 import os
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +21,9 @@ from pathlib import Path
 from typing import TypeVar
 
 DISTURBED = 0.05  # a stretch that lost a larger share of its time than this was disturbed
+SLOWED = 1.2  # so was one in which the same work took more than this many times as long as at its fastest
+RECENT_S = 60.0  # the fastest of so many seconds counts: a processor may lower its clock for good
+BEAT_S = 0.02  # seconds between two pieces of that work
 
 T = TypeVar("T")
 
@@ -31,7 +38,8 @@ class Disturbance:
     `waited`: share of the time for which a thread of this process was ready to run and had no core, of the thread that
     waited longest. `stolen`: share of the machine's time that the hypervisor gave to other machines. `others`: cores
     that other processes kept busy, on average. `switches`: involuntary context switches of this process. `throttled`:
-    how often a core lowered its clock because of its temperature.
+    how often a core lowered its clock because of its temperature. `slowed`: how many times as long a fixed piece of
+    work took, in the median, as at its fastest in the last minute.
     """
 
     waited: float | None = None
@@ -39,6 +47,7 @@ class Disturbance:
     others: float | None = None
     switches: int | None = None
     throttled: int | None = None
+    slowed: float | None = None
 
     @property
     def lost(self) -> float | None:
@@ -48,6 +57,8 @@ class Disturbance:
     @property
     def clean(self) -> bool | None:
         """Whether the stretch was undisturbed; None if the system does not tell."""
+        if self.slowed is not None and self.slowed > SLOWED:
+            return False
         return None if self.lost is None else self.lost <= DISTURBED and not self.throttled
 
 
@@ -72,6 +83,14 @@ class Watch:
 
     def __init__(self) -> None:
         self._start = _read()
+        self._beats: list[float] = []
+        self._last = self._start.at
+
+    def beat(self) -> None:
+        """Time the fixed piece of work, unless it was done a moment ago. Call it while no clock runs."""
+        if time.perf_counter() - self._last >= BEAT_S:
+            self._beats.append(_beat())
+            self._last = _beats[-1][0]
 
     def read(self) -> Disturbance:
         """Return what disturbed the time since the watch began."""
@@ -91,7 +110,23 @@ class Watch:
             others=_short(busy),
             switches=_more(start.switches, end.switches),
             throttled=_more(start.throttled, end.throttled),
+            slowed=_short(statistics.median(self._beats) / min(s for _, s in _beats)) if self._beats else None,
         )
+
+
+_beats: deque[tuple[float, float]] = deque()  # when, and seconds, of the last minute
+
+
+def _beat() -> float:
+    """Seconds of a fixed piece of work, some tens of microseconds."""
+    start, total = time.perf_counter(), 0
+    for number in range(1000):
+        total += number
+    now = time.perf_counter()
+    _beats.append((now, now - start))
+    while _beats[0][0] < now - RECENT_S:
+        _beats.popleft()
+    return now - start
 
 
 def _short(value: float | None) -> float | None:

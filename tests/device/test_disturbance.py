@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,9 @@ def test_a_sleeping_process_waits_for_nothing():
         (Disturbance(waited=0.0, throttled=0), 0.0, True),
         (Disturbance(waited=0.0, throttled=1), 0.0, False),
         (Disturbance(others=3.0, switches=900), None, None),
+        (Disturbance(waited=0.0, slowed=1.1), 0.0, True),
+        (Disturbance(waited=0.0, slowed=1.5), 0.0, False),
+        (Disturbance(slowed=1.5), None, False),
     ],
 )
 def test_what_counts_as_disturbed(found, lost, clean):
@@ -84,3 +88,28 @@ def test_differences_of_two_readings(monkeypatch):
     found = Watch().read()
     assert found == Disturbance(waited=0.1, stolen=0.1, others=0.5, switches=6, throttled=None)
     assert found.clean is False
+
+
+def test_a_core_that_runs_slower_shows_in_work_that_is_always_the_same(monkeypatch):
+    """A clock by which that work takes 1 s at first, later 2 s, and after a minute 2 s is its fastest."""
+    now = [0.0]
+    monkeypatch.setattr(disturbance, "_beats", deque())
+    monkeypatch.setattr(disturbance.time, "perf_counter", lambda: now[0])
+
+    def watched(seconds, beats=5):
+        watch = Watch()
+        for _ in range(beats):
+            now[0] += 2 * disturbance.BEAT_S
+            taken = iter([now[0], now[0], now[0] + seconds])  # the question whether it is due, its start, its end
+            monkeypatch.setattr(disturbance.time, "perf_counter", lambda taken=taken: next(taken))
+            watch.beat()
+            now[0] += seconds
+            monkeypatch.setattr(disturbance.time, "perf_counter", lambda: now[0])
+            watch.beat()  # a moment later: nothing is timed
+        return watch.read()
+
+    assert (watched(1.0).slowed, watched(2.0).slowed) == (1.0, 2.0)
+    assert watched(2.0).clean is False
+    now[0] += disturbance.RECENT_S
+    assert watched(2.0).slowed == 1.0
+    assert Watch().read().slowed is None, "no step was taken"

@@ -50,8 +50,8 @@ class TimedPasses:
 
     @property
     def totals(self) -> list[float]:
-        """Seconds of each kept repeat."""
-        return [sum(seconds) for seconds in self.kept]
+        """Seconds of each kept repeat; of each repeat at all if a single one is kept, which has no spread."""
+        return [sum(seconds) for seconds in (self.kept if self.kept[1:] else self.repeats)]
 
 
 @dataclass

@@ -250,6 +250,7 @@ class Clocked(TypedDict):
     others: NotRequired[Size | None]
     switches: NotRequired[Count | None]
     throttled: NotRequired[Count | None]
+    slowed: NotRequired[Size | None]
     at: NotRequired[Size]
 
 

@@ -119,6 +119,7 @@ def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times | C
     for step in timed(run.decode(mode, steps=len(tokens)), synchroniser(run.loaded.device)):
         seconds.append(step.seconds)
         chosen.append(step.step.token_ids)
+        watch.beat()
         run.check_stop()
         if time.monotonic() - last >= SEND_EVERY:
             yield _times(mode, repeat, sent, seconds)

@@ -174,6 +174,7 @@ class _Sweep:
         for step in timed(run.decode(mode), synchroniser(run.loaded.device)):
             seconds.append(step.seconds)
             chosen.append(step.step.token_ids)
+            watch.beat()
             run.check_stop()
             yield from self._tick(seconds)
         clean = watch.read().clean

@@ -108,4 +108,5 @@ def test_figures_leave_disturbed_passes_out_if_there_are_others():
     passes = TimedPasses([[1.0], [9.0], [2.0]], [CLEAN, BUSY, CLEAN])
     assert passes.kept == [[1.0], [2.0]]
     assert passes.totals == [1.0, 2.0]
+    assert TimedPasses([[1.0], [9.0]], [CLEAN, BUSY]).totals == [1.0, 9.0], "a single pass has no spread"
     assert TimedPasses([[1.0], [9.0]], [BUSY, BUSY]).kept == [[1.0], [9.0]]
