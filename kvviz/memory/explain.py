@@ -67,13 +67,13 @@ def _held_word(row: LayerMemory) -> str:
 
 def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
     """Bytes of one held token in one layer."""
-    index = f" + {_under(layer.index_dim, 'indexer key')}" if layer.index_dim else ""
-    if layer.latent:
-        latent = rf"({_under(row.key_dim, 'latent')} + {_under(row.value_dim, 'rotary key')}{index})"
-        return rf"{latent} \cdot {_element(kind)}"
+    scale = rf" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
+    index = f" + {_under(layer.index_dim, 'indexer key')}{scale}" if layer.index_dim else ""
     text = rf"{_under(row.kv_heads, 'KV heads')} \cdot {_pair(row, kind)}"
-    if index:
-        return rf"({text}{index}) \cdot {_element(kind)}"
+    if layer.latent:
+        text = rf"{_under(row.key_dim, 'latent')}{scale} + {_under(row.value_dim, 'rotary key')}{scale}"
+    if index or layer.latent:
+        text = rf"\left({text}{index}\right)"
     return text if kind.head_bytes else rf"{text} \cdot {_element(kind)}"
 
 

@@ -8,9 +8,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
@@ -26,6 +26,7 @@ from kvviz.server.worker_process import WorkerLink, why_it_ended
 
 if TYPE_CHECKING:
     from kvviz.server.persister import Persister
+    from kvviz.store.files.reading import Imported
 
 log = logging.getLogger("kvviz.server.scheduler")
 
@@ -124,10 +125,19 @@ class Scheduler:
                 "stop one of them or wait for it"
             )
 
-    def adopt(self, records: Sequence[Mapping[str, object]], owner: str = "") -> str:
-        """Take in a recording (kvviz.store.files.reading.read) as a finished comparison; returns its id."""
-        texts = [json.dumps(record) for record in records]
-        job = Job(new_id(), None, state="done", records=texts, origin="import", made_by=mark_of(owner))
+    def adopt(self, opened: "Imported", owner: str = "") -> str:
+        """Take in a file that was read as a finished comparison; returns its id. Raises KvvizError without records."""
+        if not opened.records:
+            raise KvvizError(
+                "this file holds the figures of a comparison and not its steps, which a replay needs: open it on the "
+                "compare page, or write one that holds both, with `kvviz run --output`"
+            )
+        job = Job(new_id(), None, state="done", origin="import", made_by=mark_of(owner))
+        found = opened.renamed(job.id)
+        job.records, job.document = (
+            [json.dumps(record) for record in found.records],
+            cast(Record | None, found.document),
+        )
         with self._lock:
             self._jobs.add(job)
             self._changed()
@@ -170,7 +180,8 @@ class Scheduler:
     def shown(self, comparison: str | None = None) -> Job | None:
         """What the live page shows: the comparison that its address names, else whatever the device is measuring.
 
-        Without an address that is the comparison being measured, else the next one, else the one measured last.
+        Without an address that is the comparison being measured, else the next one, else the one measured last; never
+        what somebody opened from a file.
         """
         if comparison:
             return self._jobs.get(comparison)
@@ -187,7 +198,7 @@ class Scheduler:
         return self._newest(lambda job: KINDS[job.kind].live and job.document is not None)
 
     def _newest(self, fits: Callable[[Job], bool]) -> Job | None:
-        return next((job for job in reversed(self.jobs()) if fits(job)), None)
+        return next((job for job in reversed(self.jobs()) if job.origin != "import" and fits(job)), None)
 
     # --- where jobs are kept -------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A ratio is the baseline's seconds over the run's, so 2 means twice as fast.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvviz.decoding.modes import title_of
@@ -14,8 +14,8 @@ from kvviz.store.db.stored import Run, Stored
 class Row:
     """A run under its label, with its ratios to the baseline.
 
-    `beyond` says whether the difference exceeds the spread of the repeats; None for the baseline and for too few
-    repeats.
+    Whole runs of different numbers of tokens have no ratio. `beyond` says whether the difference exceeds the spread of
+    the repeats; None for the baseline and for too few repeats.
     """
 
     name: str
@@ -48,9 +48,15 @@ def rows(runs: Sequence[Run], labels: Sequence[str], baseline: int) -> list[Row]
     base, found = runs[baseline], []
     for run, label in zip(runs, labels, strict=True):
         total, itl = (_ratio(base.figures.get(name), run.figures.get(name)) for name in ("total_s", "itl_s"))
-        beyond = beyond_spread(base, run) if run.id != base.id else None
+        alike = _made(run) == _made(base)
+        total, beyond = total if alike else None, beyond_spread(base, run) if alike and run.id != base.id else None
         found.append(Row(label, run, total, itl, beyond))
     return found
+
+
+def _made(run: Run) -> int:
+    """Number of new tokens that a run made; one that was stopped, or that met an end token, made fewer than asked."""
+    return len(run.figures.get("step_s", ()))
 
 
 def _ratio(base: float | None, own: float | None) -> float | None:
@@ -93,7 +99,7 @@ def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
     alike: dict[tuple[object, ...], list[tuple[float, str, Run]]] = {}
     for run, label in zip(runs, labels, strict=True):
         if run.figures.get("total_s"):
-            key = (run.mode, *(read(run.comparison) for _, read in _WORK))
+            key = (run.mode, *(read(run.comparison) for _, read in _WORK), *(read(run) for _, read in _HOW))
             alike.setdefault(key, []).append((run.figures["total_s"], label, run))
     found = []
     for rows_alike in alike.values():
@@ -127,11 +133,32 @@ _WORK: tuple[tuple[str, Callable[[Stored], object]], ...] = (
 )
 
 
+_HOW: tuple[tuple[str, Callable[[Run], object]], ...] = (
+    ("numbers of tokens made", _made),
+    ("ways to choose a token", lambda run: _chosen(run.spec.get("sampling") or {})),
+    ("attention", lambda run: run.spec.get("attn", "not known")),
+    ("places to stop", lambda run: _stop(run.spec)),
+)
+
+
+def _chosen(sampling: Mapping[str, object]) -> str:
+    if not sampling.get("temperature"):
+        return "greedy"
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items() if value is not None)
+
+
+def _stop(spec: Mapping[str, object]) -> str:
+    said = (spec.get("stop_at_eos") and "at the end token", spec.get("stop_text") and f"at {spec['stop_text']!r}")
+    return " or ".join(filter(None, map(str, filter(None, said)))) or "none"
+
+
 def differences(runs: Sequence[Run]) -> list[str]:
     """Name in words each property of the work in which the runs differ."""
     found = []
-    for what, read in _WORK:
-        values = list(dict.fromkeys(str(read(run.comparison)) for run in runs))
+    work = ((what, [read(run.comparison) for run in runs]) for what, read in _WORK)
+    how = ((what, [read(run) for run in runs]) for what, read in _HOW)
+    for what, each in (*work, *how):
+        values = list(dict.fromkeys(map(str, each)))
         if len(values) > 1:
             shown = ", ".join(value if len(value) <= 40 else value[:37] + "…" for value in values)
             found.append(f"other {what}: {shown}")

@@ -134,7 +134,8 @@ def test_a_name_of_any_type_is_a_short_text(visit):
 
 
 def test_numbers_of_any_size_make_a_page(visit):
-    giant = {**LLAMA, "hidden_size": 2**39, "num_key_value_heads": 2**39, "head_dim": 2**39}
+    sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    giant = {**LLAMA, **dict.fromkeys(sizes, 2**39)}
     assert visit("memory", models=pack(giant), tokens=str(2**29)).metric
 
 

@@ -8,6 +8,7 @@ from kvviz.memory.explain import equation, origins, terms
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
+from tests.tiny_configs import TINY
 
 
 def evaluated(latex):
@@ -25,6 +26,7 @@ CASES = [
     ("qwen3-4b", "int8", "vllm"),
     ("gemma-3-27b", "bfloat16", "hf-dynamic"),
     ("deepseek-v3", "bfloat16", "architecture"),
+    ("deepseek-v3", "int8", "architecture"),
     ("qwen3-next-80b-a3b", "bfloat16", "architecture"),
     ("qwen3-next-80b-a3b", "float16", "llama.cpp"),
     ("jamba-v0.1", "float32", "vllm"),
@@ -32,12 +34,13 @@ CASES = [
     ("gemma-3n-e2b", "bfloat16", "architecture"),
     ("mamba-2.8b", "float32", "architecture"),
     ("t5-small", "int4", "architecture"),
+    ("deepseek_v32", "int8", "architecture"),
 ]
 
 
 @pytest.mark.parametrize(("model", "dtype", "view"), CASES)
 def test_the_numbers_of_the_formula_give_the_total(model, dtype, view):
-    spec = ModelSpec.from_config(models()[model].config)
+    spec = ModelSpec.from_config(TINY[model] if model in TINY else models()[model].config)
     for batch in (1, 3):
         memory = kv_memory(spec, 3000, dtype=dtype, view=view, batch=batch)
         left, right = evaluated(equation(spec, memory))

@@ -1,5 +1,6 @@
 """What the scheduler hears is kept half a second later, old runs are found again, a store that fails spoils nothing."""
 
+import gzip
 import json
 
 import pytest
@@ -11,6 +12,8 @@ from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.jobs import mark_of
 from kvviz.server.persister import Persister
 from kvviz.store.db.store import Store
+from kvviz.store.files.reading import Imported, read
+from kvviz.ui.folders import ASSETS
 
 RUN = dict.fromkeys(HEADLINE) | {
     "mode": "cached",
@@ -134,3 +137,17 @@ def test_what_the_scheduler_has_forgotten_is_not_remembered(scheduler_without_wo
         persister.flush()
     assert store.count() == 8
     assert len(persister._written) <= 4 and len(persister._saved) <= 4
+
+
+def test_a_file_that_was_opened_is_kept_whole_and_shown_to_whoever_opened_it_alone(
+    scheduler_without_worker, persister, store
+):
+    opened = read(gzip.decompress((ASSETS / "live" / "h100-gpt2.json.gz").read_bytes()))
+    own = scheduler_without_worker.adopt(opened)
+    persister.flush()
+    ids = [f"{own}-{run['mode']}" for run in opened.document["runs"]]
+    assert [run["id"] for run in store.document(own)["runs"]] == ids
+    assert [stored.id for stored in store.find()] == [own] and store.get(own).headline
+    assert scheduler_without_worker.shown(own).id == own and scheduler_without_worker.shown() is None
+    with pytest.raises(KvvizError, match="open it on the compare page"):
+        scheduler_without_worker.adopt(Imported(opened.document, []))

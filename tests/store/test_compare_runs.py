@@ -85,6 +85,23 @@ def test_other_work_is_told_in_words():
     assert any("precisions" in words for words in found) and any("a GPU" in words for words in found)
 
 
+def test_runs_that_made_other_numbers_of_tokens_or_chose_them_otherwise_are_no_ratio_without_a_note():
+    whole, cut = run("uncached", total=24.0), run("cached", id="b", total=1.0)
+    whole.figures["step_s"], cut.figures["step_s"] = [1.0] * 24, [1.0]
+    assert (rows([whole, cut], ["u", "c"], 0)[1].total_ratio, rows([whole, cut], ["u", "c"], 0)[1].beyond) == (
+        None,
+        None,
+    )
+    whole.spec.update(sampling={"temperature": 0.0, "seed": 0}, attn="sdpa")
+    cut.spec.update(sampling={"temperature": 1.0, "top_k": None, "seed": 0}, attn="eager", stop_at_eos=True)
+    assert differences([whole, cut]) == [
+        "other numbers of tokens made: 24, 1",
+        "other ways to choose a token: greedy, temperature 1.0, seed 0",
+        "other attention: sdpa, eager",
+        "other places to stop: none, at the end token",
+    ]
+
+
 def curve(name, seconds, prompt=8):
     return Curve(name, tuple(seconds), tuple(seconds), tuple(seconds), tuple(range(len(seconds))), prompt)
 

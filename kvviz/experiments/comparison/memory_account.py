@@ -4,6 +4,7 @@ The three counts are independent of each other. If they differ, a sentence expla
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import cast
@@ -86,12 +87,24 @@ def _cache_after(run: ComparisonRun, steps: Iterator[Step], count: int) -> objec
 
 
 def _formula_words(rows: Sequence[LayerState], dtype: str, total: int) -> list[str]:
-    """Write the formula out in numbers, one term per group of equal layers; return [] for a mode without a cache."""
+    """Write the formula out in numbers, one term per group of equal layers, and the states as they are.
+
+    Return [] for a mode without a cache, and for a cache whose terms do not make up the total.
+    """
+    groups = [(group, group["key_shape"]) for group in grouped(rows)]
     terms = [
         f"{len(group['indices'])} layers × {keys[0]} × {keys[1]} KV heads × {keys[2]} tokens × "
         f"({keys[3]} + {group['value_shape'][3]}) × {DTYPE_BYTES[dtype]} B"
-        for group in grouped(rows)
-        if len(keys := group["key_shape"]) == len(group["value_shape"]) == 4
+        for group, keys in groups
+        if len(keys) == len(group["value_shape"]) == 4
     ]
-    rule = "layers × sequences × KV heads × tokens held × (K dim + V dim) × bytes"
-    return [f"{rule}: {' + '.join(terms)} = {total:,} B"] if terms else []
+    states = sum(row.state_bytes for row in rows)
+    whole = states + sum(
+        len(group["indices"]) * math.prod(keys[:3]) * (keys[3] + group["value_shape"][3]) * DTYPE_BYTES[dtype]
+        for group, keys in groups
+        if len(keys) == len(group["value_shape"]) == 4
+    )
+    if not terms or whole != total:
+        return []
+    rule = "layers × sequences × KV heads × tokens held × (K dim + V dim) × bytes" + " + states" * bool(states)
+    return [f"{rule}: {' + '.join([*terms, *([f'{states:,} B of states'] if states else [])])} = {total:,} B"]

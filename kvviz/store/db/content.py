@@ -116,10 +116,10 @@ def put_together(rest: bytes, rows: Sequence[RowMapping]) -> dict[str, Any]:
     return {**document, "runs": [entry_of(row) for row in rows]} if rows else document
 
 
-def run_of(row: RowMapping, comparison: Stored) -> Run:
-    """Read one mode's run of a comparison with all its steps."""
+def run_of(row: RowMapping, comparison: Stored, spec: dict[str, Any]) -> Run:
+    """Read one mode's run of a comparison, made for this spec, with all its steps."""
     repeats = unpack(row["repeats"])["seconds"] if row["repeats"] else ()
-    return Run(row["id"], comparison, row["mode"], tuple(map(tuple, repeats)), entry_of(row))
+    return Run(row["id"], comparison, row["mode"], tuple(map(tuple, repeats)), entry_of(row), spec)
 
 
 def entry_of(row: RowMapping) -> dict[str, Any]:

@@ -145,7 +145,10 @@ class Store:
         with self._database.reading() as connection:
             row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
             header = None if row is None else _header(connection, row["work_id"])
-            return None if row is None or header is None else content.run_of(row, Stored.of_row(header))
+            if row is None or header is None:
+                return None
+            spec = connection.execute(select(works.c.spec).where(works.c.id == row["work_id"])).scalar()
+            return content.run_of(row, Stored.of_row(header), json.loads(spec or "{}"))
 
     # --- searching and managing --------------------------------------------------------------------------------
 

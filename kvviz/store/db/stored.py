@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ _READ: dict[str, Callable[[Any], object]] = {
 class Run:
     """One mode's run of a stored comparison.
 
-    `repeats` holds the seconds of every step of every timed pass, `figures` is the run's whole entry in the document.
+    `repeats` holds the seconds of every step of every timed pass, `figures` is the run's whole entry in the document,
+    `spec` what was asked for.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Run:
     mode: str
     repeats: tuple[tuple[float, ...], ...]
     figures: dict[str, Any]
+    spec: dict[str, Any] = field(default_factory=dict)
 
 
 def clean(text: str, longest: int) -> str:

@@ -52,8 +52,8 @@ def _mount(key: str, data: dict[str, object]) -> None:
 def open_recording(scheduler: Scheduler, address: Address) -> None:
     """Offer to open a recording: that of a GPU, a comparison saved elsewhere, or a run that `kvviz.watch` saw."""
     if st.button("Open a GPU's recording", help=TEXTS["live"]["recorded_gpu"]):
-        records = reading.read(gzip.decompress((ASSETS / "live" / "h100-gpt2.json.gz").read_bytes())).records
-        address.write({"comparison": scheduler.adopt(records, owner())})
+        opened = reading.read(gzip.decompress((ASSETS / "live" / "h100-gpt2.json.gz").read_bytes()))
+        address.write({"comparison": scheduler.adopt(opened, owner())})
         st.rerun()
     explained = "`compare(…).save()` and `trace.save()` write one; it is shown here like a run of this device."
     file = st.file_uploader("Open a recording", type="json", key="recording", help=explained)
@@ -62,7 +62,7 @@ def open_recording(scheduler: Scheduler, address: Address) -> None:
     if st.session_state.get("opened") != file.file_id:
         st.session_state.opened, st.session_state.unreadable = file.file_id, ""
         try:
-            address.write({"comparison": scheduler.adopt(reading.read(uploaded(file)).records, owner())})
+            address.write({"comparison": scheduler.adopt(reading.read(uploaded(file)), owner())})
             st.rerun()
         except KvvizError as error:
             st.session_state.unreadable = str(error)  # it stays for as long as the file does

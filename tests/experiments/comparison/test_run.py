@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import statistics
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from kvviz.experiments.comparison.equivalence import grouped
 from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from tests.tiny_configs import TINY
 
 pytestmark = pytest.mark.slow  # they decode with real models
 
@@ -132,6 +134,16 @@ def test_three_figures_for_the_memory_agree(engine, done, monkeypatch):
     assert window["formula"] == window["tensors"] == 4 * 2 * 2 * 15 * 16 * 4
     assert window["storages"] == 4 * 2 * 2 * 16 * 16 * 4, "a window is a view of a longer storage"
     assert window["allocator"]["kept"] == window["storages"] + 4 * 8, "and each layer keeps its window as a tensor"
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "falcon_h1"])
+def test_the_formula_written_out_makes_up_its_total_with_states_too(engine, done, monkeypatch, tmp_path, family):
+    monkeypatch.undo()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY[family]))
+    memory = document(records(engine, model=str(path), prompt=None, prompt_tokens=9, repeats=1))["runs"][1]["memory"]
+    terms, total = memory["reasons"][0].replace(",", "").partition(": ")[2].split(" = ")
+    assert eval(re.sub("[A-Za-z]", "", terms).replace("×", "*")) == int(total.removesuffix(" B")) == memory["tensors"]
 
 
 def test_it_ends_at_the_stop_text_in_every_mode(engine):
