@@ -51,6 +51,7 @@ $(VENV)/bin/python:
 $(VENV)/.app: requirements.txt | $(VENV)/bin/python
 	$(if $(TORCH_INDEX),$(PIP) --retries 1 --index-url $(TORCH_INDEX) "$(TORCH)" || echo "no torch at $(TORCH_INDEX): taking the usual one")
 	$(PIP) -r requirements.txt
+	echo '$(CURDIR)' > "$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kvviz.pth"
 	touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.app

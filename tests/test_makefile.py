@@ -35,6 +35,13 @@ def test_another_index_is_taken_where_it_is_named():
     assert len(installs("CARD=", "TORCH_INDEX=")) == 1
 
 
+def test_kvviz_can_be_imported_from_any_folder():
+    command = ["make", "--dry-run", "--always-make", "python", "CARD="]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if "kvviz.pth" in line)
+    assert line.startswith(f"echo '{ROOT}' > ")
+
+
 def test_windows_is_refused_in_a_sentence():
     code = "import sys; sys.platform = 'win32'; import kvviz"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

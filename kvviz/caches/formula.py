@@ -46,6 +46,11 @@ def check_design(design: Design, config: Mapping[str, object]) -> None:
     if not layers or any(_takes(design, layer) for layer in layers):
         return
     windows = [layer.window for layer in layers if layer.kind in GROWING and layer.window is not None]
+    if not windows and any(layer.kind == "hybrid" for layer in layers):
+        raise KvvizError(
+            f"layers of this model keep a recurrent state beside their keys and values, in a cache of their own that "
+            f"{mode} can't take the place of; take cached"
+        )
     if not windows:
         raise KvvizError(f"no layer of this model keeps keys and values that {mode} is for; take cached")
     wanted = f"that look back further than {least} tokens" if least else "that look at everything"

@@ -19,7 +19,7 @@ from kvviz.base.paths import home
 from kvviz.base.records import new_id
 from kvviz.base.settings import Settings, settings
 from kvviz.base.words import human, lasting
-from kvviz.cli.measure_here import settle
+from kvviz.cli.measure_here import alone, settle
 from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
 from kvviz.cli.port import bind_problem, health_at
@@ -183,7 +183,8 @@ class Readiness:
         from kvviz.device.measure_ceilings import measure_rates
 
         device = pick_device()
-        found = {**about(device), "rates": asdict(measure_rates(device)), "tracing_s": tracing_seconds(device)}
+        with alone("kvviz ready"):
+            found = {**about(device), "rates": asdict(measure_rates(device)), "tracing_s": tracing_seconds(device)}
         self._device = cast(Device, found)
         self._device_name, self._free, total = (found[name] for name in ("device_name", "free_bytes", "total_bytes"))
         yield Check("device", True, f"{self._device_name} ({device}), {human(self._free)} of {human(total)} free")
@@ -196,7 +197,8 @@ class Readiness:
         loaded_models = LoadedModels()
         for name in with_weights() if self._names is None else self._names:
             try:
-                trial = self._try_model(loaded_models, name)
+                with alone("kvviz ready"):
+                    trial = self._try_model(loaded_models, name)
                 self._trials.append(trial)
                 yield self._judge(trial)
             except KvvizError as error:

@@ -46,11 +46,14 @@ def run(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the most likely tokens that hold this share.")] = None,
-    stop_at_eos: Annotated[bool, typer.Option("--stop-at-eos", help="End at the model's end token.")] = False,
+    stop_at_eos: Annotated[
+        bool,
+        typer.Option("--stop-at-eos", help="End where every row has had the end token; all rows count until then."),
+    ] = False,
     stop: Annotated[str, typer.Option(help="End when this text has been written.")] = "",
     pin: Annotated[bool, typer.Option("--pin", help="Keep the text as the expected one.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="End with status 1 unless the text is the pinned one.")
+        bool, typer.Option("--check", help="End with status 1 unless the text is the pinned one in every exact mode.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write a file that `import` takes.")
@@ -84,11 +87,13 @@ def run(
     print_json({**document, "verdict": verdict(document)})
     _keep(document, records, output)
     if pin:
-        expected_text.pin(expected_text.key_of(document), expected_text.expected_of(document))
+        expected_text.pin(expected_text.key_of(work), expected_text.expected_of(document))
     if expected is not None:
         same, sentence = expected_text.compare_expected(expected, document)
-        say(sentence)
-        if not same:
+        alike, sentences = expected_text.compare_modes(document)
+        for words in (sentence, *sentences):
+            say(words)
+        if not (same and alike):
             raise typer.Exit(1)
 
 

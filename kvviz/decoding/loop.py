@@ -55,7 +55,8 @@ def chooser(sampling: Sampling) -> Choose:
 
 def _filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Probabilities (float64) after temperature, top-k and top-p, not renormalised."""
-    logits = logits.double() / sampling.temperature
+    logits = logits.double()
+    logits = (logits - logits.max(dim=-1, keepdim=True).values) / sampling.temperature  # finite at the largest
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, float("-inf"))
@@ -108,8 +109,9 @@ def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:
     """Raise KvvizError with the figures if the prompt and the new tokens exceed the model's positions."""
     if context is not None and prompt_tokens + new_tokens > context:
+        room = context - prompt_tokens
+        fewer = f"ask for at most {room:,} new tokens or a shorter prompt" if room > 0 else "take a shorter prompt"
         raise KvvizError(
             f"{prompt_tokens:,} prompt tokens and {new_tokens:,} new ones are {prompt_tokens + new_tokens:,}; "
-            f"this model has {context:,} positions: ask for at most {max(context - prompt_tokens, 0):,} new tokens "
-            "or a shorter prompt"
+            f"this model has {context:,} positions: {fewer}"
         )

@@ -11,6 +11,7 @@ from kvviz.decoding.modes import MODES, check_modes
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.spec import ModelSpec
 from kvviz.store.files.reading import read, to_json
+from tests.tiny_configs import TINY
 
 HERE = tuple(name for name, mode in MODES.items() if not mode.accelerator and name != "unpassed")
 
@@ -94,11 +95,12 @@ def test_offloading_needs_a_device_to_offload_from():
         ("int8", {"model_type": "mistral", "sliding_window": 16}, "look back further than 64 tokens"),
         ("quantized", {"model_type": "mistral", "sliding_window": 16}, "layers of kind sliding: take int8"),
         ("paged", {"model_type": "mamba"}, "take cached"),
+        ("paged", TINY["falcon_h1"], "a recurrent state beside their keys and values"),
     ],
 )
 def test_a_model_that_a_design_is_not_for_is_refused_before_it_is_loaded(mode, config, sentence):
     with pytest.raises(KvvizError, match=sentence):
-        check_modes([mode], {**config, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
+        check_modes([mode], {**config, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8})
 
 
 def test_the_formula_of_each_design_by_hand():

@@ -15,6 +15,7 @@ from kvviz.cli import ready as module
 from kvviz.cli.port import health_at
 from kvviz.cli.ready import Readiness, ready, with_weights
 from kvviz.cost.flops import Rates
+from kvviz.device.lock import lock_file
 from kvviz.experiments.comparison.spec import opening
 from kvviz.experiments.selftest.children import Found
 
@@ -38,6 +39,20 @@ def quick(monkeypatch, engine):
 
 def found(readiness):
     return {check.name: check for check in readiness.checks()}
+
+
+def test_it_measures_with_the_device_for_itself(quick, monkeypatch):
+    """Else a dashboard's run on the same machine and its own figures disturb one another."""
+    holders = []
+
+    def measured(name):
+        holders.append(json.loads(lock_file().read_text())["what"])
+        return Rates(2e10, 8e10, 2e-6)
+
+    readiness = quick()
+    monkeypatch.setattr("kvviz.device.measure_ceilings.measure_rates", measured)
+    list(readiness._inspect_device())
+    assert holders == ["kvviz ready"]
 
 
 @pytest.mark.slow

@@ -113,6 +113,17 @@ def test_check_passes_and_then_fails_for_another_text(ran, home, kvviz, measured
     assert "kvviz: new token 3 is" in done.err and "apart there" in done.err and len(done.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("exact", "status"), [(True, 1), (False, 0)])
+def test_check_fails_where_an_exact_mode_wrote_something_else(ran, home, kvviz, monkeypatch, exact, status):
+    pin(key_of(ran), expected_of(ran))
+    document = copy.deepcopy(ran)
+    document["runs"][1] |= {"exact": exact, "identical": False, "first_divergence": 2}
+    monkeypatch.setattr(run, "measure", lambda work, **_: (document, []))
+    monkeypatch.setattr(run, "_keep", lambda *_: None)
+    done = kvviz(*RUN, "--check")
+    assert done.status == status and "from new token 3 on its tokens are not those of uncached" in done.err
+
+
 def test_a_store_that_fails_costs_no_result(ran, kvviz, measured):
     """The same id again is what a store refuses; the run is printed all the same."""
     measured("")

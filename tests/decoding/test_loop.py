@@ -98,6 +98,7 @@ def test_top_k_and_top_p_keep_to_their_sets():
     for sampling, allowed in ((Sampling(1.0, top_k=2), {0, 1}), (Sampling(1.0, top_p=0.6), {0})):
         drawn = {t for i in range(50) for t in chooser(sampling)(logits, i).tolist()}
         assert drawn <= allowed
+    assert chooser(Sampling(1e-310))(logits.flip(-1), 0).tolist() == [4] * 64, "as greedy, whatever the logits are"
     shares = torch.cat([chooser(Sampling(1.0))(logits, i) for i in range(100)])
     observed = shares.bincount(minlength=5) / len(shares)
     assert torch.allclose(observed, logits[0].softmax(0), atol=0.02)
@@ -138,6 +139,8 @@ def test_the_context_limit_is_named():
     check_context(None, 10**6, 64)
     with pytest.raises(KvvizError, match=r"1,024 positions: ask for at most 63"):
         check_context(1024, 961, 64)
+    with pytest.raises(KvvizError, match=r"1,024 positions: take a shorter prompt"):
+        check_context(1024, 1024, 1)
 
 
 def test_an_unknown_mode_is_refused():

@@ -130,6 +130,15 @@ def test_no_context_is_promised_that_the_model_was_not_made_for(visit_tab):
     assert max(longest) == 131_072 and any("(room for " in row for row in rows)
 
 
+def test_of_several_devices_the_chart_and_the_table_are_of_one(visit_tab):
+    """Each of four H100s holds a quarter of a model that fits none of them whole."""
+    alone, shared = (
+        table(visit_tab("On a GPU", models="llama-3.1-70b", tensor_parallel=str(n)), "fits as asked") for n in (1, 4)
+    )
+    fits = [rows.set_index("accelerator")["fits as asked"] for rows in (alone, shared)]
+    assert fits[1].sum() > fits[0].sum() and (fits[1] >= fits[0]).all()
+
+
 def test_all_published_figures_agree(visit_tab):
     rows = table(visit_tab("How we know"), "published, B")
     assert len(rows) >= 80 and rows["agrees"].all()

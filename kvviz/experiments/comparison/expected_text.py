@@ -35,10 +35,13 @@ def key_of(work: Document | ComparisonSpec) -> dict[str, object]:
     """Return the work that an expected text depends on. A comparison's document and its spec have the same key.
 
     A model from the Hugging Face Hub has no config hash in it, since its config is unknown before the download; a
-    prompt text has no token count, since the spec does not know it.
+    prompt text has no token count, since the spec does not know it. A document does not say where its text was to end,
+    so the key of one is that of a text of full length.
     """
+    end: dict[str, object] = {}
     if isinstance(work, ComparisonSpec):
         source = find_source(work.model, work.weights)
+        end = {name: getattr(work, name) for name in ("stop_at_eos", "stop_text") if getattr(work, name)}
         known: Mapping[str, Any] = {
             **work.to_dict(),
             "model": source.model,
@@ -55,6 +58,7 @@ def key_of(work: Document | ComparisonSpec) -> dict[str, object]:
         "prompt_tokens": known["prompt_tokens"] if known.get("prompt") is None else None,
         "sampling": {**known["sampling"], "temperature": float(known["sampling"]["temperature"])},
         "dtype": known["environment"]["dtype"],
+        **end,
     }
 
 
@@ -89,6 +93,17 @@ def compare_expected(expected: Pinned | Document, document: Document) -> tuple[b
     if all(step >= len(found) for found in margins):
         return False, f"{where}; the logit margin there is not known"
     return False, f"{where}; the two best logits lay {near[0]} apart there, {near[1]} when it was pinned"
+
+
+def compare_modes(document: Document) -> tuple[bool, list[str]]:
+    """Whether each exact mode chose the reference's tokens, and a sentence for each mode that did not."""
+    others = [run for run in document["runs"] if not run["identical"]]
+    parts = (
+        f"{run['mode']} is {'exact' if run['exact'] else 'lossy'}, and from new token "
+        f"{cast(int, run['first_divergence']) + 1} on its tokens are not those of {document['reference']}"
+        for run in others
+    )
+    return not any(run["exact"] for run in others), list(parts)
 
 
 def _reference(document: Pinned | Document) -> PinnedRun | Run:

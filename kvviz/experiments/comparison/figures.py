@@ -29,7 +29,7 @@ def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:
         "ttft_s": step_s[0],
         "itl_s": statistics.median(step_s[1:]) if step_s[1:] else None,
         "itl_mean_s": statistics.fmean(step_s[1:]) if step_s[1:] else None,
-        "itl_p99_s": singles[min(len(singles) - 1, int(0.99 * len(singles)))] if singles else None,
+        "itl_p99_s": singles[-(-99 * len(singles) // 100) - 1] if singles else None,  # the nearest rank
         "tokens_per_s": len(step_s) * batch / total,
         "total_s": total,
         "step_s": step_s,

@@ -42,7 +42,13 @@ def mistime(spec: MistakeSpec, loaded: Loaded) -> dict[str, Any]:
         loops = {"right": pitfall.right, "wrong": pitfall.loop}
         list(getattr(mistakes, pitfall.right)(*given))  # warms up the model for both
         found = {name: list(getattr(mistakes, loop)(*given)) for name, loop in loops.items()}
-    return {"t": "mistimed", "mistake": spec.mistake, "device": loaded.device, **found, "verdict": verdict(**found)}
+    return {
+        "t": "mistimed",
+        "mistake": spec.mistake,
+        "device": loaded.device,
+        **found,
+        "verdict": verdict(**found, cold=spec.mistake == "no-warm-up"),
+    }
 
 
 def long_enough(prompt: torch.Tensor, context: int | None) -> torch.Tensor:
@@ -55,8 +61,8 @@ def long_enough(prompt: torch.Tensor, context: int | None) -> torch.Tensor:
     return prompt.repeat(1, -(-tokens // prompt.shape[1]))[:, :tokens].repeat(SEQUENCES, 1)
 
 
-def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
-    """Compare the two measurements in a sentence."""
+def verdict(wrong: Sequence[float], right: Sequence[float], *, cold: bool = False) -> str:
+    """Compare the two measurements in a sentence; `cold`: the wrong one was the first work of a process."""
     if not wrong:
         return (
             "There is nothing to see on a CPU: it has done its work when the call returns, so the clock can't stop "
@@ -64,12 +70,17 @@ def verdict(wrong: Sequence[float], right: Sequence[float]) -> str:
         )
     if wrong[0] > PARTED * right[0]:
         return f"The prefill took {wrong[0] / right[0]:.1f} times as long by the wrong stopwatch as by the right one."
+    one, other = (statistics.median(seconds[1:] or seconds) for seconds in (wrong, right))
+    if cold and (right[0] > PARTED * wrong[0] or other > PARTED * one):
+        return (
+            "Other work disturbed this measurement: what began cold seems quicker than what began warm. Make the "
+            "mistake again when this machine is quiet."
+        )
     if right[0] > PARTED * wrong[0]:
         return (
             f"The prefill seems to take {wrong[0] / right[0]:.0%} of its time by the wrong stopwatch, which stopped "
             "when the operations were launched, not when they were done."
         )
-    one, other = statistics.median(wrong[1:]), statistics.median(right[1:])
     if max(one, other) > PARTED * min(one, other):
         return f"The median decode step by the wrong stopwatch is {one / other:.2f} times that by the right one."
     return "There is nothing to see here this time: both stopwatches say the same."

@@ -26,17 +26,21 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     rows = accelerators()
     chosen = form.choice("gpu", list(rows), Asked().gpu)
     row = rows[st.selectbox("Accelerator", format_func=lambda name: rows[name].title, **chosen)]
-    weights = _weights(main, asked)
+    weights, devices = _weights(main, asked), asked.tensor_parallel
     if weights is None:
         return
+    weights = -(-weights // devices)
     size = precision(asked.dtype).state_bytes  # the cache's dtype, if that is a float
     estimate = Activations(*widths(main.config), asked.tokens, asked.batch, size)  # of a prefill of the whole context
     cache = main.memory.reserved_bytes
     parts = {"weights": weights, "KV cache": cache, "prefill activations (estimate)": estimate.nbytes}
     plot(fit_figure(parts, row.memory_bytes, row.title), config=MEMORY_CHART, key="m_fit")
     st.caption(f"{row.title}: {human(row.memory_bytes)}. {row.memory_note} Source: {row.source}")
+    if devices > 1:
+        st.caption(TEXTS["memory"]["one_device"].format(devices=devices))
     _show_estimate(main, estimate)
     case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
+    case["tensor_parallel"] = devices
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
     draw_table([_row(found, main.spec.context) for found in every], key="m_fits")
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}

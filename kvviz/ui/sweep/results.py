@@ -129,7 +129,8 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Meas
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
-        plot(heat(found, measure, mode or "cached", axes[0], axes[1]), config=picture, key="s_heat_chart")
+        usual = "cached" if "cached" in modes else modes[0]
+        plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 
 def _source(preset: Preset, published: Published) -> str:

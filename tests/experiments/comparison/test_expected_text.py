@@ -7,7 +7,7 @@ import pytest
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.experiments.comparison import run as module
-from kvviz.experiments.comparison.expected_text import compare_expected, expected_of, key_of, pin, pinned
+from kvviz.experiments.comparison.expected_text import compare_expected, compare_modes, expected_of, key_of, pin, pinned
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
 SPEC = dict(model="tiny-qwen3", prompt="Once upon a time", new_tokens=6, repeats=1)
@@ -46,6 +46,8 @@ def test_the_spec_and_its_document_have_one_key(document, measure):
         {"batch": 2},
         {"sampling": Sampling(seed=1)},
         {"model": "tiny-llama"},
+        {"stop_at_eos": True},
+        {"stop_text": "."},
     ],
 )
 def test_other_work_has_another_key(document, change):
@@ -117,3 +119,11 @@ def test_pins_are_found_by_the_same_work_and_replaced(document, tmp_path, monkey
     file.write_text("[]")
     with pytest.raises(KvvizError, match="pin again"):
         pinned(key_of(document))
+
+
+@pytest.mark.parametrize(("exact", "alike"), [(True, False), (False, True)])
+def test_every_mode_is_held_against_the_reference(document, exact, alike):
+    assert compare_modes(document) == (True, [])
+    runs = [*document["runs"], {"mode": "sinks", "exact": exact, "identical": False, "first_divergence": 46}]
+    same, (sentence,) = compare_modes({**document, "runs": runs})
+    assert same is alike and "sinks" in sentence and "from new token 47 on" in sentence

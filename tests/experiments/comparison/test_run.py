@@ -252,6 +252,7 @@ def test_figures_from_given_seconds():
     assert (result["ttft_s"], result["itl_s"], result["itl_mean_s"], result["total_s"]) == (6.0, 1.5, 1.5, 11.0)
     assert result["step_s"] == [6.0, 2.0, 1.0] and result["step_s_q1"] == [5.5, 1.5, 1.0]
     assert result["tokens_per_s"] == 6 / 11.0 and result["itl_p99_s"] == 4.0
+    assert figures([[1.0, *map(float, range(1, 101))]])["itl_p99_s"] == 99.0, "the nearest rank of a hundred"
 
 
 def test_one_new_token_has_no_decode_step():

@@ -143,6 +143,12 @@ def test_the_verdict_says_what_was_measured(wrong, right, said):
     assert said in verdict(wrong, right)
 
 
+@pytest.mark.parametrize("right", [[1.0, 1.45, 1.45], [9.0, 1.0, 1.0]])
+def test_a_cold_start_that_seems_quicker_was_disturbed(right):
+    assert "Other work disturbed this measurement" in verdict([1.0, 1.0, 1.0], right, cold=True)
+    assert "3.0 times as long" in verdict([3.0, 1.0, 1.0], [1.0, 1.0, 1.0], cold=True)
+
+
 def test_no_warm_up_is_measured_in_a_new_process(load):
     spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
     found = mistime(spec, load("tiny-gpt2"))
