@@ -29,6 +29,8 @@ class Halted(Exception):
 
 def settle(threads: int | None = None) -> None:
     """Quieten the libraries; take the cores and threads of a dashboard's worker, or `threads` on any core."""
+    import kvviz.decoding.loaded_models  # noqa: F401, the libraries that the last line keeps out
+    from kvviz.device.clock import keep_libraries_out
     from kvviz.device.environment import set_threads, take_cores
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
@@ -42,6 +44,7 @@ def settle(threads: int | None = None) -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    keep_libraries_out()
 
 
 def alone(what: str, patient: bool = True) -> AbstractContextManager[None]:

@@ -61,6 +61,12 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def keep_libraries_out() -> None:
+    """Keep what this process holds so far, the libraries' objects, out of the collection before each timed pass."""
+    gc.collect()
+    gc.freeze()
+
+
 def interleaved(modes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]:
     """Yield the order of the passes as (repeat, mode): A B, B A, A B, ..., so that drift affects all modes equally."""
     for repeat in range(repeats):

@@ -12,15 +12,17 @@ from kvviz.device.disturbance import Watch
 
 T = TypeVar("T")
 
-AGAIN_S = 30.0  # seconds before a doubtful figure is measured again
+AGAIN_S = 30.0  # seconds before a doubtful figure is measured again; twice as many each time that is disturbed too
 TRUSTED_S = 600.0  # seconds for which a figure that came back the same is not doubted
 
 
 @dataclass
 class _Known(Generic[T]):
     value: T
+    measure: Callable[[], T]
     lost: float
     doubted: bool
+    wait: float = AGAIN_S
     again_at: float = 0.0
     trusted_until: float = 0.0
 
@@ -44,6 +46,13 @@ class Remembered(Generic[T]):
         for known in self._known.values():
             known.doubted = known.doubted or self._clock() >= known.trusted_until
 
+    def refresh(self, check: Callable[[], None] = lambda: None) -> None:
+        """Measure each figure in doubt again; `check` is called before each and may raise to end it."""
+        for key, known in [*self._known.items()]:
+            if self._due(known):
+                check()
+                self._known[key] = self._measured(known, known.measure)
+
     @property
     def in_doubt(self) -> bool:
         """Whether a figure is to be measured again now."""
@@ -58,10 +67,12 @@ class Remembered(Generic[T]):
         value = measure()
         found, now = watch.read(), self._clock()
         lost, disturbed = found.lost or 0.0, found.clean is False
+        wait = min(2 * before.wait, TRUSTED_S) if before is not None and disturbed else AGAIN_S
         if before is not None and disturbed and before.lost < lost:
-            return replace(before, again_at=now + AGAIN_S)
+            return replace(before, wait=wait, again_at=now + wait)
         same = before is not None and self._alike(before.value, value)
-        return _Known(value, lost, disturbed, now + AGAIN_S, now + TRUSTED_S if same and not disturbed else 0.0)
+        trusted = now + TRUSTED_S if same and not disturbed else 0.0
+        return _Known(value, measure, lost, disturbed, wait, now + wait, trusted)
 
 
 ALIKE = 0.1  # figures that differ by a smaller share are the same
@@ -82,6 +93,12 @@ def doubt_figures() -> None:
     """Have all figures of the device measured again: what was predicted from them was far off."""
     for kept in _OF_THIS_PROCESS:
         kept.doubt()
+
+
+def refresh_figures(check: Callable[[], None] = lambda: None) -> None:
+    """Measure the figures in doubt again, and no others; `check` is called before each and may raise to end it."""
+    for kept in _OF_THIS_PROCESS:
+        kept.refresh(check)
 
 
 def figures_in_doubt() -> bool:

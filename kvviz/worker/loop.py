@@ -3,7 +3,6 @@
 A message to the scheduler is `ID TYPE` on a line, then the record as JSON: the scheduler passes most of them on unread.
 """
 
-import gc
 import json
 import logging
 import math
@@ -28,12 +27,13 @@ from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
+from kvviz.device.clock import keep_libraries_out
 from kvviz.device.cores import usable_cores
 from kvviz.device.environment import about, default_place, device_name, devices, pick_device, set_threads
 from kvviz.device.lock import measuring
 from kvviz.device.measure_ceilings import known_rates
 from kvviz.device.memory import device_memory, is_device_lost, is_out_of_memory, out_of_memory, unexpected
-from kvviz.device.remembered import figures_in_doubt
+from kvviz.device.remembered import figures_in_doubt, refresh_figures
 from kvviz.experiments.kind import Bench, Device, Record
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.models.sources import restrict
@@ -41,7 +41,7 @@ from kvviz.models.weight_files import damage
 
 log = logging.getLogger("kvviz.worker")
 
-IDLE_S = 0.3  # seconds without a job after which a new worker rehearses
+IDLE_S = 0.3  # seconds without a job after which a worker measures for itself
 DEVICE_LOST = 3  # exit status of a worker whose GPU has failed
 HOLDER = "a kvviz dashboard"  # who has the device, for others that wait for it
 
@@ -97,8 +97,7 @@ class Worker:
         with measuring(HOLDER, tell=self._tell_holder):
             self._device = hello()  # an error here ends the process
         self._send("-", {"t": "hello", **self._device})
-        gc.collect()
-        gc.freeze()
+        keep_libraries_out()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
         while (message := self._messages.get()) is not None and not self._leaving:
@@ -111,9 +110,7 @@ class Worker:
 
         Nothing of it is sent. An error here is logged; a job that meets it will say so.
         """
-        end = time.monotonic() + IDLE_S
-        while time.monotonic() < end and not self._is_wanted():
-            time.sleep(0.02)
+        self._let_jobs_come()
         for kind in KINDS.values():
             if kind.rehearsal is None or self._is_wanted():
                 continue
@@ -127,15 +124,24 @@ class Worker:
             except Exception:
                 log.warning("rehearsal", exc_info=True)
 
+    def _let_jobs_come(self) -> None:
+        """Wait until a job has come, or for so long that none is about to."""
+        end = time.monotonic() + IDLE_S
+        while time.monotonic() < end and not self._is_wanted():
+            time.sleep(0.02)
+
     def _refresh(self) -> None:
         """Measure again what is in doubt, unless a job comes first, and tell the scheduler the new rates."""
-        self._rehearse()
-        if self._is_wanted():
-            return
+        self._let_jobs_come()
         try:
+            self._check_wanted()
             with measuring(HOLDER, between=self._check_wanted):
+                refresh_figures(self._check_wanted)
                 self._device = hello()
         except Stopped:
+            return
+        except Exception:
+            log.warning("refresh", exc_info=True)
             return
         self._send("-", {"t": "hello", **self._device})
 

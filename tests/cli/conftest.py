@@ -99,7 +99,7 @@ from dataclasses import replace
 from kvviz.cli import ready
 from kvviz.cli.main import main
 opening = ready.opening
-ready.opening = lambda name: replace(opening(name), new_tokens=24)  # a short lesson
+ready.opening = lambda name: replace(opening(name), new_tokens=24, repeats=1, precision=None)  # a short lesson
 for command in json.loads(sys.argv[1]):
     sys.argv = ["kvviz", *command]
     try:

@@ -44,10 +44,22 @@ def test_a_disturbed_figure_is_measured_again_until_one_is_clean(machine):
     machine.now = AGAIN_S
     assert machine.kept.in_doubt
     assert machine.get(figure=20.0, lost=0.8) == 9.0, "the less disturbed one stands"
-    assert machine.get(figure=5.0, lost=0.2, now=2 * AGAIN_S) == 5.0
-    assert machine.get(figure=1.0, lost=0.0, now=3 * AGAIN_S) == 1.0
+    assert machine.get(figure=5.0, lost=0.2, now=2 * AGAIN_S) == 9.0, "a machine that stays busy is asked more seldom"
+    assert machine.get(now=3 * AGAIN_S) == 5.0
+    assert machine.get(figure=1.0, lost=0.0, now=7 * AGAIN_S) == 1.0
     assert machine.get(figure=2.0, now=9 * AGAIN_S) == 1.0
     assert machine.measured == 4
+
+
+def test_what_is_in_doubt_is_measured_again_and_nothing_else(machine):
+    machine.get(lost=0.5)
+    assert machine.kept.get("other", lambda: 7.0) == 7.0
+    machine.kept.refresh()
+    assert machine.measured == 1, "not at once"
+    machine.now, machine.lost, machine.figure = AGAIN_S, 0.0, 2.0
+    machine.kept.refresh()
+    assert machine.measured == 2 and not machine.kept.in_doubt
+    assert machine.get() == 2.0
 
 
 def test_a_missed_prediction_has_it_measured_again_unless_it_came_back_the_same(machine):

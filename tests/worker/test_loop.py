@@ -55,22 +55,23 @@ def test_the_device_says_why_it_is_not_a_gpu(monkeypatch):
 
 @pytest.fixture
 def idle(monkeypatch):
-    """A worker without a job, what it sends, and `rehearse`, which it calls in place of its rehearsal."""
-    sent = []
+    """A worker without a job, what it sends, and a list that grows when it measures figures again."""
+    sent, figures = [], []
     worker = loop.Worker(SimpleNamespace(send_bytes=lambda data: sent.append(json.loads(data.split(b"\n", 1)[1]))))
-    monkeypatch.setattr(worker, "_rehearse", lambda: None)
+    monkeypatch.setattr(loop, "IDLE_S", 0)
+    monkeypatch.setattr(loop, "refresh_figures", lambda check: check() or figures.append("again"))
     monkeypatch.setattr(loop, "hello", lambda: {"rates": {"read": 2.0}})
-    return worker, sent
+    return worker, sent, figures
 
 
 def test_rates_that_were_measured_again_are_told(idle):
-    worker, sent = idle
+    worker, sent, figures = idle
     worker._refresh()
-    assert sent == [{"t": "hello", "rates": {"read": 2.0}}]
+    assert (figures, sent) == (["again"], [{"t": "hello", "rates": {"read": 2.0}}])
 
 
 def test_nothing_is_measured_again_while_a_job_waits(idle, monkeypatch):
-    worker, sent = idle
+    worker, sent, figures = idle
     monkeypatch.setattr(worker, "_is_wanted", lambda: True)
     worker._refresh()
-    assert sent == []
+    assert (figures, sent) == ([], [])
