@@ -216,7 +216,7 @@ def crossover(cached: Fit, uncached: Fit) -> Crossover:
     if not unsure.any() and (signs < 0).all():
         return Crossover("never", sentence=f"the cache does not pay within the {last:,} tokens measured")
     if unsure.all() or not gaps[0] < 0 < gaps[-1] or (np.diff(signs) < 0).any():
-        return Crossover("untold", sentence=f"between {first:,} and {last:,} tokens these points can't tell which wins")
+        return Crossover("untold", sentence=_untold(first, last, tokens[unsure], signs, sure_at_last=not unsure[-1]))
     token = _root(gap, first, last)
     low: float | None = token
     high: float | None = token
@@ -225,6 +225,14 @@ def crossover(cached: Fit, uncached: Fit) -> Crossover:
         low, high = float(start) if start > first else None, float(end) if end < last else None
     said = f"between {low:,.0f} and {high:,.0f}" if low is not None and high is not None else "one end is not measured"
     return Crossover("crosses", token, low, high, f"the cache pays from about {token:,.0f} tokens on ({said})")
+
+
+def _untold(first: int, last: int, unsure: Array, signs: Array, *, sure_at_last: bool) -> str:
+    """Say what can be told although no crossover can: from which context on the cache pays, if it does at the end."""
+    if sure_at_last and (signs > 0).all() and unsure[-1] < last:
+        start = unsure[-1] + 1
+        return f"the cache pays from {start:,} tokens on; below, these points can't tell which mode is faster"
+    return f"between {first:,} and {last:,} tokens these points can't tell which mode is faster"
 
 
 def _root(gap: Array, low: float, high: float) -> float:

@@ -1,6 +1,7 @@
 """The verdict's fit: known curves come back within their intervals, and what can't be told is said."""
 
 import random
+import re
 
 import pytest
 from numpy.polynomial import polynomial
@@ -97,6 +98,18 @@ def test_the_crossover_lies_in_its_interval_as_often_as_stated():
         inside += (meets.low is None or meets.low <= 50.5) and (meets.high is None or meets.high >= 49.5)
     assert seen > 0.9 * DRAWS
     assert inside / DRAWS >= 0.89
+
+
+def test_curves_that_start_together_and_part_are_told_apart_from_where_they_have_parted():
+    told = []
+    for seed in range(20):
+        parting = fit(TOKENS, noisy(seed + 50, lambda t: line(t) + 3e-7 * (t - 16) ** 2, 1e-4, 0), 2)
+        found = crossover(fit(TOKENS, noisy(seed, line, 1e-4, 0), 1), parting)
+        told += [found.sentence] if found.says == "untold" else []
+    assert len(told) > 2, "in the others the noise sets the fitted start apart"
+    for sentence in told:
+        token = int(re.match(r"the cache pays from (\d+) tokens on; below", sentence).group(1))
+        assert 20 < token < 100, "by then they differ by some of the noise's standard deviations"
 
 
 def test_where_there_is_no_crossover_it_says_why():
