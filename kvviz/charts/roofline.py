@@ -20,12 +20,12 @@ SAID = {  # beside a series
     "short": "1 to {batch} sequences<br>at {tokens:,} tokens",
     "long": "1 to {batch} sequences<br>at {tokens:,} tokens",
 }
-HIGHEST = {"prefill", "context"}  # the label stands at the highest point, of the others at the last
+AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "bottom"),
-    "context": ("left", "bottom"),
+    "context": ("left", "top"),
     "short": ("left", "top"),
-    "long": ("left", "top"),
+    "long": ("left", "bottom"),
 }
 ROOF, SHEET = "#5C6672", "#9A4B7D"
 CLASSES = {
@@ -99,7 +99,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         look = {"name": titles[name], "mode": "lines+markers", "marker": {"symbol": MARKERS[name], "size": 10}}
         line = {"color": COLOURS[name], "width": 2}
         figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
-        end = max(members, key=lambda p: p["flops_per_s"]) if name in HIGHEST else members[-1]
+        end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
         text = SAID[name].format(**members[-1])
         _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
     return figure
