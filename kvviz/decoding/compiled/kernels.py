@@ -48,8 +48,8 @@ TOKENS, PLACES, NORM, HEAD = range(4)
 # The columns of a row: the address, the numbers from one row of the weight to the next, whether those rows are the
 # input's, and the address of a bias.
 ADDRESS, STRIDE, ACROSS, BIAS = range(4)
-# The sizes and choices that decide how a decoder computes.
-LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, CONTEXT, RMS, ROTARY, QK_NORM, ACTIVATION = range(12)
+# The sizes and choices that decide how a decoder computes; JOINED: query, key and value are parts of one weight.
+LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB, CONTEXT, RMS, ROTARY, QK_NORM, JOINED, ACTIVATION = range(13)
 GELU, GELU_TANH, SILU = range(3)
 
 
@@ -149,43 +149,44 @@ def _rows(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> No
 def _across(x: Floats, row: Ints, y: Floats, add: bool, low: int, high: int) -> None:
     """The same for a weight whose rows in memory are those of the inputs: eight at a time, for two sequences."""
     batch, inputs = x.shape
-    stride, n = row[STRIDE], high - low
+    stride, n, apart = row[STRIDE], high - low, inputs // 8
     weight, bias = _at(row[ADDRESS], (inputs - 1) * stride + high), _at(row[BIAS], high)
     for b in range(batch):
         out = y[b, low:high]
         for j in range(n):
             out[j] = (out[j] if add else np.float32(0)) + (bias[low + j] if row[BIAS] else np.float32(0))
-    i = 0
-    while i + 8 <= inputs:
+    step = apart * stride
+    for i in range(apart):
         p = i * stride + low
-        w0, w1 = weight[p : p + n], weight[p + stride : p + stride + n]
-        w2, w3 = weight[p + 2 * stride : p + 2 * stride + n], weight[p + 3 * stride : p + 3 * stride + n]
-        p += 4 * stride
-        w4, w5 = weight[p : p + n], weight[p + stride : p + stride + n]
-        w6, w7 = weight[p + 2 * stride : p + 2 * stride + n], weight[p + 3 * stride : p + 3 * stride + n]
+        w0, w1 = weight[p : p + n], weight[p + step : p + step + n]
+        w2, w3 = weight[p + 2 * step : p + 2 * step + n], weight[p + 3 * step : p + 3 * step + n]
+        p += 4 * step
+        w4, w5 = weight[p : p + n], weight[p + step : p + step + n]
+        w6, w7 = weight[p + 2 * step : p + 2 * step + n], weight[p + 3 * step : p + 3 * step + n]
         for b in range(0, batch - 1, 2):
-            out, other, e, f = y[b, low:high], y[b + 1, low:high], x[b, i : i + 8], x[b + 1, i : i + 8]
-            e0, e1, e2, e3, e4, e5, e6, e7 = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
-            f0, f1, f2, f3, f4, f5, f6, f7 = f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]
+            out, other, e, f = y[b, low:high], y[b + 1, low:high], x[b, i:], x[b + 1, i:]
+            e0, e1, e2, e3 = e[0], e[apart], e[2 * apart], e[3 * apart]
+            e4, e5, e6, e7 = e[4 * apart], e[5 * apart], e[6 * apart], e[7 * apart]
+            f0, f1, f2, f3 = f[0], f[apart], f[2 * apart], f[3 * apart]
+            f4, f5, f6, f7 = f[4 * apart], f[5 * apart], f[6 * apart], f[7 * apart]
             for j in range(n):
                 first = e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
                 second = f0 * w0[j] + f1 * w1[j] + f2 * w2[j] + f3 * w3[j]
                 out[j] += first + (e4 * w4[j] + e5 * w5[j] + e6 * w6[j] + e7 * w7[j])
                 other[j] += second + (f4 * w4[j] + f5 * w5[j] + f6 * w6[j] + f7 * w7[j])
         if batch % 2:
-            out, e = y[batch - 1, low:high], x[batch - 1, i : i + 8]
-            e0, e1, e2, e3, e4, e5, e6, e7 = e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]
+            out, e = y[batch - 1, low:high], x[batch - 1, i:]
+            e0, e1, e2, e3 = e[0], e[apart], e[2 * apart], e[3 * apart]
+            e4, e5, e6, e7 = e[4 * apart], e[5 * apart], e[6 * apart], e[7 * apart]
             for j in range(n):
                 first = e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
                 out[j] += first + (e4 * w4[j] + e5 * w5[j] + e6 * w6[j] + e7 * w7[j])
-        i += 8
-    while i < inputs:
+    for i in range(8 * apart, inputs):
         last = weight[i * stride + low : i * stride + high]
         for b in range(batch):
             out = y[b, low:high]
             for j in range(n):
                 out[j] += x[b, i] * last[j]
-        i += 1
 
 
 @_compiled(_PART, **_FAST)
@@ -367,6 +368,7 @@ def step(
     queries, keys = (batch, sizes[HEADS] * head_dim), (batch, sizes[KV_HEADS] * head_dim)
     query, mixed = np.empty(queries, np.float32), np.empty(queries, np.float32)
     key, value = np.empty(keys, np.float32), np.empty(keys, np.float32)
+    three = np.empty((batch, queries[1] + 2 * keys[1]), np.float32)
     up, gate = np.empty((batch, sizes[MLP]), np.float32), np.empty((batch, sizes[MLP]), np.float32)
     cos, sin = np.cos(turns * np.float32(past)), np.sin(turns * np.float32(past))
     for b in range(batch):
@@ -381,9 +383,16 @@ def step(
         row, cache = table[layer], caches[layer]
         for b in range(batch):
             _norm(x[b], row[ATTENTION_NORM], sizes[RMS], eps, h[b])
-        _product(h, row[QUERY], query, False, threads)
-        _product(h, row[KEY], key, False, threads)
-        _product(h, row[VALUE], value, False, threads)
+        if sizes[JOINED]:
+            _product(h, row[QUERY], three, False, threads)
+            for b in range(batch):
+                query[b] = three[b, : queries[1]]
+                key[b] = three[b, queries[1] : queries[1] + keys[1]]
+                value[b] = three[b, queries[1] + keys[1] :]
+        else:
+            _product(h, row[QUERY], query, False, threads)
+            _product(h, row[KEY], key, False, threads)
+            _product(h, row[VALUE], value, False, threads)
         _norm_and_rotate(query, row[QUERY_NORM], sizes, eps, cos, sin)
         _norm_and_rotate(key, row[KEY_NORM], sizes, eps, cos, sin)
         _keep(cache, sizes, slots, past, key, value)

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from kvviz.decoding.compiled import kernels as k
+from kvviz.decoding.compiled.reader import joined
 from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
@@ -23,7 +24,9 @@ class NativeStep:
     def __init__(self, twin: Transformer) -> None:
         design, self._alive = twin.design, twin
         self._sizes, self._eps = _sizes(design), np.float32(design.eps)
-        self._table = np.array([_layer_rows(block) for block in twin.blocks if isinstance(block, Block)], np.int64)
+        blocks = [block for block in twin.blocks if isinstance(block, Block)]
+        self._sizes[k.JOINED] = all(map(_is_joined, blocks))
+        self._table = np.array([_layer_rows(block) for block in blocks], np.int64)
         places = twin.positions.table if isinstance(twin.positions, Learned) else None
         self._own = np.array([_address(part) for part in (twin.tokens, places, twin.norm, twin.head)], np.int64)
         self._turns = radians_per_token(design).numpy().copy()  # the tensor itself would count as kept by the run
@@ -51,6 +54,14 @@ def _sizes(design: Design) -> NDArray[np.int64]:
     sizes[k.RMS], sizes[k.ROTARY] = design.norm == "rms", design.positions == "rotary"
     sizes[k.QK_NORM], sizes[k.ACTIVATION] = design.qk_norm, _ACTIVATIONS[design.activation]
     return sizes
+
+
+def _is_joined(block: Block) -> bool:
+    """Whether a layer's query, key and value lie one behind the other, as one weight with one bias or none."""
+    attention = block.attention
+    weights = [part.weight for part in (attention.query, attention.key, attention.value)]
+    biases = [part.bias for part in (attention.query, attention.key, attention.value) if part.bias is not None]
+    return joined(weights) is not None and (not biases or (len(biases) == 3 and joined(biases) is not None))
 
 
 def _layer_rows(block: Block) -> list[list[int]]:
