@@ -25,6 +25,7 @@ from kvviz.base.errors import KvvizError, Stopped, in_a_line
 from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
+from kvviz.decoding.compiled.ahead import compile_ahead
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import keep_libraries_out
@@ -100,10 +101,13 @@ class Worker:
         keep_libraries_out()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
+        compiling = compile_ahead()
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
             if figures_in_doubt():
                 self._refresh()
+        if compiling is not None:
+            compiling.terminate()
 
     def _rehearse(self) -> None:
         """Load the first model, measure its paces and take each kind's first steps once, unless a job comes first.

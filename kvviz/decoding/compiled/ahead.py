@@ -1,0 +1,50 @@
+"""Compiles the fast step in a process of its own, on a core that measures nothing, so that no run has to wait for it.
+
+numba keeps the result beside the bytecode, where the measuring process finds it. That process is
+`python -m kvviz.decoding.compiled.ahead`. No numba is imported to find out whether it is needed.
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CORES = "KVVIZ_COMPILE_ON"  # the cores of the new process, separated by commas
+
+
+def is_compiled() -> bool:
+    """Whether numba has kept the step's machine code since its source last changed."""
+    changed = (HERE / "kernels.py").stat().st_mtime
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or HERE / "__pycache__")
+    return any(found.stat().st_mtime >= changed for found in folder.rglob("kernels.step-*.nbi"))
+
+
+def compile_ahead() -> "subprocess.Popen[bytes] | None":
+    """Start compiling at the lowest priority, on the cores that this process leaves free; None if there is no need."""
+    if is_compiled() or not hasattr(os, "sched_getaffinity"):
+        return None
+    free = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+    if not free:
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvviz.decoding.compiled.ahead"],
+        env={**os.environ, CORES: ",".join(map(str, sorted(free)))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def main() -> None:
+    """Compile the step; a machine without numba has nothing to compile."""
+    os.nice(19)
+    with suppress(OSError):  # a container may not have that core
+        os.sched_setaffinity(0, {int(core) for core in os.environ.get(CORES, "").split(",") if core} or {0})
+    with suppress(ImportError):
+        from kvviz.decoding.compiled import kernels  # noqa: F401
+
+
+if __name__ == "__main__":
+    main()
