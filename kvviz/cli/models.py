@@ -59,7 +59,7 @@ def _device_text(device: Device | None) -> list[str]:
 
 def _row_text(row: dict[str, object]) -> str:
     size = f"{row['layers'] or '?':>4} layers {row['params'] or 0:>16,} parameters"
-    return f"{row['id']:<20}{row['title']:<34}{size}  {row['weights']}"
+    return f"{row['id']:<19} {row['title']:<33} {size}  {row['weights']}"
 
 
 def _pulled_row(name: str) -> dict[str, object]:

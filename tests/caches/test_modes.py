@@ -113,6 +113,11 @@ def test_the_formula_of_each_design_by_hand():
         return kept_bytes(MODES[mode].account, spec, 100, 2, "float32")
 
     assert {kept(name) for name in ("cached", "concat", "prealloc", "paged", "static")} == {2 * 100 * token}
+    shares = [
+        kept_bytes(MODES["int8"].account, spec, tokens, 1, "bfloat16") / (tokens * token / 2)
+        for tokens in (200, 20_000)
+    ]
+    assert shares[0] > 0.6 and shares[1] == pytest.approx(0.56, abs=0.06), "half, but for scales and newest tokens"
     assert kept("sinks") == 2 * 64 * token
     assert kept("quantized") == 2 * 100 * token // 4
     codes = 64 * (16 + 16) + 2 * 4 * 16 + 64 * 4  # 64 tokens in 2 groups, scales of channels, scales of tokens

@@ -2,6 +2,8 @@
 
 import pytest
 
+from kvviz.cli.models import _row_text
+
 
 @pytest.mark.slow
 def test_it_lists_what_the_catalog_has(kvviz):
@@ -14,3 +16,8 @@ def test_it_lists_what_the_catalog_has(kvviz):
 def test_as_text_each_has_a_line(kvviz):
     lines = kvviz("models").out.splitlines()
     assert any(line.startswith("gpt2 ") and "12 layers      124,439,808 parameters" in line for line in lines)
+
+
+def test_a_long_id_and_a_long_title_keep_apart():
+    row = {"id": "a-folder/of-an-uncommonly-long-name", "title": "A title of uncommon length, longer than its column"}
+    assert _row_text({**row, "layers": 2, "params": 5, "weights": "local"}).startswith(f"{row['id']} {row['title']} ")

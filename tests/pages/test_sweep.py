@@ -88,6 +88,8 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
         "0% with the cache**" in said
     )
     assert sum("climbs to 14.2 times without the cache" in words for words in said) == 1, "beside it, as published"
+    assert not any("in the published table" in words for words in said), "before every row is there"
+    assert any("chosen and never read again" in words.value for words in app.caption)
     changes = next(frame.value for frame in app.dataframe if "No cache, at 64" in frame.value.columns)
     whole = changes.set_index("figure").loc["whole time"]
     assert (whole["No cache, at 64"], whole["No cache, at 128"], whole["KV cache"]) == (

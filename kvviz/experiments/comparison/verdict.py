@@ -18,6 +18,7 @@ from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, cro
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.evidence import counted
 
+FEWEST = 8  # steps of a run that may have advice although its speed-up has no interval
 PAYS = 1.2  # a whole run has to be at least this many times as fast with the cache, or the verdict gives advice
 OFF = 2.0  # an estimate that differs from the measured time by more than this factor does not explain it
 POINTS = 512  # a longer curve is fitted by medians of neighbouring steps
@@ -242,6 +243,12 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
     gain = once.get("speedup") if once else None
     if once is None or again is None or again["mode"] != "uncached" or gain is None or gain >= PAYS:
         return None
+    low, high = once.get("speedup_interval") or ((gain, gain) if len(once["step_s"]) >= FEWEST else (0.0, math.inf))
+    if high >= PAYS and low < 1 / PAYS:
+        return (
+            f"What the cache brings here can't be told: the whole run was {gain:.3g} times as fast, but in passes so "
+            "short or so unlike that it may as well pay as not. Decode more new tokens, or take more passes."
+        )
     head = f"The cache brings {'little' if gain > 1 else 'nothing'} here, the whole run is {gain:.3g} times as fast"
     fast, slow = _typical(once), _typical(again)
     if fast and slow and slow / fast >= PAYS:

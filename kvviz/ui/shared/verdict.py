@@ -15,7 +15,16 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
 
-FIGURES = ("mode", "step_s", "speedup", "estimate", "predicted_s", "prediction_error", "prediction_bias")
+FIGURES = (
+    "mode",
+    "step_s",
+    "speedup",
+    "speedup_interval",
+    "estimate",
+    "predicted_s",
+    "prediction_error",
+    "prediction_bias",
+)
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> None:

@@ -20,6 +20,7 @@ from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
 from kvviz.store.db.stored import Stored
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
@@ -79,7 +80,7 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     if found:
         preset = PRESETS.get(spec.preset)
         _pictures(found, preset)
-        _tables(preset, found)
+        _tables(preset, found, work.state == "done")
     for record in records:
         if record["t"] == "cell_failed":
             st.warning(plain(record["message"]))
@@ -138,14 +139,18 @@ def _source(preset: Preset, published: Published) -> str:
     return f"[As published]({preset.source}): {published.note}." if preset.source else f"{published.note}."
 
 
-def _tables(preset: Preset | None, found: Sequence[Record]) -> None:
-    """Draw each figure's change along its axis, then every row: what is flat and what climbs is read off the rows."""
+def _tables(preset: Preset | None, found: Sequence[Record], over: bool = True) -> None:
+    """Draw each figure's change along its axis, then every row: what is flat and what climbs is read off the rows.
+
+    Only a sweep that is `over` is held against what was published.
+    """
     published = preset.published if preset else None
     _changes(trends(found, CHANGES))
-    if published:  # on other hardware: it is the shape that should come back
+    if published and over:  # on other hardware: it is the shape that should come back, once every row is there
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in contrasts(found, published)))
     st.header("Measured here")
     draw_table([_row(row) for row in found], key="s_rows")
+    st.caption(TEXTS["sweep"]["bytes"])
     for sentence in caveats(found):
         st.caption(plain(sentence))
     if preset and published:

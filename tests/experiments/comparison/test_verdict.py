@@ -174,6 +174,17 @@ def test_where_it_pays_no_advice_is_given():
     assert verdict(made(**LEVEL, speedup=PAYS - 0.01))["advice"] is not None
 
 
+def test_what_the_noise_of_a_few_tokens_hides_is_no_advice():
+    """0.738 times as fast is what two tokens of a busy machine gave."""
+    document = made(**{name: seconds[:2] for name, seconds in LEVEL.items()}, speedup=0.738)
+    assert "can't be told" in verdict(document)["advice"]
+    document = made(**LEVEL, speedup=0.9)
+    document["runs"][1]["speedup_interval"] = [0.5, 1.6]
+    assert "can't be told" in verdict(document)["advice"]
+    document["runs"][1]["speedup_interval"] = [0.85, 0.95]
+    assert "brings nothing here" in verdict(document)["advice"]
+
+
 def test_a_document_without_rates_is_not_guessed():
     found = verdict(made(**LEVEL, bounds=None))
     assert "unknown" in found["sentence"] and "Why is unknown" in found["advice"]
