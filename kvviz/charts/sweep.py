@@ -57,7 +57,21 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
+    if measure in ("itl_s", "total_s"):
+        _factors(figure)
     return figure if kind == "category" else name_ends(figure)
+
+
+def _factors(figure: go.Figure) -> None:
+    """Write at each point how many times as long it takes without the cache, if these two lines are all."""
+    lines = {line.name: line for line in figure.data}
+    without, within = (lines.get(MODES[mode].title) for mode in ("uncached", "cached"))
+    if without is None or within is None or len(figure.data) > 2:
+        return
+    cached = dict(zip(within.x, within.y, strict=True))
+    text = [f"{y / cached[x]:.3g}×" if cached.get(x) else "" for x, y in zip(without.x, without.y, strict=True)]
+    places = ["top center", *["top left"] * (len(text) - 1)]  # beside a line that climbs, and inside the axes
+    without.update(text=text, textposition=places, mode="lines+markers+text")
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:
@@ -68,7 +82,7 @@ def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: floa
     x = [as_text(row[axis]) if isinstance(row[axis], str) else row[axis] for row in rows]
     y = [row[measure] * factor for row in rows]
     line, marker = {**palette.line(mode), "dash": dash}, {"size": 9, "symbol": palette.MARKER.get(mode, "cross")}
-    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker)
+    return go.Scatter(x=x, y=y, name=as_text(name), mode="lines+markers", line=line, marker=marker, cliponaxis=False)
 
 
 def heat(rows: Sequence[Row], measure: str, mode: str, x: str, y: str) -> go.Figure:

@@ -76,7 +76,7 @@ def test_a_sweep_fills_in_and_ends(open_page):
     page = open_page("/sweep")
     choose(page, "Four layers of 128", "Experiment")
     choose(page, "tiny-gpt2")
-    passes = page.get_by_role("spinbutton", name="Passes of each cell")
+    passes = page.get_by_role("spinbutton", name="Passes of each point")
     passes.fill("2")
     passes.press("Enter")
     page.wait_for_timeout(500)

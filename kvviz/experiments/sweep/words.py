@@ -166,6 +166,8 @@ def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
     if not found or len({trend.mode for trend in found}) < len(found):
         return ""
     parts = [f"{trend.factor} {HOW.get(trend.mode) or f'in mode “{title_of(trend.mode)}”'}" for trend in found]
+    if len({trend.word for trend in found}) == 1 and found[0].word in ("climbs", "falls"):
+        parts[1:] = [part.removeprefix(f"{found[0].word} ") for part in parts[1:]]
     said = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
     return f"{found[0].range.capitalize()}, the {FIGURES[figure]} {said}"
 

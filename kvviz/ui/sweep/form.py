@@ -41,7 +41,7 @@ def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
     fields = {"model": Field(preset.models[0]), "repeats": Field(preset.repeats), "budget": Field()}
     form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": each for field, each in fields.items()})
     model = st.selectbox("Model", format_func=title, width=270, **form.choice(f"model_{name}", _ids()))
-    repeats = st.number_input("Passes of each cell", width=150, **form.within(f"repeats_{name}", 1, 20))
+    repeats = st.number_input("Passes of each point", width=150, **form.within(f"repeats_{name}", 1, 20))
     return preset_spec(
         name, scheduler.device, models=(model,), repeats=repeats, budget_s=_budget(form, f"budget_{name}")
     )
@@ -78,7 +78,7 @@ def _grid() -> SweepSpec:
     new = st.text_input("New tokens", width=150, **form.value("new"))
     batches = st.text_input("Sequences", width=150, **form.value("batches"))
     dtypes = st.multiselect("Precisions", width=250, **form.choices("dtypes", DTYPES))
-    repeats = st.number_input("Passes of each cell", width=150, **form.within("repeats", 1, 20))
+    repeats = st.number_input("Passes of each point", width=150, **form.within("repeats", 1, 20))
     return SweepSpec(
         models=tuple(chosen),
         modes=tuple(modes),
@@ -102,7 +102,9 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
     """Say what it will take, before it starts, and what a budget leaves out."""
     cut = within(spec, spec.budget_s, scheduler.device)
     time = (
-        f"{lasting(cut.seconds)} by estimate" if cut.seconds is not None else "how long is not known before it starts"
+        f"{lasting(cut.seconds)} on this machine, by estimate"
+        if cut.seconds is not None
+        else "how long is not known before it starts"
     )
-    whole = f"{len(cells(spec))} cells, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."
+    whole = f"{len(cells(spec))} points, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."
     st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)

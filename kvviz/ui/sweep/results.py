@@ -39,9 +39,8 @@ def opening(preset: Preset | None) -> None:
     document = library().document(stored.id) if stored else None
     if stored and document and document["rows"]:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
-        _pictures(
-            document["rows"], preset, f"Kept from {stored.created:%Y-%m-%d %H:%M}: {plain(work)} on {plain(place)}."
-        )
+        when = f"{stored.created:%Y-%m-%d %H:%M}"
+        _pictures(document["rows"], preset, f"A kept sweep of this server: {plain(work)} on {plain(place)}, {when}.")
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
@@ -79,7 +78,7 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     found = rows(records, spec)
     if found:
         preset = PRESETS.get(spec.preset)
-        _pictures(found, preset)
+        _pictures(found, preset, _whose(records, spec))
         _tables(preset, found, work.state == "done")
     for record in records:
         if record["t"] == "cell_failed":
@@ -105,8 +104,14 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
         st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
 
 
-def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Measured here.") -> None:
-    """Draw what was measured, and beside it what was published: one measure against one axis, each under its claim."""
+def _whose(records: Sequence[Record], spec: SweepSpec) -> str:
+    """On what the sweep that is watched was measured, as far as its records tell."""
+    places = [record["environment"]["device_name"] for record in records if record.get("environment")]
+    return f"Measured on this server: {plain(', '.join(spec.models))}{f' on {plain(places[-1])}' if places else ''}."
+
+
+def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -> None:
+    """Draw what was measured, and beside it what was published, each under its claim and whose figures they are."""
     published = preset.published if preset else None
     printed = published.rows if published and measures(published.rows) else ()
     sources = [each for each in (found, printed) if each]
@@ -122,11 +127,14 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Meas
         picture = choose_picture("s_form")
     drawn = [(whose, found)] if found else []
     if preset and published and measure in measures(printed):
-        drawn.append((_source(preset, published), printed))
+        drawn.append((_source(preset, published, alone=not found), printed))
     for number, (place, (title, each)) in enumerate(zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        place.markdown(title)  # in a caption its link would be too pale
-        plot(against(each, measure, axis, log=log), place, claim=said, config=picture, key=f"s_chart_{number}")
+        place.markdown(f"**{said}**  \n{title}")  # in a caption its link would be too pale
+        figure = against(each, measure, axis, log=log)
+        plot(figure, place, config=picture, key=f"s_chart_{number}")
+        if any(line.text for line in figure.data):
+            place.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
@@ -134,9 +142,11 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "Meas
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 
-def _source(preset: Preset, published: Published) -> str:
-    """Whose figures the published ones are."""
-    return f"[As published]({preset.source}): {published.note}." if preset.source else f"{published.note}."
+def _source(preset: Preset, published: Published, *, alone: bool) -> str:
+    """Whose figures the published ones are, and what to do with them."""
+    whose = f"[Published elsewhere]({preset.source})" if preset.source else "Kept elsewhere"
+    run = f" {TEXTS['sweep']['alone']}" if alone else ""
+    return f"{whose}, not measured on this machine: {published.note}.{run}"
 
 
 def _tables(preset: Preset | None, found: Sequence[Record], over: bool = True) -> None:
