@@ -46,15 +46,16 @@ def area_figure(
     *,
     x_title: str,
     unit: str,
+    scale: str = "",
     mark: tuple[int, str] | None = None,
     cached: Sequence[float] = (),
 ) -> go.Figure:
     """Draw the parts of a cost, stacked, against the number of tokens; `mark` labels one number of tokens.
 
-    `cached` is drawn over them as a line: what the same costs with the cache.
+    `cached` is drawn over them as a line: what the same costs with the cache. `scale` is said behind the unit.
     """
     hover = {"mode": "lines", "hovertemplate": f"%{{y:.4s}}{unit}"}
-    figure = blank(x_title, unit, xaxis_range=[xs[0], xs[-1]], **_LOOK)
+    figure = blank(x_title, unit + scale, xaxis_range=[xs[0], xs[-1]], **_LOOK)
     below, names = 0.0, []
     for name, values in parts.items():
         title, colour = PARTS[name]
@@ -73,7 +74,7 @@ def steps_figure(
     xs: Sequence[int], costs: Mapping[str, Sequence[float]], *, mark: tuple[int, str] | None = None
 ) -> go.Figure:
     """Draw what a step costs in FLOPs against the context, without the cache and with it, on a logarithmic axis."""
-    figure = blank("context T, tokens", "FLOP for a step", yaxis_type="log", yaxis_dtick=1, **_LOOK)
+    figure = blank("context T, tokens", "FLOP for a step, logarithmic", yaxis_type="log", yaxis_dtick=1, **_LOOK)
     for mode, values in costs.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": "%{y:.4s}FLOP"}
         figure.add_scatter(x=list(xs), y=list(values), **look)

@@ -44,6 +44,11 @@ class Case:
             raise ConfigError(f"dtype is {self.dtype!r}; it is one of {', '.join(DTYPE_BYTES)}")
 
     @property
+    def last_step(self) -> int:
+        """Tokens over which the last step goes: the last new token is chosen, and no step reads it."""
+        return self.prompt + self.new - 1
+
+    @property
     def linear(self) -> int:
         """N P d^2: the prompt, processed again for every new token."""
         return self.new * self.prompt * self.width**2
@@ -187,10 +192,10 @@ def square_alone(prompt: int, new: int) -> float:
 
 def disagreements(case: Case) -> list[tuple[str, str]]:
     """Return four claims that follow from the shorthand, each with what the full count gives for the same case."""
-    count, end = full(case), case.prompt + case.new
+    count, end, second = full(case), case.last_step, case.prompt + 1
     whole = count.uncached(end)
     attention = whole.get("attention", 0) / sum(whole.values())
-    early, late = (sum(count.cached(n).values()) for n in (case.prompt + 1, end))
+    early, late = (sum(count.cached(n).values()) for n in (second, max(second, end)))
     without, within = run_flops(case)
     overtakes = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
@@ -201,13 +206,13 @@ def disagreements(case: Case) -> list[tuple[str, str]]:
             f"it overtakes the layers' other products {overtakes}.",
         ),
         (
-            f"So the cache saves (P + N)³ / (P + N)² = {end:,}×.",
+            f"So the cache saves (P + N)³ / (P + N)² = {case.prompt + case.new:,}×.",
             "It takes every step for one at the longest context, and attention for all of it. Attention's products "
             f"alone save {square_alone(case.prompt, case.new):,.1f}×, the run {without / within:,.1f}×, as above.",
         ),
         (
             "A step with the cache is constant.",
-            f"Nearly: it still scans the cache. From {case.prompt + 1:,} to {end:,} tokens it {more}.",
+            f"Nearly: it still scans the cache. From {second:,} to {max(second, end):,} tokens it {more}.",
         ),
         ("In the long run the quadratic term dominates.", _larger_term(case)),
     ]

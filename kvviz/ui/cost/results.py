@@ -52,6 +52,7 @@ def shorthand(case: Case) -> None:
         st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
         st.latex(_equation(case))
         st.caption(
+            "Counted for one product of one layer: every layer has the same ones, so its factor is that of all. "
             f"Of the two terms, the prompt read again is 2 P / N = **{case.linear_over_square:,.4g}** times the new "
             "tokens read again, whatever d is."
         )
@@ -117,16 +118,20 @@ def whole_count(case: Case) -> None:
     st.header("Everything counted")
     without, within = run_flops(case)
     st.markdown(
-        f"The shorthand counts one product a token. With all of a model's products the run of {case.prompt:,} + "
+        f"The shorthand counts one product a token. With all products of all layers the run of {case.prompt:,} + "
         f"{case.new:,} tokens takes **{figure_of(without, 'FLOP')}** without the cache and "
         f"**{figure_of(within, 'FLOP')}** with it: **{without / within:,.1f}×**, where the shorthand said "
-        f"{case.ratio:,.1f}×."
+        f"{case.ratio:,.1f}×. Its last step goes over {case.last_step:,} tokens, because the "
+        "last new token is chosen and never read; the shorthand counts it as read, P + N = "
+        f"{case.prompt + case.new:,}."
     )
-    count, end = full(case), case.prompt + case.new
+    count, end = full(case), case.last_step
     xs = _points(1, max(end, round(1.3 * min(count.overtakes or 0, 200_000)), 3))
     steps = {"uncached": count.uncached, "cached": count.cached}
     costs = {mode: [sum(step(n).values()) for n in xs] for mode, step in steps.items()}
-    last, with_it = (sum(step(end).values()) for step in steps.values())
+    last, with_it = (
+        sum(step(end).values()) for step in (count.uncached, count.cached if case.new > 1 else count.uncached)
+    )
     left, right = st.columns(2, gap="large")
     claim = (
         f"This run's last step, over {end:,} tokens: {figure_of(last, 'FLOP')} without the cache, "
@@ -134,15 +139,15 @@ def whole_count(case: Case) -> None:
     )
     mark = (end, "this run ends") if end < xs[-1] else None
     plot(steps_figure(xs, costs, mark=mark), left, key="c_full", claim=claim)
-    left.caption("The axis is logarithmic: one line up is ten times the work.")
+    left.caption("**Logarithmic** axis: one line up is ten times the work. The axis beside it is linear.")
     over = (
         f"From {count.overtakes:,} tokens on, attention costs more than the rest of a step" if count.overtakes else ""
     )
     mark = (count.overtakes, "attention overtakes") if count.overtakes else None
     parts = _stacked([count.uncached(n) for n in xs])
-    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", mark=mark)
+    figure = area_figure(xs, parts, x_title="context T, tokens", unit="FLOP", scale=" for a step, linear", mark=mark)
     plot(figure, right, key="c_parts", claim=over or "What a step is made of")
-    right.caption(f"A step without the cache. {_says(case, count.overtakes)}")
+    right.caption(f"**Linear** axis: a step without the cache, divided into its parts. {_says(case, count.overtakes)}")
     if not case.model:
         st.latex(
             r"\text{a plain layer over } T \text{ tokens: } \underbrace{24\,T\,d^2}_{\text{matrices}} + "
