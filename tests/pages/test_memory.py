@@ -118,6 +118,12 @@ def test_a_broken_link_says_what_and_goes_on(visit):
     assert len(app.warning) == 2 and total(app) == "1.0 GiB"
 
 
+def test_a_link_beyond_what_the_widgets_take_becomes_the_most_that_they_take(visit):
+    most = {"tokens": 2**30, "batch": 100_000, "beams": 64, "tensor_parallel": 64, "source_tokens": 2**30}
+    app = visit(**{name: str(count + 1) for name, count in most.items()})
+    assert {name: app.number_input(key=f"m_{name}").value for name in most} == most
+
+
 def test_a_change_is_signed_and_the_model_itself_is_named(visit_tab):
     rows = table(visit_tab("What if", models="llama-3.1-8b"), "idea").set_index("idea")
     assert rows.loc["As it is: GQA, 8 KV heads", "as a factor"] == "1×"

@@ -146,3 +146,18 @@ def test_a_kept_sweep_is_the_opening_picture(visit, store):
         "it says where it is from"
     )
     assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.markdown)
+
+
+@pytest.mark.slow
+def test_a_grid_without_the_cached_mode_has_a_heat_map_of_another(visit):
+    app = visit()
+    grid = SweepSpec(models=("tiny-gpt2",), modes=("uncached", "unpassed"), prompt_tokens=(4, 8), new_tokens=(2, 3))
+    own = app.scheduler.submit(grid)
+    for cell in range(4):
+        for mode in grid.modes:
+            app.scheduler.record(own, cell_pass(cell, mode, 0, [0.1] * (2 + cell % 2)))
+    app.query_params["sweep"] = own
+    app.run()
+    charts = [json.loads(chart.proto.spec)["data"][0] for chart in app.get("plotly_chart")]
+    (heat,) = (trace for trace in charts if trace["type"] == "heatmap")
+    assert len(heat["x"]) == len(heat["y"]) == 2

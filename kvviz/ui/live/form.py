@@ -253,7 +253,7 @@ def _settings(form: Form, device: Device) -> None:
         **form.choice("precision", PRECISIONS),
     )
     eight.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
-    nine.checkbox("Stop at the end token", **form.value("stop_at_eos"))
+    nine.checkbox("Stop at the end token", help=TEXTS["live"]["stop_at_eos"], **form.value("stop_at_eos"))
     _sampling(form)
     _device(form, device)
 

@@ -11,7 +11,8 @@ from kvviz.decoding.scratch.pitfalls import PITFALLS, pitfall_named
 from kvviz.experiments.inside.anatomy import dissect
 from kvviz.experiments.inside.mistakes import make_mistake
 from kvviz.experiments.inside.mistiming import mistime, verdict
-from kvviz.experiments.inside.spec import MistakeSpec
+from kvviz.experiments.inside.run import anatomy, mistake
+from kvviz.experiments.inside.spec import AnatomySpec, MistakeSpec
 from kvviz.models.text import ByteCodec
 
 pytestmark = pytest.mark.slow  # they decode with real models
@@ -141,6 +142,14 @@ def test_a_warm_up_is_a_pass_that_is_thrown_away(load):
 )
 def test_the_verdict_says_what_was_measured(wrong, right, said):
     assert said in verdict(wrong, right)
+
+
+def test_the_anatomy_and_a_mistake_count_the_same_work_alike(bench):
+    """Both compute the head for the last position alone."""
+    asked = {"model": "tiny-gpt2", "prompt": "Once upon", "new_tokens": 3}
+    taken_apart = next(record for record in anatomy(AnatomySpec(**asked), bench()) if "steps" in record)
+    broken = next(record for record in mistake(MistakeSpec(**asked, mistake="positions"), bench()) if "right" in record)
+    assert broken["right"]["multiply_adds"] == [step["multiply_adds"] for step in taken_apart["steps"]]
 
 
 @pytest.mark.parametrize("right", [[1.0, 1.45, 1.45], [9.0, 1.0, 1.0]])
