@@ -173,9 +173,9 @@ def _check_accelerator(mode: str, device: str) -> None:
 
 
 def _scratch(model: "PreTrainedModel", capacity: int) -> Forward:
-    from kvviz.decoding.scratch.load import from_transformers
+    from kvviz.decoding.scratch.load import shared_twin
 
-    twin = from_transformers(model)  # another implementation with the same weights
+    twin = shared_twin(model)  # another implementation with the same weights
     caches = twin.new_caches()
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":

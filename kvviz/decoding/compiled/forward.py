@@ -9,7 +9,7 @@ import torch
 from kvviz.decoding.compiled.graph import GraphStep, replays
 from kvviz.decoding.compiled.reader import Reader
 from kvviz.decoding.scratch.cache import SlotCache
-from kvviz.decoding.scratch.load import from_transformers
+from kvviz.decoding.scratch.load import shared_twin
 from kvviz.decoding.scratch.model import Transformer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class CompiledForward:
 
     def __init__(self, model: "PreTrainedModel", capacity: int) -> None:
         self._capacity = capacity
-        self._twin = from_transformers(model)
+        self._twin = shared_twin(model)
         self._read = Reader(self._twin)
         self._step: Step = self._read
         self.caches: list[SlotCache] = []

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -19,6 +20,22 @@ Tensors = Mapping[str, torch.Tensor]
 def from_transformers(model: "PreTrainedModel") -> Transformer:
     """Build the same model on the same tensors, or views of them. Raises KvvizError if it can't be built here."""
     return from_tensors(model.config.to_dict(), model.state_dict())
+
+
+_twins: "WeakKeyDictionary[PreTrainedModel, tuple[list[int], Transformer]]" = WeakKeyDictionary()
+
+
+def shared_twin(model: "PreTrainedModel") -> Transformer:
+    """Return the same model on the same tensors, built once as long as these stay where they are.
+
+    It serves every decode of the model, so nobody may change it. Raises KvvizError if it can't be built here.
+    """
+    places = [tensor.data_ptr() for tensor in model.parameters()]
+    before, twin = _twins.get(model, ([], None))
+    if twin is None or before != places:
+        twin = from_transformers(model)
+        _twins[model] = places, twin
+    return twin
 
 
 def from_tensors(config: Mapping[str, object], tensors: Tensors) -> Transformer:

@@ -1,14 +1,17 @@
 """Weights by name, as checkpoints on the Hub have them, and the bundled models."""
 
+import gc
+import weakref
+
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.scratch.load import from_tensors, from_transformers
+from kvviz.decoding.scratch.load import from_tensors, from_transformers, shared_twin
 from kvviz.decoding.scratch.mistakes import right
 from kvviz.models.sources import BUNDLED
-from tests.decoding.scratch.conftest import token_ids, written
+from tests.decoding.scratch.conftest import FAMILIES, make, token_ids, written
 
 
 @pytest.mark.parametrize("name", ["mini-gpt2", "mini-qwen3"])
@@ -21,6 +24,21 @@ def test_the_bundled_models(name):
     settings = {"max_new_tokens": 40, "min_new_tokens": 40, "do_sample": False}
     expected = theirs.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), **settings)
     assert written(right, ours, ids[:1], 40).equal(expected)
+
+
+@torch.no_grad()
+def test_one_twin_serves_all_decodes_until_a_weight_moves_or_the_model_is_gone():
+    theirs = make(AutoConfig.for_model("gpt2", **FAMILIES["gpt2"][1])).theirs
+    twin = shared_twin(theirs)
+    assert shared_twin(theirs) is twin
+    weight = theirs.transformer.h[0].ln_1.weight
+    weight.data = weight.data * 2  # a new tensor, as an adapter or another precision would bring
+    assert shared_twin(theirs) is not twin
+    assert (shared_twin(theirs)(token_ids()) - theirs(token_ids()).logits).abs().max() < 1e-4
+    gone = weakref.ref(shared_twin(theirs))
+    del theirs, twin, weight
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.fixture
