@@ -1,5 +1,6 @@
 """What a figure shows, in one sentence with its numbers: the title of a chart. Plain data in, Markdown out."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -9,6 +10,7 @@ from kvviz.charts.curves import Curve
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
+from kvviz.experiments.roofline.words import disturbed
 from kvviz.experiments.serving.words import span
 from kvviz.memory.formula import Memory
 
@@ -142,7 +144,7 @@ def of_roofline(found: Found) -> str:
     where = "between the two" if low < ridge < high else "left of both" if ridge <= low else "right of both"
     return (
         f"A prefill does {prefill['intensity']:.2g} FLOPs for each byte it moves, a decode step "
-        f"{step['intensity']:.2g}; the ridge of this device lies {where}, at {ridge:.2g}"
+        f"{step['intensity']:.2g}; the ridge, where this device's two ceilings meet, lies {where}, at {ridge:.2g}"
     )
 
 
@@ -151,12 +153,30 @@ def _longest(points: Sequence[Found], phase: str) -> Found:
 
 
 def of_profiles(profiles: Sequence[Found]) -> str:
-    """On what a decode step and the prefill spend most; '' if one of them was not profiled."""
-    parts = {profile["forward"]: profile["classes"] for profile in profiles}
-    if not {PREFILL, DECODE} <= parts.keys():
+    """How long a step and the prefill take without the profiler, and what one compiled call leaves of the step.
+
+    '' if one of them was not profiled, or something else used the device meanwhile.
+    """
+    took = {profile["forward"]: profile["unprofiled_s"] for profile in profiles}
+    if not {PREFILL, DECODE} <= took.keys() or any(map(disturbed, profiles)):
         return ""
-    step, whole = (_largest(parts[name]) for name in (DECODE, PREFILL))
-    return f"Under the profiler, the largest part of a decode step is {step}; of the prefill, {whole}"
+    step, call = took[DECODE], took.get("compiled step", math.inf)
+    if call < step:
+        return f"A decode step takes {millis(step)}, the same step as one compiled call {millis(call)}"
+    return f"A decode step takes {millis(step)}, the prefill {millis(took[PREFILL])}"
+
+
+def of_shares(profiles: Sequence[Found]) -> str:
+    """On what a decode step and the prefill spend most under the profiler, and how much longer it makes the step."""
+    each = {profile["forward"]: profile for profile in profiles}
+    if not {PREFILL, DECODE} <= each.keys():
+        return ""
+    step, whole = (_largest(each[name]["classes"]) for name in (DECODE, PREFILL))
+    slower = each[DECODE]["wall_s"] / each[DECODE]["unprofiled_s"]
+    return (
+        f"Under the profiler, which makes the decode step {slower:.2g} times as long, its largest part is {step}; "
+        f"of the prefill, {whole}"
+    )
 
 
 def _largest(classes: Mapping[str, float]) -> str:
@@ -174,5 +194,9 @@ def of_batches(points: Sequence[Found]) -> str:
         for tokens, batch in rates
         if batch == largest and (tokens, 1) in rates
     ]
-    said = " and ".join(f"{gain:.2g} times at {tokens:,} tokens" for tokens, gain in sorted(gains))
-    return f"{largest} sequences decode together as many tokens a second as one: {said}"
+    (first, gain), *others = sorted(gains)
+    at = "".join(f", and {gain:.2g} times at {tokens:,}" for tokens, gain in others)
+    return (
+        f"{largest} sequences together decode {gain:.2g} times the tokens a second of one at a context of "
+        f"{first:,} tokens{at}"
+    )

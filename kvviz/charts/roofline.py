@@ -28,11 +28,11 @@ LIES = {  # on which side of the point: the label's own anchors
     "long": ("left", "bottom"),
 }
 ROOF, SHEET = "#5C6672", "#9A4B7D"
-CLASSES = {
-    "weights": ("products with the weights", "#0072B2"),
-    "attention": ("attention", "#D55E00"),
+CLASSES = {  # none has the hue of a mode, such as no cache and KV cache, which are rows of the same figure
+    "weights": ("products with the weights", "#3FA7C4"),
+    "attention": ("attention", "#9A4B7D"),
     "cache": ("cache update", "#E69F00"),
-    "other": ("norms, activations, sampling …", "#56B4E9"),
+    "other": ("norms, activations, sampling …", "#7A6FBE"),
     "call": ("the whole step as one call", "#009E73"),
     "gaps": ("between operations", "#8A94A0"),
 }

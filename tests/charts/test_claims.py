@@ -84,17 +84,24 @@ def test_a_layers_empty_memory_names_all_designs_that_have_most():
 
 def test_profiles_and_batches_are_ratios_of_what_was_measured():
     profiles = [
-        {"forward": name, "classes": {"weights": weights, "gaps": gaps}}
-        for name, weights, gaps in (("prefill", 3.0, 1.0), ("decode", 1.0, 4.0))
+        {"forward": name, "classes": {"weights": weights, "gaps": gaps}, "wall_s": weights + gaps, "unprofiled_s": s}
+        for name, weights, gaps, s in (("prefill", 3.0, 1.0, 3.0), ("decode", 1.0, 4.0, 2.0))
     ]
-    said = claims.of_profiles(profiles)
-    assert "decode step is time between operations (80%); of the prefill, products with the weights (75%)" in said
-    assert claims.of_profiles(profiles[:1]) == ""
+    said = claims.of_shares(profiles)
+    assert "makes the decode step 2.5 times as long, its largest part is time between operations (80%)" in said
+    assert said.endswith("of the prefill, products with the weights (75%)")
+    assert claims.of_profiles(profiles) == "A decode step takes 2,000 ms, the prefill 3,000 ms"
+    assert claims.of_profiles(profiles[:1]) == "" == claims.of_shares(profiles[:1])
+    compiled = {"forward": "compiled step", "unprofiled_s": 0.5, "wall_s": 0.6}
+    assert claims.of_profiles([*profiles, compiled]).endswith("the same step as one compiled call 500 ms")
+    assert claims.of_profiles([*profiles, {**compiled, "unprofiled_s": 1.0}]) == "", "something else used the device"
     points = [
         {"phase": "decode", "tokens": tokens, "batch": batch, "tokens_per_s": rate}
         for tokens, batch, rate in ((32, 1, 10), (32, 8, 60), (64, 1, 10), (64, 8, 40), (16, 1, 9))
     ]
-    assert claims.of_batches(points).endswith("as one: 6 times at 32 tokens and 4 times at 64 tokens")
+    assert claims.of_batches(points).endswith(
+        "decode 6 times the tokens a second of one at a context of 32 tokens, and 4 times at 64"
+    )
 
 
 @pytest.mark.parametrize(("tokens", "words"), [(10, "each further token adds 36.0 KiB"), (2000, "no further token")])

@@ -125,14 +125,14 @@ def batches(found: Document) -> None:
             rf"\frac{{{_bytes(row['weight_bytes'])}}}{{{_bytes(row['cache_bytes'])}}} = "
             + _number(row["weight_bytes"] / row["cache_bytes"])
         )
-        st.caption(_copied(found))
+        st.caption(f"{TEXTS['roofline']['read']} {_copied(found)}")
 
 
 def _copied(found: Document) -> str:
     """What the engine does on top: it is in the seconds, not in the bytes."""
     p = max(found["points"], key=lambda p: p["copied_bytes"])
     return (
-        f"On top, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
+        f"In addition, transformers joins each new row to the cache by copying all of it: at {p['tokens']:,} tokens × "
         f"{p['batch']} that moves {human(p['copied_bytes'])} a step, beside {human(p['bytes'])} that "
         "have to be moved."
     )
@@ -144,7 +144,7 @@ def times(found: Document) -> None:
         return
     st.header(claims.of_profiles(found["profiles"]) or "Where a step's time goes", anchor="profile")
     colour_key(shades(*CLASSES.values()))
-    plot(profile_figure(found["profiles"]), key="r_profile")
+    plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_shares(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     st.caption(TEXTS["roofline"]["profile"].format(tokens=f"{found['profiles'][0]['tokens']:,}", where=where))
     draw_table([_timed(p) for p in found["profiles"]], columns=localized("Operations"))
