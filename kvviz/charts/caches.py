@@ -12,7 +12,7 @@ from kvviz.base.words import human, millis
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_ends
 from kvviz.charts.memory import unit_for
-from kvviz.charts.panels import SAME, Panel, Part, panels_figure
+from kvviz.charts.panels import Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
 
 Run = Mapping[str, Any]
@@ -24,7 +24,7 @@ _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
 def held_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each design holds and wastes at each step, a panel for each; designs with the same bytes share one."""
+    """Draw what each design holds and wastes at each step, a panel for each."""
     kept = [row for row in rows if row["quality"] is not None]
     columns = [(row["cache_bytes"], _wasted(row)) for row in kept]
     says = [
@@ -37,10 +37,10 @@ def held_figures(rows: Runs) -> list[go.Figure]:
 
 
 def written_figures(rows: Runs) -> list[go.Figure]:
-    """Draw what each design writes at each step, a panel for each; of transformers' own caches it is not counted."""
+    """Draw what each design moves at each step, a panel for each; of transformers' own caches it is not counted."""
     kept = [row for row in rows if row["books"]]
     columns = [(row["books"]["copied"], row["books"]["gathered"]) for row in kept]
-    says = [f"last step: {human(row['copied'] + row['gathered'])}" for row in kept]
+    says = [f"last step moves<br>{human(row['copied'] + row['gathered'])}" for row in kept]
     return _panels(kept, columns, says, WRITTEN)
 
 
@@ -52,19 +52,15 @@ def _panels(
     rows: Runs, columns: Sequence[Sequence[Sequence[int]]], says: Sequence[str], parts: Sequence[tuple[str, str]]
 ) -> list[go.Figure]:
     """Two figures to stand beside one another, their panels in order from left to right over both."""
-    alike: dict[str, list[int]] = {}
-    for number, column in enumerate(columns):
-        alike.setdefault(str(column), []).append(number)
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
     panels = []
-    for first, *others in alike.values():
-        title = SAME.join(rows[number]["title"] for number in (first, *others))
+    for row, column, said in zip(rows, columns, says, strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
-            for (name, colour), values in zip(parts, columns[first], strict=True)
+            for (name, colour), values in zip(parts, column, strict=True)
         ]
-        panels.append(Panel(title, stacked, f"<br>{says[first]}"))
+        panels.append(Panel(row["title"], stacked, f"<br>{said}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)

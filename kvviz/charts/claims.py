@@ -62,7 +62,7 @@ def of_quality(runs: Sequence[Found]) -> str:
     if not kept or exact == len(kept):
         return "No design loses anything on this text"
     worst = max(kept, key=kept.__getitem__)
-    return f"{exact} of {len(kept)} lose nothing; {worst} loses most, {kept[worst]:.2g} nats a token"
+    return f"{exact} of {len(kept)} lose nothing; “{worst}” loses most, {kept[worst]:.2g} nats a token"
 
 
 def of_designs(rows: Sequence[Found]) -> str:
@@ -73,7 +73,7 @@ def of_designs(rows: Sequence[Found]) -> str:
     if not parted:
         return said
     first = min(parted, key=lambda row: row["first_divergence"])
-    return f"{said}; {first['title']} writes another from token {first['first_divergence'] + 1} on"
+    return f"{said}; “{first['title']}” writes another from token {first['first_divergence'] + 1} on"
 
 
 def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
@@ -82,7 +82,7 @@ def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
     most = max(empty.values())
     if not most:
         return f"One layer after new token {step}: no design has empty memory"
-    worst = [title for title, wasted in empty.items() if wasted == most]
+    worst = [f"“{title}”" for title, wasted in empty.items() if wasted == most]
     return f"One layer after new token {step}: most is empty in {' and '.join(worst)}, {human(most)}"
 
 

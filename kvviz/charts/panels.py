@@ -9,8 +9,8 @@ from plotly.subplots import make_subplots
 from kvviz.charts.layout import as_text
 
 INK = "#3B4652"  # of a title
+GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
-SAME = " = "  # between the names of what shares a panel
 BETWEEN = 0.06  # of the width, between two panels
 Values = Sequence[float | None]
 
@@ -35,11 +35,15 @@ def panels_figure(
     panels: Sequence[Panel], x: str, unit: str, *, most: float, last: int, rows: int, across: int = 1
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
-    titles = [f"<b>{as_text(panel.title).replace(SAME, f'{SAME}<br>')}</b>{panel.says}" for panel in panels]
+    titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
     above = 14 + LINE * (1 + max(title.count("<br>") for title in titles))
     area = rows * HIGH + (rows - 1) * above
     gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
-    figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, **gap)
+    places: list[dict | None] = [
+        {} if number < len(panels) else None for number in range(rows * across)
+    ]  # the last may stay empty
+    specs = [places[row * across : (row + 1) * across] for row in range(rows)]
+    figure = make_subplots(rows, across, shared_yaxes="all", subplot_titles=titles, specs=specs, **gap)
     for number, panel in enumerate(panels):
         place = {"row": number // across + 1, "col": number % across + 1}
         for part in panel.parts:
@@ -54,9 +58,9 @@ def panels_figure(
         title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room)
-    figure.update_layout(font_size=13, showlegend=False, hovermode="x unified")
+    figure.update_layout(font_size=13, showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)
     figure.update_xaxes(range=[0, last], nticks=5, showticklabels=False).update_yaxes(range=[0, 1.06 * most], nticks=4)
-    for number in range(max(0, len(panels) - across), len(panels)):
+    for number in range((rows - 1) * across, len(panels)):
         bottom = {"title": x, "title_standoff": 4, "showticklabels": True}
         figure.update_xaxes(**bottom, row=number // across + 1, col=number % across + 1)
     figure.update_yaxes(title=unit, col=1)

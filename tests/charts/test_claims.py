@@ -23,7 +23,7 @@ def test_latency_is_of_the_steps_and_not_of_the_prefill():
 
 def test_quality_counts_what_loses_nothing():
     runs = [run("cached", [], [0.0, 0.0]), run("int8", [], [0.0, 0.02], "8 bits"), run("sinks", [], [0.0, 0.4], "Ring")]
-    assert claims.of_quality(runs) == "1 of 3 lose nothing; Ring loses most, 0.2 nats a token"
+    assert claims.of_quality(runs) == "1 of 3 lose nothing; “Ring” loses most, 0.2 nats a token"
     assert claims.of_quality(runs[:1]) == "No design loses anything on this text"
 
 
@@ -70,7 +70,7 @@ def test_designs_are_counted_and_the_first_to_part_is_named():
         for title, kl, first in (("No cache", None, None), ("A", {}, None), ("B", {}, 36), ("C", {}, 9))
     ]
     assert claims.of_designs(rows).startswith("1 of 3") and claims.of_designs(rows).endswith(
-        "C writes another from token 10 on"
+        "“C” writes another from token 10 on"
     )
     assert claims.of_designs(rows[:2]) == "1 of 1 caches write the same tokens as no cache"
 
@@ -78,7 +78,7 @@ def test_designs_are_counted_and_the_first_to_part_is_named():
 def test_a_layers_empty_memory_names_all_designs_that_have_most():
     empty = {"A": 2048, "B": 0, "C": 2048}
     pictures = {title: {"allocated": 4096 + wasted, "nbytes": 4096} for title, wasted in empty.items()}
-    assert claims.of_pictures(pictures, 5).endswith("after new token 5: most is empty in A and C, 2.0 KiB")
+    assert claims.of_pictures(pictures, 5).endswith("after new token 5: most is empty in “A” and “C”, 2.0 KiB")
     assert "no design" in claims.of_pictures({"B": pictures["B"]}, 5)
 
 

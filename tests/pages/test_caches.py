@@ -59,7 +59,7 @@ def figures(app):
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_of_it_is_seen(visit):
     app = visit()
     assert app.scheduler.jobs() == [] and pills(app).value == list(RACED)
-    assert app.header[0].value.startswith("Over the whole run, Reserved at once wastes most")
+    assert app.header[0].value.startswith("Over the whole run, “Reserved at once” wastes most")
     assert "This is a **recording** of mini-gpt2" in said(app)
     assert app.text_area(key="k_prompt").value == PROMPT
     assert "9 designs, each checked for equivalence, 3 times timed, and held against one text: about" in said(app)

@@ -101,18 +101,18 @@ def _lossy(r: Document) -> str:
 
 
 def _moved(designs: Sequence[Document]) -> list[str]:
-    """Name the designs that write most and least at the last step, and those that waste most over all steps."""
-    return [sentence for sentence in (written_most(designs), wasted_most(designs)) if sentence]
+    """Name the designs that move most and least at the last step, and those that waste most over all steps."""
+    return [sentence for sentence in (moved_most(designs), wasted_most(designs)) if sentence]
 
 
-def written_most(designs: Sequence[Document]) -> str:
-    """Which designs write most and least at the last step; '' where fewer than two are counted."""
+def moved_most(designs: Sequence[Document]) -> str:
+    """Which designs move most and least at the last step, written and gathered; '' where fewer than two are counted."""
     written = [r for r in designs if r["copied"] is not None]
     if len(written) < 2:
         return ""
     least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
     low, high = (human(those[0]["copied"] + (those[0]["gathered"] or 0)) for those in (least, most))
-    return f"At the last step, **{titles(most)}** write{_s(most)} most, {high}; **{titles(least)}** least, {low}."
+    return f"At the last step, {named(most)} move{_s(most)} most, {high}; {named(least)} least, {low}."
 
 
 def wasted_most(designs: Sequence[Document]) -> str:
@@ -121,9 +121,9 @@ def wasted_most(designs: Sequence[Document]) -> str:
     if not worst or not worst[0]["mean_wasted"]:
         return ""
     nothing = [r for r in designs if not r["most_wasted"]]
-    none = f"; **{titles(nothing)}** waste{_s(nothing)} nothing" if nothing else ""
+    none = f"; {named(nothing)} waste{_s(nothing)} nothing" if nothing else ""
     return (
-        f"Over the whole run, **{titles(worst)}** waste{_s(worst)} most, {human(worst[0]['mean_wasted'])} on average "
+        f"Over the whole run, {named(worst)} waste{_s(worst)} most, {human(worst[0]['mean_wasted'])} on average "
         f"and {human(max(r['most_wasted'] for r in worst))} at most{none}."
     )
 
@@ -138,6 +138,11 @@ def _those(
     """All designs with the largest, or the smallest, value; those that `human` writes alike are alike."""
     best = human(pick(map(key, designs)))
     return [r for r in designs if human(key(r)) == best]
+
+
+def named(members: Sequence[Document]) -> str:
+    """Name these runs in a sentence, each in quotation marks: “8 bits” and “4 bits”."""
+    return titles([{"title": f"“{r['title']}”"} for r in members])
 
 
 def titles(members: Sequence[Document]) -> str:

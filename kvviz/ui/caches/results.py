@@ -18,7 +18,7 @@ from kvviz.charts.caches import (
     written_figures,
 )
 from kvviz.charts.pictures import STYLE, picture_html
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, designs_of, rows, sentences, wasted_most, written_most
+from kvviz.experiments.cache_designs.words import KL_ROUNDING, designs_of, moved_most, rows, sentences, wasted_most
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
@@ -32,10 +32,11 @@ SAME = "No cache wastes anything"
 def draw(found: Document) -> None:
     """Draw all of it: what is held and wasted comes first."""
     every, designs = rows(found), designs_of(found)
+    _reasons(designs)
     _panels("held", _as_title(wasted_most(designs)) or SAME, held_figures(every), HELD)
     table(found)
     st.fragment(lambda: pictures(found))()
-    if claim := _as_title(written_most(designs)):
+    if claim := _as_title(moved_most(designs)):
         _panels("written", claim, written_figures(every), WRITTEN)
     st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
     plot(steps_figure(found["runs"]), key="k_latency")
@@ -44,8 +45,16 @@ def draw(found: Document) -> None:
     where(found)
 
 
+def _reasons(designs: Sequence[Document]) -> None:
+    """Say in a sentence each why one would choose a design, in two columns."""
+    said = [f"- **{r['title']}**: {why}" for r in designs if (why := TEXTS["caches"]["why"].get(r["mode"]))]
+    half = -(-len(said) // 2)
+    for place, some in zip(st.columns(2, gap="large"), (said[:half], said[half:]), strict=True):
+        place.markdown("\n".join(some))
+
+
 def _as_title(sentence: str) -> str:
-    return sentence.replace("**", "").rstrip(".")
+    return sentence.rstrip(".")
 
 
 def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
