@@ -39,8 +39,15 @@ def steps(model, mode, sampling):
     return list(decode(model, prompt, mode=mode, new_tokens=3, choose=chooser(sampling)))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("model", "mode"), [(model, mode) for model, mode in WORK if mode not in READS_BACK])
+CHOSEN = [  # what draws a token sees the logits and no mode, so one mode of each model stands for all
+    (model, mode, sampling)
+    for model, mode in WORK
+    if mode not in READS_BACK
+    for sampling in (SAMPLINGS if mode == "cached" else ["filtered"])
+]
+
+
+@pytest.mark.parametrize(("model", "mode", "sampling"), CHOSEN)
 def test_no_step_mixes_devices_or_waits_for_a_number(on_meta, model, mode, sampling):
     found = steps(on_meta[model], mode, SAMPLINGS[sampling])
     assert len(found) == 3
