@@ -12,7 +12,7 @@ from kvviz.experiments.comparison.comparison_run import TimedPasses
 from kvviz.experiments.comparison.enough import MOST, half_width, log_ratios, speedup_interval, why_stop
 from kvviz.experiments.comparison.spec import ComparisonSpec
 
-DRAWS = 1500
+DRAWS = 500
 TRUE = 4.0  # speed-up of the synthetic passes
 
 NOISES = {
