@@ -94,7 +94,7 @@ def test_a_form_is_as_it_was_after_a_look_at_other_pages(open_page, page, link, 
 @pytest.mark.slow
 def test_what_no_address_holds_is_kept_too(open_page):
     app = open_page("sweep")
-    next(group for group in app.get("button_group") if group.key == "s_preset").set_value("A grid of your own").run()
+    app.selectbox(key="s_preset").set_value("A grid of your own").run()
     app.text_input(key="s_prompts").set_value("64, 96").run()
     go(app, "memory")
     go(app, "sweep")

@@ -100,7 +100,7 @@ def _figure(document: Document) -> dict[str, object]:
     runs = document["runs"]
     baseline = next((i for i, run in enumerate(runs) if run["mode"] == document["reference"]), 0)
     curves = [curve_of(run, document["prompt_tokens"], _title(run)) for run in runs]
-    figure = overlay(curves, baseline=baseline)
+    figure = overlay(curves, baseline=baseline, view="all")
     plain = json.loads(figure.to_json())
     layout = {name: value for name, value in plain["layout"].items() if name != "template"}
     return {
