@@ -249,7 +249,7 @@ def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
 
 
 def test_a_dropped_connection_leaves_no_hole(open_page):
-    page = open_page(asked(new_tokens=128))
+    page = open_page(asked(new_tokens=64))
     run(page)
     in_state(page, "looking")
     for _ in range(3):
@@ -260,7 +260,7 @@ def test_a_dropped_connection_leaves_no_hole(open_page):
         """() => document.querySelector('[data-testid=kv-live]').kvState()
              .modes.map((m) => [m.tokens.length, m.times.length])"""
     )
-    assert steps == [[128, 128], [128, 128]]
+    assert steps == [[64, 64], [64, 64]]
 
 
 def test_bad_work_is_one_sentence_on_the_page_and_script_in_a_prompt_is_text(open_page):

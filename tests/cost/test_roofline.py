@@ -221,7 +221,8 @@ def test_a_forward_that_the_profiler_found_faster_was_disturbed():
     }
     assert not any("Something else" in one for one in sentences(document))
     loud = {**quiet, "unprofiled_s": 1.2345}
-    assert "the decode took 1,234 ms by itself and 11 ms a moment later under" in sentences({**document, "profiles": [loud]})[0]
+    said = sentences({**document, "profiles": [loud]})[0]
+    assert "the decode took 1,234 ms by itself and 11 ms a moment later under" in said
 
 
 def test_models_with_an_encoder_are_refused():
