@@ -128,11 +128,11 @@ def of_waste(ways: Sequence[Found]) -> str:
 
 
 def of_batching(ways: Sequence[Found]) -> str:
-    """When the last request is done, in static batches and where each may join after any step."""
+    """When the last request is done: in static batches, where each may join after any step, and in blocks as well."""
     ended = {way["name"]: way["ended_at_tick"] for way in ways}
     return (
-        f"Static batches are done after {ended['batched']:,} ticks, continuous batching after {ended['reserved']:,}, "
-        "in the same memory"
+        f"Static batches are done after {ended['batched']:,} ticks, continuous batching after {ended['reserved']:,} "
+        f"with the same reserved memory, after {ended['paged']:,} in blocks"
     )
 
 

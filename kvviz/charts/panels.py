@@ -55,7 +55,7 @@ def panels_figure(
             figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
-        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2)
+        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2, yshift=7)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room)
     figure.update_layout(font_size=13, showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)

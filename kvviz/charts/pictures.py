@@ -20,7 +20,7 @@ def picture_html(picture: Picture, title: str) -> str:
 
 def _sizes(picture: Picture) -> str:
     wasted = picture["allocated"] - picture["nbytes"]
-    moved = f"this step copied {human(picture['copied'])}"
+    moved = f"this step wrote {human(picture['copied'])}"
     moved += f" and gathered {human(picture['gathered'])} for attention" if picture["gathered"] else ""
     return (
         f"<p>Holds {human(picture['nbytes'])}, allocated {human(picture['allocated'])}, wasted {human(wasted)}; "

@@ -51,7 +51,10 @@ def test_policies_are_compared_at_a_tick_while_some_wait_and_at_the_end():
     assert "67% of the memory is taken and empty if it is reserved, 8% in blocks" in claims.of_waste(ways)
     nobody = [{**way, "internal_share_while_some_wait": None} for way in ways]
     assert "%" not in claims.of_waste(nobody)
-    assert "static batches are done after 9 ticks, continuous batching after 3" in claims.of_batching(ways).lower()
+    assert claims.of_batching(ways) == (
+        "Static batches are done after 9 ticks, continuous batching after 3 with the same reserved memory, "
+        "after 2 in blocks"
+    )
 
 
 @pytest.mark.parametrize(("ridge", "where"), [(4, "between the two"), (0.1, "left of both"), (90, "right of both")])

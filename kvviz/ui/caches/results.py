@@ -49,7 +49,7 @@ def _reasons(designs: Sequence[Document]) -> None:
     """Say in a sentence each why one would choose a design, in two columns."""
     said = [f"- **{r['title']}**: {why}" for r in designs if (why := TEXTS["caches"]["why"].get(r["mode"]))]
     half = -(-len(said) // 2)
-    for place, some in zip(st.columns(2, gap="large"), (said[:half], said[half:]), strict=True):
+    for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
         place.markdown("\n".join(some))
 
 

@@ -58,7 +58,8 @@ def _draw(found: Document) -> None:
     st.caption(TEXTS["serving"]["batching"])
     st.header("Every policy in figures", anchor="policies")
     draw_table([_row(way) for way in found["ways"]], key="v_table", columns=localized(*_COUNTS))
-    st.caption(TEXTS["serving"]["policies"])
+    dashes = any(way[name] is None for way in found["ways"] for name, _ in _MEANS.values())
+    st.caption(TEXTS["serving"]["policies"] + (f" {TEXTS['serving']['dash']}" if dashes else ""))
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
 
