@@ -145,3 +145,9 @@ class _Line(logging.Formatter):
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         head = [when, *(str(fields.pop(name)) for name in ("level", "process", "event"))]
         return " ".join([*head, *(f"{name}={value}" for name, value in fields.items() if name != "time")])
+
+
+def quieten_profiler() -> None:
+    """Have torch's profiler and allocator write no line at each start; called before torch is imported."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

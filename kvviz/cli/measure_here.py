@@ -1,11 +1,11 @@
 """Measuring without a dashboard: this process takes the worker's place. Imports torch only to measure."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from kvviz.base.errors import Stopped
+from kvviz.base.logs import quieten_profiler
 from kvviz.base.records import new_id
 from kvviz.base.settings import Limits
 from kvviz.base.shutdown import told_to_stop
@@ -31,10 +31,10 @@ def settle(threads: int | None = None) -> None:
     """Quieten the libraries; take the cores and threads of a dashboard's worker, or `threads` on any core."""
     import kvviz.decoding.loaded_models  # noqa: F401, the libraries that the last line keeps out
     from kvviz.device.clock import keep_libraries_out
+
+    quieten_profiler()
     from kvviz.device.environment import set_threads, take_cores
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler writes a line at each start
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its allocator one about profiling
     if threads is None:
         take_cores()
     else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvviz.base.errors import KvvizError
+from kvviz.base.logs import quieten_profiler
 from kvviz.base.records import Sampling
 from kvviz.device.lock import measuring
 from kvviz.experiments.comparison.figures import finished
@@ -117,6 +118,7 @@ def compare(
     )
     if not isinstance(model, str | Path):
         _check_own(work)
+    quieten_profiler()
     from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import adopt
     from kvviz.device.environment import share_of_machine
