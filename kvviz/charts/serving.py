@@ -14,12 +14,16 @@ PARTS = {
     "internal": ("taken and empty", palette.WASTED),
     "external": ("free, but in holes too small", palette.GIVEN_UP),
 }
-BATCHES = {"reserved": ("Continuous batching", palette.KEPT), "batched": ("Static batches", palette.AGAIN)}
+BATCHES = {
+    "reserved": ("Continuous batching, reserved for the longest", palette.KEPT),
+    "paged": ("Continuous batching, in blocks", palette.KEPT),
+    "batched": ("Static batches, reserved for the longest", palette.AGAIN),
+}
 Found = Mapping[str, Any]
 
 
 def batches_figure(ways: Sequence[Found]) -> go.Figure:
-    """Draw how many sequences run at each tick in continuous and in static batches, in regions of the same size."""
+    """Draw how many sequences run at each tick in continuous batches, reserved and in blocks, and in static ones."""
     kept = [way for way in ways if way["name"] in BATCHES]
     panels = []
     for way in kept:

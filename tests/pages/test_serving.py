@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvviz.charts.serving import BATCHES
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
@@ -100,7 +101,7 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
     *waste, running = figures(app)[:3]
     titles = [title["text"] for title in running["layout"]["annotations"]]
-    ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in ("reserved", "batched")]
+    ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in BATCHES]
     assert all(f"done at tick {end:,}" in title for end, title in zip(ends, titles, strict=True))
     assert all(line["line"]["shape"] == "hv" for line in running["data"])
     assert [len(figure["data"]) for figure in waste] == [2 * len(PARTS_OF_MEMORY)] * 2
