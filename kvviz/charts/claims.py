@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.base.words import brief, human, millis
 from kvviz.charts.curves import Curve
+from kvviz.charts.layout import END
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -25,9 +26,6 @@ def of_latency(runs: Sequence[Found]) -> str:
         return ""
     beside = f", without one {millis(without)}" if without else ""
     return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
-
-
-END = 32  # steps, over which one slow step does not show
 
 
 def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:

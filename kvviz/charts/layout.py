@@ -3,6 +3,7 @@
 import html
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import plotly.graph_objects as go
@@ -28,6 +29,7 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
 FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
 APART = 0.07  # of the axis, between two names
+END = 32  # steps at the end of a line, over which one slow step does not show
 
 
 def name_ends(figure: go.Figure) -> go.Figure:
@@ -43,13 +45,18 @@ def name_ends(figure: go.Figure) -> go.Figure:
     x = math.log10 if figure.layout.xaxis.type == "log" else float
     name_at_edge(
         figure,
-        [(name, line.line.color, line.y[-1]) for name, line in zip(names, named, strict=True)],
+        [(name, line.line.color, _end(line.y)) for name, line in zip(names, named, strict=True)],
         (min(drawn) if log else min(0.0, *drawn), max(drawn)),
     )
     # without a range the axis would make room for the names inside
     first, last = x(min(line.x[0] for line in named)), x(named[0].x[-1])
     edge = 0.015 * (last - first)
     return figure.update_xaxes(range=[first - edge, last + edge])
+
+
+def _end(values: Sequence[float]) -> float:
+    """Where a line ends: its last value, or the median of the last END of a long line, which may end in a spike."""
+    return median(values[-END:]) if len(values) > 4 * END else values[-1]
 
 
 def _width(name: str) -> int:

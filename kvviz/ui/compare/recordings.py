@@ -7,10 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.charts.claims import END, of_curves
+from kvviz.charts.claims import of_curves
 from kvviz.charts.curves import Curve, curve_of, overlay
+from kvviz.charts.layout import END
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
+from kvviz.store.files.schema import by_mode
 from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
@@ -23,13 +25,9 @@ FILES = ("recording", "h100-gpt2")
 def recorded(file: str) -> tuple[dict[str, Any], list[Curve]]:
     """The record that a recording begins with, and a curve for each of its modes: the medians of its passes."""
     records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
-    passes: dict[str, dict[int, list[float]]] = {}
-    for record in records:
-        if record["t"] == "times" and record["repeat"] >= 0:
-            passes.setdefault(record["mode"], {}).setdefault(record["repeat"], []).extend(record["s"])
     started, curves = records[0], []
-    for mode, repeats in passes.items():
-        run = {**figures(list(repeats.values())), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
+    for mode, found in by_mode(records).items():
+        run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
         curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode)))
     return started, curves
 
@@ -46,4 +44,4 @@ def recordings() -> None:
         )
         claim = of_curves(curves)
         plot(overlay(curves), column, claim=claim, key=f"c_{file}")
-    st.markdown(TEXTS["compare"]["recorded"].format(passes=spec["repeats"], end=END))
+    st.markdown(TEXTS["compare"]["recorded"].format(end=END))

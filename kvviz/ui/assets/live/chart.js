@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -42,7 +42,7 @@ export class CurveChart {
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
       const under = this.total ? [] : this.under(current)
-      await Plotly.react(this.node, [...under, ...this.measured(current), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -56,6 +56,11 @@ export class CurveChart {
   // Those of passes that other work disturbed.
   disturbed(state) {
     return this.total ? [] : disturbed(state, this.look)
+  }
+
+  // Whether a line is drawn by its running median.
+  smooths(state) {
+    return state.modes.some((mode) => isLong(mode, curve(mode), this.total))
   }
 
   // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
@@ -189,7 +194,7 @@ function labels(state, look, log, total) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
   return ends.map(({ mode, line }) => {
-    const y = line.at(-1).mid
+    const y = (running(mode, line, total) ?? []).at(-1) ?? line.at(-1).mid
     return { text: `<b>${escapeHtml(mode.title)}</b>`, x: line.length, y: log ? Math.log10(y) : y, showarrow: false,
              xanchor: "left", xshift: 8, font: { size: 14, color: look.colour(mode.name) } }
   })
@@ -220,6 +225,26 @@ function disturbed(state, look) {
 
 const MANY = 48 // steps; on a line of more the markers would hide it
 
+const WIDE = 9 // steps of a running median
+
+// Whether a mode's line is long enough to be read off its running median; the medians of the passes are thin below it.
+const isLong = (mode, line, total) => !total && mode.times.length > 0 && line.length > MANY
+
+// The median of each step and its neighbours, without the prefill; null for a short line, which speaks for itself.
+function running(mode, line, total) {
+  if (!isLong(mode, line, total)) return null
+  const half = (WIDE - 1) / 2
+  return line.map((_, i) => (i ? median(line.slice(Math.max(1, i - half), i + half + 1).map((p) => p.mid)) : null))
+}
+
+function runningMedians(state, look, total) {
+  return state.modes.flatMap((mode) => {
+    const y = running(mode, points(state, mode, total), total)
+    return y ? [{ type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, running median`, hoverinfo: "skip", showlegend: false,
+                  x: y.map((_, i) => i + 1), y, line: { color: look.colour(mode.name), width: 3, dash: look.dash(mode.name) } }] : []
+  })
+}
+
 function traces(state, look, total) {
   return state.modes.flatMap((mode) => {
     const colour = look.colour(mode.name)
@@ -236,7 +261,8 @@ function traces(state, look, total) {
         y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
       { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
-        line: { color: colour, width: once ? 1.3 : 2.5, dash: look.dash(mode.name) }, marker: { color: colour, ...prefill } },
+        line: { color: colour, width: once ? 1.3 : isLong(mode, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
+        marker: { color: colour, ...prefill }, opacity: isLong(mode, line, total) ? 0.5 : 1 },
     ]
   })
 }

@@ -1,7 +1,7 @@
 // What a viewer expects, drawn by hand before a run; laid under the measured curves afterwards. It leaves this browser's
 // tab only for the room that the tab follows.
 
-import { element } from "../shared/dom.js"
+import { element, put } from "../shared/dom.js"
 import { ms } from "../shared/format.js"
 import { COLUMNS, compared, points, scale, unsteady } from "./shapes.js"
 import { Sketch } from "./sketch.js"
@@ -79,6 +79,7 @@ export class Guess {
     }
     const idle = ended(state) || ["waiting", "gone"].includes(state.state)
     this.button.hidden = this.open || !idle
+    put(this.button, ended(state) ? "Predict the next run" : "Predict: draw what you expect")
     this.surface.hidden = !this.open
     this.sketch.last.textContent = String(guess?.new_tokens ?? state.spec?.new_tokens ?? "last")
     if (this.open) this.sketch.paint()

@@ -237,7 +237,8 @@ function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return ""
   const once = firstLookOnly(state)
   const above = chart.reach(state)?.above
-  const words = [once ? "Thin: each step read once, so it is jagged. Timed passes follow." : "Line: median. Shade: quartiles."]
+  const words = [once ? "Thin: each step read once, so it is jagged. Timed passes follow." : chart.smooths(state)
+    ? "Bold: running median of 9 steps. Thin: median of the passes. Shade: quartiles." : "Line: median. Shade: quartiles."]
   if (!once && !state.figures) words.push("Thin: first look.")
   if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
   if (!once && state.modes.some((mode) => mode.predicted)) words.push("Dashed: predicted before.")
