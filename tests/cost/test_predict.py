@@ -228,7 +228,7 @@ def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch, disturbed
     slow = lambda steps, sync: timed(steps, sync, clock=lambda: float(next(ticks)))  # noqa: E731
     doubts = []
     monkeypatch.setattr(perform, "timed", slow)
-    monkeypatch.setattr(perform, "Watch", lambda: SimpleNamespace(read=lambda: Disturbance(waited=disturbed)))
+    monkeypatch.setattr(perform, "Watch", lambda: SimpleNamespace(read=lambda: Disturbance(waited=disturbed), beat=int))
     monkeypatch.setattr(perform, "doubt_figures", lambda: doubts.append(True))
     after = records(engine)[-1]["document"]["runs"]
     assert [run["predicted_s"] for run in after] == [run["predicted_s"] for run in before]
