@@ -92,9 +92,9 @@ SLOWER = 1.05  # like runs whose times differ by less need no explanation
 
 
 def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
-    """Say of runs of the same work, mode and device that they differ by more than the spread of their passes, and why.
+    """Name runs of the same work, mode and device whose times differ by more than their passes spread, and say why.
 
-    One sentence for the slowest run of each such work, beside the fastest.
+    Each such work gets one sentence, on its slowest run beside its fastest.
     """
     alike: dict[tuple[object, ...], list[tuple[float, str, Run]]] = {}
     for run, label in zip(runs, labels, strict=True):
@@ -103,7 +103,8 @@ def apart(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
             alike.setdefault(key, []).append((run.figures["total_s"], label, run))
     found = []
     for rows_alike in alike.values():
-        (least, fast, one), *_, (most, slow, other) = sorted([rows_alike[0], *rows_alike], key=lambda row: row[0])
+        least, fast, one = min(rows_alike, key=lambda row: row[0])
+        most, slow, other = max(rows_alike, key=lambda row: row[0])
         if most > SLOWER * least and beyond_spread(one, other):
             found.append(f"{slow} took {most / least:.3g} times as long as {fast}, the same work. {_why_slower(other)}")
     return found

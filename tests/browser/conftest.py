@@ -70,12 +70,21 @@ class Server:
         self.process.wait(timeout=20)
 
 
+@contextlib.contextmanager
+def serving(home):
+    """A server that is ready, until the end of `with`."""
+    server = Server(home)
+    server.wait()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("home"))
-    server.wait()
-    yield server
-    server.close()
+    with serving(tmp_path_factory.mktemp("home")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

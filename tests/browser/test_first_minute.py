@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Server
+from tests.browser.conftest import Server, serving
 from tests.browser.test_live import asked, in_state, live, many_passes, points, press, run
 
 pytestmark = pytest.mark.browser
@@ -17,10 +17,8 @@ SIZES = ((1440, 900), (1280, 720), (390, 844))
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
     """A server that nobody has asked for anything, for the first test; the second kills it."""
-    server = Server(tmp_path_factory.mktemp("fresh"))
-    server.wait()
-    yield server
-    server.close()
+    with serving(tmp_path_factory.mktemp("fresh")) as server:
+        yield server
 
 
 def on_the_first_screen(page):

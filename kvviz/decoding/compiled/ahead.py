@@ -10,6 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from kvviz.device.cores import pin
+
 HERE = Path(__file__).resolve().parent
 CORES = "KVVIZ_COMPILE_ON"  # the cores of the new process, separated by commas
 
@@ -41,7 +43,7 @@ def main() -> None:
     """Compile the step; a machine without numba has nothing to compile."""
     os.nice(19)
     with suppress(OSError):  # a container may not have that core
-        os.sched_setaffinity(0, {int(core) for core in os.environ.get(CORES, "").split(",") if core} or {0})
+        pin([int(core) for core in os.environ.get(CORES, "").split(",") if core])
     with suppress(ImportError):
         from kvviz.decoding.compiled import kernels  # noqa: F401
 

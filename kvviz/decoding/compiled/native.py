@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from kvviz.decoding.compiled import kernels as k
-from kvviz.decoding.compiled.reader import joined
+from kvviz.decoding.compiled.reader import one_product
 from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
@@ -57,11 +57,10 @@ def _sizes(design: Design) -> NDArray[np.int64]:
 
 
 def _is_joined(block: Block) -> bool:
-    """Whether a layer's query, key and value lie one behind the other, as one weight with one bias or none."""
+    """Whether a layer's query, key and value lie in memory as one product."""
     attention = block.attention
-    weights = [part.weight for part in (attention.query, attention.key, attention.value)]
-    biases = [part.bias for part in (attention.query, attention.key, attention.value) if part.bias is not None]
-    return joined(weights) is not None and (not biases or (len(biases) == 3 and joined(biases) is not None))
+    weight, _ = one_product((attention.query, attention.key, attention.value))
+    return weight is not None
 
 
 def _layer_rows(block: Block) -> list[list[int]]:

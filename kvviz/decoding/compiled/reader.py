@@ -110,11 +110,7 @@ class _Layer:
         self.block = block
         self._three = block.attention.query, block.attention.key, block.attention.value
         self._sizes = [part.weight.shape[0] for part in self._three]
-        self._fused = joined([part.weight for part in self._three])
-        biases = [part.bias for part in self._three if part.bias is not None]
-        self._bias = joined(biases) if biases else None
-        if biases and self._bias is None:
-            self._fused = None
+        self._fused, self._bias = one_product(self._three)
 
     def projected(self, h: Tensor, batch: int, head_dim: int) -> list[Tensor]:
         """Project h (B*T, W) to queries, keys and values, each (B, heads, T, D)."""
@@ -123,6 +119,14 @@ class _Layer:
         else:
             three = list(F.linear(h, self._fused, self._bias).split(self._sizes, dim=-1))
         return [one.view(batch, -1, one.shape[-1] // head_dim, head_dim).transpose(1, 2) for one in three]
+
+
+def one_product(parts: Sequence[nn.Linear]) -> tuple[Tensor | None, Tensor | None]:
+    """Return the weight and the bias of products that lie one behind the other in memory; no weight if they don't."""
+    weight = joined([part.weight for part in parts])
+    biases = [part.bias for part in parts if part.bias is not None]
+    bias = joined(biases) if len(biases) == len(parts) else None
+    return (None, None) if biases and bias is None else (weight, bias)
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor | None:

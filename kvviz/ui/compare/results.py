@@ -6,8 +6,9 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief, human, millis
-from kvviz.charts.claims import END, of_curves
+from kvviz.charts.claims import of_curves
 from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
+from kvviz.charts.layout import END
 from kvviz.experiments.comparison.figures import mark
 from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run

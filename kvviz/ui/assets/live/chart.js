@@ -71,7 +71,7 @@ export class CurveChart {
     const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), 0.97))))
     const foreseen = highest(predicted(state, this.look))
     const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
-    const most = highest(this.measured(state))
+    const most = highest([...firstLook(state, this.look), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
   }
 

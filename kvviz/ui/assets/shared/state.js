@@ -104,7 +104,7 @@ const timedPasses = (state, mode) => Object.entries(state.passTimes)
 // The passes that other work disturbed.
 export const disturbedPasses = (state, mode) => timedPasses(state, mode).filter(([key]) => state.clean[key] === false).map(([, s]) => s)
 
-// The passes that figures are made from: all but the disturbed ones, or all as long as each that ended was disturbed.
+// The passes that figures are made from: all but the disturbed ones; all of them until an undisturbed pass has ended.
 export function keptPasses(state, mode) {
   const all = timedPasses(state, mode)
   const over = all.filter(([key]) => key in state.clean)
@@ -149,8 +149,8 @@ export function runningTotal(state, mode) {
   })
 }
 
-// The seconds that each mode took for as many tokens as all have by now: of the first look, until every mode has been timed.
-// Null before there are any.
+// The seconds that each mode took for as many tokens as all modes have reached, in the first look until every mode has been
+// timed. Null before the first token.
 export function soFar(state) {
   const timed = state.modes.every((mode) => mode.times.length)
   const totals = state.modes.map((mode) => (timed ? runningTotal(state, mode).map((at) => at.mid) : cumulated(mode.look)))
