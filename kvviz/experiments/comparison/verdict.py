@@ -158,6 +158,12 @@ def _crossover(once: Run | None, again: Run | None, fits: Mapping[str, Fit | str
         return asdict(Crossover("untold", sentence=f"can't tell where the cache starts to pay: {error}"))
 
 
+LEFT_OUT = (
+    "A prediction adds up the counted work, each kind at the pace that it has by itself. It leaves out the Python of "
+    "the model's own code, and what one operation pushes out of the processor's cache before the next one needs it."
+)
+
+
 def _prediction(runs: Sequence[Run]) -> str | None:
     """Say how far off the prediction of a median step was for each mode; return None if there was no prediction."""
     each = []
@@ -169,7 +175,7 @@ def _prediction(runs: Sequence[Run]) -> str | None:
             each.append(f"{_name(run)} {brief(expected)} where {brief(measured)} were measured, {how}")
     if not each:
         return None
-    return f"Dashed: predicted before the first step, from measured paces; for a median step {'; '.join(each)}."
+    return f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

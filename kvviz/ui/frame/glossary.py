@@ -3,6 +3,7 @@
 import re
 import tomllib
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 
@@ -22,6 +23,7 @@ class Term:
 
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SOURCES: dict[str, str] = _ROWS.pop("sources")
 TERMS = {name: Term(**{**row, "also": tuple(row.get("also", ()))}) for name, row in _ROWS.items()}
 NAMES = {way.lower(): name for name, term in TERMS.items() for way in term.ways}
 
@@ -52,13 +54,12 @@ def for_browser() -> dict[str, object]:
     }
 
 
+def by_letter() -> dict[str, list[str]]:
+    """The names of the terms under their first letters, in the alphabet's order."""
+    return {letter: list(names) for letter, names in groupby(TERMS, lambda name: TERMS[name].term[0].upper())}
+
+
 def in_words(term: Term) -> str:
     """What a term says, its other names and its source, as Markdown."""
     also = f" *Also: {', '.join(term.also)}.*" if term.also else ""
-    return f"{term.says}{also} [{_publisher(term.source)}]({term.source})"
-
-
-def _publisher(address: str) -> str:
-    """A source's name: an arXiv number, or the site."""
-    site = address.split("/")[2].removeprefix("www.")
-    return f"arXiv:{address.rsplit('/', 1)[1]}" if site == "arxiv.org" else site
+    return f"{term.says}{also} [{SOURCES[term.source]}]({term.source})"

@@ -20,15 +20,15 @@ SMALLER = "int4"
 
 
 def think(page: str, at_hand: AtHand | None = None) -> None:
-    """Draw the page's questions; whoever has answered one reads the whole answer. Under them stand the short ones."""
+    """Draw what the page comes to in short, and under it its questions; who has answered one reads the whole answer."""
+    st.header("In short", anchor=False)
+    st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
     st.header("Stop and think", anchor=False)
     st.caption("Answer first, then read: the whole answer, with the figures of this page, comes after yours.")
     for question in on_page(page):
-        with st.expander(question.question):
+        with st.expander(question.question, type="compact"):
             if ask(question):
                 st.markdown(question.answer(at_hand or AtHand()))
-    st.header("In short", anchor=False)
-    st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:

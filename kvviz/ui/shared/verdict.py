@@ -74,14 +74,26 @@ def _lines(found: Document) -> list[str]:
 
 
 def _pace(entry: Document) -> str:
-    """The median step of a mode, what it mostly is by a prediction that came near, what more context adds if told."""
-    measured, predicted, curve = entry["measured_s"], entry["estimate_s"], entry["line"] or entry["fit"] or {}
+    """The median step of a mode, what it mostly is by a prediction that came near, what more context adds to it."""
+    measured, predicted = entry["measured_s"], entry["estimate_s"]
     near = predicted and 1 / OFF <= measured / predicted <= OFF
     because = f", by prediction mostly {entry['bound']}" if near else ""
-    slope, more = curve.get("b_s_per_token"), ""
-    if slope and slope["told"] and "c_s_per_token2" not in curve:
-        more = f"; each further token of context adds {slope['value'] * 1e6:.3g} µs"
-    return f"**{MODES[entry['mode']].title}**: {brief(measured)} for a median step{because}{more}."
+    return f"**{MODES[entry['mode']].title}**: {brief(measured)} for a median step{because}{_slope(entry)}."
+
+
+def _slope(entry: Document) -> str:
+    """What each further token of context adds to a step: of a straight line all along it, of a square on average."""
+    curve = entry["line"] or entry["fit"]
+    if curve is None:
+        return ""
+    slope, square = curve["b_s_per_token"], curve.get("c_s_per_token2")
+    if square is None and not slope["told"]:
+        return "; whether it grows with the context can't be told from these steps"
+    if square is None:
+        return f"; each further token of context adds {slope['value'] * 1e6:.3g} µs"
+    bend = square["value"] * (curve["first_token"] + curve["last_token"])
+    which = "later" if bend > 0 else "earlier"
+    return f"; each further token of context adds {(slope['value'] + bend) * 1e6:.3g} µs on average, {which} ones more"
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

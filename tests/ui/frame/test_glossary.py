@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from kvviz.ui.folders import ASSETS, PAGES
-from kvviz.ui.frame.glossary import NAMES, TERMS, terms_in
+from kvviz.ui.frame.glossary import NAMES, SOURCES, TERMS, by_letter, terms_in
 
 ROOT = PAGES.parent
 # Words with two capitals that a reader of any field knows, or that are names.
@@ -84,6 +84,8 @@ def test_each_term_is_said_in_a_sentence_or_two_and_has_a_source():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
         assert term.says.endswith(".") and 1 <= len(re.findall(r"[.:;] ", term.says + " ")) <= 3, name
         assert term.source.startswith("https://"), name
+    assert SOURCES.keys() == {term.source for term in TERMS.values()}, "each source has a name, and each name a source"
+    assert [name for names in by_letter().values() for name in names] == list(TERMS), "in the alphabet's order"
 
 
 @pytest.mark.parametrize(
@@ -102,5 +104,8 @@ def test_terms_are_found_as_words_are_written(text, found):
 
 
 def test_the_page_has_a_heading_for_each_term_under_the_name_that_links_to_it(open_page):
-    headings = open_page("glossary").header
-    assert [(heading.value, heading.anchor) for heading in headings] == [(TERMS[name].term, name) for name in TERMS]
+    app = open_page("glossary")
+    assert [(heading.value, heading.anchor) for heading in app.header] == [(TERMS[name].term, name) for name in TERMS]
+    (letters,) = [part.value for part in app.markdown if part.value.startswith("[A](#")]
+    assert re.findall(r"\[(.)\]\(#([\w-]+)\)", letters) == [(x, names[0]) for x, names in by_letter().items()]
+    assert any("[Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)" in part.value for part in app.markdown)

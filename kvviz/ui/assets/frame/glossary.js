@@ -10,6 +10,8 @@ const TEXTS = ':is([data-testid="stMarkdownContainer"], [data-testid="stCaptionC
 const HEADINGS = "h1, h2, h3"
 const APART = 'a, button, label, summary, code, pre, [role="button"], [role="tab"], [role="status"], [data-testid="stDialog"], .katex, h1, h2, h3, h4, h5, h6, .kv-definition, .st-key-glossary_terms'
 
+const SETTLED_MS = 500 // after which the page above a heading has its final shape
+
 export class Glossary {
   constructor({ pattern, names, terms }) {
     Object.assign(this, { pattern: new RegExp(pattern, "g"), names, terms, marks: new Map() })
@@ -20,6 +22,7 @@ export class Glossary {
                        this.says, " ", this.link)
     this.nodes = [this.box, element("div", { hidden: "" }, ...described)]
     this.changed = new MutationObserver(() => this.mend())
+    this.asked = location.hash.slice(1) // the term that the address leads to
     const over = (event) => event.target.closest?.(".kv-term, .kv-definition")
     document.addEventListener("pointerover", (event) => event.pointerType === "mouse" && this.hover(over(event)))
     document.addEventListener("focusin", (event) => this.point(over(event)))
@@ -32,11 +35,20 @@ export class Glossary {
 
   look(page) {
     this.mend()
+    this.lead(page)
     let told = new Set()
     for (const node of page.querySelectorAll(`${HEADINGS}, ${TEXTS}`)) {
       if (node.matches(HEADINGS)) told = new Set()
       else this.read(node, told)
     }
+  }
+
+  // Streamlit goes to a heading as soon as it is there, and the page above it has not got its columns then.
+  lead(page) {
+    const heading = this.asked && page.querySelector(`.st-key-glossary_terms [id="${CSS.escape(this.asked)}"]`)
+    if (!heading) return
+    setTimeout(() => heading.scrollIntoView(), SETTLED_MS)
+    this.asked = ""
   }
 
   read(node, told) {
