@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from kvviz.base.records import LayerState
 from kvviz.caches.base import KVCache
-from kvviz.device.clock import median_call, synchroniser
+from kvviz.device.clock import fastest_calls, synchroniser
 from kvviz.device.multiply_adds import MultiplyAdds
 
 
@@ -253,6 +253,10 @@ def tracing_seconds(device: str) -> float:
 
     with MultiplyAdds() as counter:
         layers()
-    plain = median_call(layers, sync)
-    with LiveTensors():
-        return max(0.0, median_call(layers, sync) - plain) / counter.operations
+
+    def traced() -> None:
+        with LiveTensors():
+            layers()
+
+    best = fastest_calls({"plain": layers, "traced": traced}, sync, 0.02)
+    return max(0.0, best["traced"] - best["plain"]) / counter.operations

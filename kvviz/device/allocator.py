@@ -1,9 +1,12 @@
 """Read from the device's allocator how many bytes some work keeps, without looking at any cache or tensor."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
+from kvviz.device.clock import no_collection
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,16 @@ def kept_by(make: Callable[[], object], device: str) -> Account:
 
     CUDA uses its allocator's statistics of the bytes that were asked for; torch.cuda.memory_allocated would round each
     tensor up to 512 bytes. The CPU uses the allocation events of torch.profiler, which are so slow that
-    no timed step runs under them.
+    no timed step runs under them. Garbage of earlier work is collected before, and that of the call before the end.
     """
-    return _on_cpu(make) if device == "cpu" else _on_cuda(make, device)
+
+    def tidily() -> object:
+        result = make()
+        gc.collect()
+        return result
+
+    with no_collection():
+        return _on_cpu(tidily) if device == "cpu" else _on_cuda(tidily, device)
 
 
 def _on_cuda(make: Callable[[], object], device: str) -> Account:
@@ -53,10 +63,9 @@ def _requested(device: str) -> dict[str, int]:
 
 
 def _on_cpu(make: Callable[[], object]) -> Account:
-    activity = torch.profiler.ProfilerActivity.CPU
-    with torch.profiler.profile(activities=[activity], profile_memory=True, acc_events=True) as profile:
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:  # torch.profiler's would read every event
         result = make()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
     del result
     kept = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):

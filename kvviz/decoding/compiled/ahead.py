@@ -4,10 +4,12 @@ numba keeps the result beside the bytecode, where the measuring process finds it
 `python -m kvviz.decoding.compiled.ahead`. No numba is imported to find out whether it is needed.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kvviz.device.cores import pin
@@ -19,8 +21,22 @@ CORES = "KVVIZ_COMPILE_ON"  # the cores of the new process, separated by commas
 def is_compiled() -> bool:
     """Whether numba has kept the step's machine code since its source last changed."""
     changed = (HERE / "kernels.py").stat().st_mtime
-    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or HERE / "__pycache__")
-    return any(found.stat().st_mtime >= changed for found in folder.rglob("kernels.step-*.nbi"))
+    return any(found.stat().st_mtime >= changed for found in _folder().rglob("kernels.step-*.nbi"))
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or HERE / "__pycache__")
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait while another process compiles the step inside its `with`: the one that comes second finds it compiled."""
+    with ExitStack() as stack:
+        if not is_compiled():
+            with suppress(OSError):  # where no file can be made, two may compile at once
+                _folder().mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context((_folder() / "kernels.lock").open("w")), fcntl.LOCK_EX)
+        yield
 
 
 def compile_ahead() -> "subprocess.Popen[bytes] | None":

@@ -6,12 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kvviz.decoding.compiled import kernels as k
+from kvviz.decoding.compiled.ahead import one_at_a_time
 from kvviz.decoding.compiled.reader import one_product
 from kvviz.decoding.scratch.cache import SlotCache
 from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Block, GatedMLP, Transformer
 from kvviz.decoding.scratch.positions import Learned, radians_per_token, slopes
+
+with one_at_a_time():  # the import compiles, unless an earlier one has
+    from kvviz.decoding.compiled import kernels as k
 
 _ACTIVATIONS = {"gelu": k.GELU, "gelu_tanh": k.GELU_TANH, "silu": k.SILU}
 

@@ -1,7 +1,10 @@
 """The fast step is compiled ahead of the first run, by a process that keeps off the measuring cores."""
 
+import fcntl
 import os
 import subprocess
+import time
+from threading import Thread
 
 import pytest
 
@@ -41,3 +44,24 @@ def test_it_is_started_once_on_a_core_that_is_not_measured_on(folder, monkeypatc
     monkeypatch.setattr(ahead, "is_compiled", lambda: True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     assert ahead.compile_ahead() is None and len(started) == 1
+
+
+def test_two_processes_do_not_compile_at_once(folder):
+    done = []
+
+    def compile_it():
+        with ahead.one_at_a_time():
+            done.append(ahead.is_compiled())
+            (folder / "__pycache__" / "kernels.step-1.py311.nbi").write_text("")
+
+    with ahead.one_at_a_time():
+        second = Thread(target=compile_it)
+        second.start()
+        time.sleep(0.05)
+        assert not done, "the second waits"
+    second.join()
+    assert done == [False], "it waited only because nothing was compiled when it came"
+    with (folder / "__pycache__" / "kernels.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        compile_it()
+    assert done == [False, True], "what is compiled needs no lock"
