@@ -21,6 +21,11 @@ WORDS = {
 _Seconds = Annotated[float, number(0, 1e6)]
 
 
+def chiefly(part: float, whole: float) -> str:
+    """The word for the longest part of a time: it is "mostly" that only if it is half of it or more."""
+    return "mostly" if part >= whole / 2 else "more than anything else"
+
+
 @dataclass(frozen=True)
 class StepEstimate:
     """Seconds that a step at a context of `tokens` tokens spends on each part, by the cost model."""
@@ -40,6 +45,11 @@ class StepEstimate:
     def largest(self) -> str:
         """Field of the part that takes longest."""
         return max(WORDS, key=lambda name: getattr(self, name))
+
+    @property
+    def words(self) -> str:
+        """Name the longest part: "mostly reading the weights"."""
+        return f"{chiefly(getattr(self, self.largest), self.total)} {WORDS[self.largest]}"
 
     @classmethod
     def of_run(cls, run: Mapping[str, object]) -> "StepEstimate | None":

@@ -11,7 +11,7 @@ from typing import Any
 from kvviz.base.words import brief, human
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.sweep.spec import PRESETS
-from kvviz.experiments.sweep.words import FLAT, shown, trends
+from kvviz.experiments.sweep.words import NEAR, shown, trends
 
 UNSTEADY = 0.5  # quartile distance, as a share of the median, above which a typical step is unsteady
 
@@ -105,7 +105,7 @@ def steps_apart(at: AtHand) -> str | None:
             f" {NAMES['cached']}: each read 1 token, {brief(cached[1])} for the first, {brief(cached[-1])} for the "
             f"last, {_ratio(cached[1], cached[-1])}."
         )
-    if uncached[-1] <= FLAT * uncached[1]:
+    if uncached[-1] <= NEAR * uncached[1]:
         words += (
             " If the upper curve hardly climbs, that is no error: the work grew, but so small a step mostly starts "
             "operations and reads weights. Take a longer prompt or a larger model."

@@ -88,10 +88,12 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
           const { compared, scale, unsteady } = await import(asset)
           const line = (from, to) => Array.from({ length: 41 }, (_, i) => from + (i / 40) * (to - from))
           return [
-            compared('A', line(1, 9), [50, ...line(2, 10).slice(1)], 10),
-            compared('A', line(5, 5), [1, ...line(2, 10).slice(1)], 10),
-            compared('A', line(1, 9), [9, ...line(5, 5.5).slice(1)], 10),
-            compared('A', line(9, 1), line(8, 2), 10),
+            compared('A', line(1, 9), [50, ...line(2, 10).slice(1)], 10, 'climb'),
+            compared('A', line(5, 5), [1, ...line(2, 10).slice(1)], 10, 'climb'),
+            compared('A', line(1, 9), [9, ...line(5, 5.2).slice(1)], 10, 'flat'),
+            compared('A', line(9, 1), line(8, 2), 10, 'fall'),
+            compared('A', line(1, 1), line(1, 1.3), 10, 'climb'),
+            compared('A', line(1, 1), line(1, 1.3), 10, null),
             scale({ a: [0.2, null, 0.5], gone: [1] }, { a: [3, 10], b: [99] }),
             scale({ gone: [1] }, { a: [3] }),
             unsteady([{ q1: 1, mid: 2, q3: 3 }]), unsteady([{ q1: 2, mid: 2, q3: 2.5 }]),
@@ -107,6 +109,8 @@ def test_a_guess_is_laid_under_the_measured_curve(open_page):
     assert shapes[1].endswith("You expected it to stay flat, but it climbed.")
     assert shapes[2].endswith("You expected it to climb, but it stayed flat.")
     assert shapes[3].startswith(f"{start} 0.2× the first; measured: 0.3×") and "It fell, as you expected" in shapes[3]
-    assert shapes[4:6] == [20, None], "strokes of modes that did not run count for nothing"
-    assert shapes[6:] == [True, False]
+    assert shapes[4].endswith("but it climbed, by too little to see beside the highest point.")
+    assert shapes[5].endswith("its steps are too few or too unlike to tell what it did.")
+    assert shapes[6:8] == [20, None], "strokes of modes that did not run count for nothing"
+    assert shapes[8:] == [True, False]
     expect(live(page)).to_be_visible()

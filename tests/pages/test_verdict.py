@@ -49,7 +49,7 @@ def test_the_live_page_has_a_verdict_when_the_run_is_over(visit):
     assert r"KV cache}}(T) = (2.0000" in cached and r"\text{ms} + (1.000" in cached
     assert "KV cache, mostly reading the weights (1 ms of 1.81 ms; measured" in said(app)
     assert "The cache pays from the first step measured, at 10 tokens." in said(app)
-    assert "mostly reading the weights; each further token of context adds 1 µs." in said(app)
+    assert "weights; each further token of context adds 1 µs; flat, less than 10% over 38 tokens" in said(app)
     assert "each further token of context adds 112 µs on average, later ones more." in said(app), "100 + 0.2 (10 + 48)"
 
 

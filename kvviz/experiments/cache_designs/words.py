@@ -116,15 +116,19 @@ def moved_most(designs: Sequence[Document]) -> str:
 
 
 def wasted_most(designs: Sequence[Document]) -> str:
-    """Which designs waste most over all steps, on average, and how much at most; '' if none wastes anything."""
+    """Which designs waste most over all steps, on average and at their worst step; '' if none wastes anything."""
     worst = _those(max, designs, lambda r: r["mean_wasted"]) if designs else []
     if not worst or not worst[0]["mean_wasted"]:
         return ""
     nothing = [r for r in designs if not r["most_wasted"]]
     none = f"; {named(nothing)} waste{_s(nothing)} nothing" if nothing else ""
+    peak = _those(max, designs, lambda r: r["most_wasted"])
+    mean, most = human(worst[0]["mean_wasted"]), human(peak[0]["most_wasted"])
+    if [r["mode"] for r in worst] == [r["mode"] for r in peak]:
+        return f"Over the whole run, {named(worst)} waste{_s(worst)} most, {mean} on average and {most} at most{none}."
     return (
-        f"Over the whole run, {named(worst)} waste{_s(worst)} most, {human(worst[0]['mean_wasted'])} on average "
-        f"and {human(max(r['most_wasted'] for r in worst))} at most{none}."
+        f"Over the whole run, {named(worst)} waste{_s(worst)} most on average, {mean}, and {named(peak)} most at one "
+        f"step, {most}{none}."
     )
 
 

@@ -269,6 +269,9 @@ class PassCounts(TypedDict):
 Interval = Annotated[list[float], list_of(number(0), 2)]
 
 
+ShapeName: TypeAlias = Literal["flat", "climb", "fall"]  # of the decode steps, as far as a 95 % interval tells it
+
+
 class Headline(TypedDict):
     """A run's figures without its curves; `identical` is None if there was no run to compare with."""
 
@@ -286,6 +289,7 @@ class Headline(TypedDict):
     repeatable: NotRequired[bool]
     passes: NotRequired[PassCounts | None]
     speedup_interval: NotRequired[Interval | None]
+    shape: NotRequired[ShapeName | None]
 
 
 class Figures(TypedDict):
@@ -379,6 +383,7 @@ class Run(Curves, PredictionFields, Observed):
     speedup: Size | None
     passes: Annotated[PassCounts | None, Absent(None)]
     speedup_interval: Annotated[Interval | None, Absent(None)]
+    shape: Annotated[ShapeName | None, Absent(None)]
     estimate: Annotated[EstimateFields | None, Absent(None)]
 
 

@@ -16,6 +16,7 @@ from kvviz.experiments.comparison.enough import speedup_interval
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
 from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
+from kvviz.experiments.comparison.verdict import shape_of
 from kvviz.models.layers import LayerSpec
 
 
@@ -92,6 +93,7 @@ def _run(
             "stopped_because": run.stopped_because,
         },
         "speedup_interval": None,
+        "shape": shape_of(run.prompt_tokens, {"mode": mode, **timed}),
         "estimate": _estimate(run, mode, len(steps), measured, predicted),
         **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
     }

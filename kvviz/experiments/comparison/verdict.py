@@ -12,11 +12,13 @@ from typing import Any
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import brief
-from kvviz.cost.step_estimate import WORDS, StepEstimate
+from kvviz.cost.step_estimate import StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
+from kvviz.experiments.comparison.records import ShapeName
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.evidence import counted
+from kvviz.experiments.shapes import shape
 
 FEWEST = 8  # steps of a run that may have advice although its speed-up has no interval
 PAYS = 1.2  # a whole run has to be at least this many times as fast with the cache, or the verdict gives advice
@@ -93,13 +95,25 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "mode": run["mode"],
         "fit": _coefficients(found) if isinstance(found, Fit) else None,
         "line": _coefficients(line) if isinstance(line, Fit) else None,
+        "shape": _shape(run, line if isinstance(line, Fit) else found),
         "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
-        "bound": WORDS[estimate.largest] if estimate else None,
+        "bound": estimate.words if estimate else None,
         "estimate_s": _whole(run, estimate) if estimate else None,
         "measured_s": measured,
         "prediction_error": run.get("prediction_error"),
         "prediction_bias": run.get("prediction_bias"),
     }
+
+
+def shape_of(prompt_tokens: int | None, run: Run) -> ShapeName | None:
+    """Return the shape of a run's decode steps; None where they can't tell."""
+    found: ShapeName | None = judge(prompt_tokens, [run])["modes"][0]["shape"]
+    return found
+
+
+def _shape(run: Run, found: Fit | str) -> ShapeName | None:
+    typical = _typical(run)
+    return shape(found, typical) if isinstance(found, Fit) and typical else None
 
 
 def _whole(run: Run, estimate: StepEstimate) -> float:
@@ -199,7 +213,7 @@ def _bounded(runs: Sequence[Run]) -> str:
         share = f"{brief(part)} of {brief(whole)}" + (f"; measured: {brief(seconds)}" if seconds else "")
         if seconds and part > seconds:
             share = f"at most the measured {brief(seconds)}; predicted: {brief(part)} of {brief(whole)}"
-        each.append(f"{_name(run)}, mostly {WORDS[estimate.largest]} ({share})")
+        each.append(f"{_name(run)}, {estimate.words} ({share})")
         tokens = tokens or estimate.tokens
         factor = max(seconds / whole, whole / seconds) if seconds and whole else 1.0
         if factor > OFF or (seconds and part > seconds):
@@ -230,11 +244,11 @@ def _starts(known: Mapping[str, Run], once: Run | None) -> str:
 
 _WHY = {
     "starting_s": (
-        "so small a step mostly starts operations, which takes as long for many tokens as for one",
+        "so small a step spends longest on starting operations, which takes as long for many tokens as for one",
         "take a longer prompt, more new tokens, a larger model or a larger batch",
     ),
     "weights_s": (
-        "the step mostly reads the weights, which takes as long for many tokens as for one",
+        "the step spends longest on reading the weights, which takes as long for many tokens as for one",
         "take a longer prompt, more new tokens or a larger batch",
     ),
     "computing_s": (
@@ -255,13 +269,14 @@ def _advice(once: Run | None, again: Run | None) -> str | None:
             f"What the cache brings here can't be told: the whole run was {gain:.3g} times as fast, but in passes so "
             "short or so unlike that it may as well pay as not. Decode more new tokens, or take more passes."
         )
-    head = f"The cache brings {'little' if gain > 1 else 'nothing'} here, the whole run is {gain:.3g} times as fast"
+    brings = "little" if low > 1 else "nothing" if high <= 1 else "little or nothing"
+    head = f"The cache brings {brings} here, the whole run is {gain:.3g} times as fast"
     fast, slow = _typical(once), _typical(again)
     if fast and slow and slow / fast >= PAYS:
         return (
-            f"{head}, though its decode steps are {slow / fast:.3g} times as fast: most of the time goes into the "
-            "prefill, its prompt's first reading, which a cache cannot skip. To see the difference in the whole, "
-            "decode more new tokens."
+            f"{head}, though its decode steps are {slow / fast:.3g} times as fast: "
+            f"{once['step_s'][0] / sum(once['step_s']):.0%} of the time goes into the prefill, its prompt's first "
+            "reading, which a cache cannot skip. To see the difference in the whole, decode more new tokens."
         )
     estimate = StepEstimate.of_run(again)
     if estimate is None or estimate.largest not in _WHY:

@@ -13,9 +13,9 @@ BOUNDS = {
     "between": "**below both ceilings**, its operations are too small or of kinds that reach neither",
 }
 SHORTLY = {
-    "memory": "waits mostly for bytes",
-    "compute": "waits mostly for arithmetic",
-    "launch": "spends most of its time on starting operations",
+    "memory": "waits longest for bytes",
+    "compute": "waits longest for arithmetic",
+    "launch": "spends longest on starting operations",
     "between": "reaches neither ceiling, because its operations are too small or of other kinds",
 }
 DISTURBED = 1.25  # a forward this many times slower without the profiler than with it was disturbed

@@ -55,7 +55,7 @@ def little_saved(rows: Rows) -> str | None:
     spared = sum(row["warm"]["found_tokens"] for row in hits)
     return (
         f"{spared:,} tokens were cache hits and hardly any time was saved: the first tokens took {warm / cold:.0%} of "
-        "the time without the cache. So short a prefill of so small a model is mostly launch overhead and table "
+        "the time without the cache. So short a prefill of so small a model can be mostly launch overhead and table "
         "look-ups. Take a larger model or longer texts, or measure again when the device is less busy."
     )
 

@@ -1,6 +1,5 @@
 """Says what a sweep's rows show, beside a published table too, and writes its report. Standard library only."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,14 +7,15 @@ from typing import Any
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import brief, human
 from kvviz.cost.flops import Rates
-from kvviz.cost.step_estimate import Model
+from kvviz.cost.step_estimate import Model, chiefly
 from kvviz.decoding.modes import title_of
+from kvviz.experiments.comparison.curve_fit import Estimate
+from kvviz.experiments.shapes import alike, flat, power
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec, find_sources
 from kvviz.models.catalog.rows import Published
 from kvviz.models.sources import Source
 
-FLAT = 1.25  # a figure is flat if its largest value is at most this many times its smallest
-WITH = 1.2  # a figure goes with its axis if it grows as a power between 1 / 1.2 and 1.2 of it
+NEAR = 1.25  # figures of which the largest is at most this many times the smallest neither climb nor fall
 FEW = 3  # with fewer repeats, one slow step can move the median
 AXES = {"prompt_tokens": "prompt", "new_tokens": "new tokens", "batch": "batch"}
 RANGES = {  # from one value of the axis to another
@@ -48,10 +48,19 @@ class Trend:
     mode: str
     fixed: str
     axis: str
-    start: int
-    end: int
+    places: tuple[int, ...]
     figure: str
     values: tuple[float, ...]
+
+    @property
+    def start(self) -> int:
+        """The axis's first value."""
+        return self.places[0]
+
+    @property
+    def end(self) -> int:
+        """The axis's last value."""
+        return self.places[-1]
 
     @property
     def ratio(self) -> float:
@@ -60,30 +69,35 @@ class Trend:
 
     @property
     def word(self) -> str:
-        """The shape: flat, climbs, falls, or wavers (it is not flat, but ends near where it began)."""
-        if max(self.values) <= FLAT * min(self.values):
+        """The shape: flat, near (its values are, but too few or too scattered to be called flat), climbs, falls, or
+        wavers (its values are far apart, but it ends near where it began).
+        """
+        if flat(self.places, self.values):
             return "flat"
-        if 1 / FLAT <= self.ratio <= FLAT:
+        if max(self.values) <= NEAR * min(self.values):
+            return "near"
+        if 1 / NEAR <= self.ratio <= NEAR:
             return "wavers"
         return "climbs" if self.ratio > 1 else "falls"
 
     @property
-    def pace(self) -> str:
-        """How far what climbs or falls does so, beside how far its axis grows; else empty."""
-        if self.word not in ("climbs", "falls") or self.end <= self.start:
-            return ""
-        power = abs(math.log(self.ratio)) / math.log(self.end / self.start)
-        paces = ((1 / WITH, "less than that"), (WITH, "about as much"), (math.inf, "more than that"))
-        return next(words for most, words in paces if power <= most)
+    def power(self) -> Estimate | None:
+        """The power of its axis with which it goes, with its 95 % interval; None for fewer than three points."""
+        return power(self.places, self.values)
 
     @property
     def factor(self) -> str:
-        """The shape with its factor: 'climbs to 6.1 times', 'falls to 1/6.1', 'stays flat within 9%', or
-        'goes up and down'.
+        """The shape with its factor: 'climbs to 6.1 times', 'falls to 1/6.1', 'stays flat within 9%', 'stays within 9%'
+        or 'goes up and down'.
         """
-        to = {"climbs": f"climbs to {self.ratio:.3g} times", "falls": f"falls to 1/{1 / self.ratio:.3g}"}
-        flat = f"stays flat within {max(self.values) / min(self.values) - 1:.0%}"
-        return to.get(self.word) or {"flat": flat, "wavers": "goes up and down"}[self.word]
+        within = f"within {max(self.values) / min(self.values) - 1:.0%}"
+        return {
+            "climbs": f"climbs to {self.ratio:.3g} times",
+            "falls": f"falls to 1/{1 / self.ratio:.3g}",
+            "flat": f"stays flat {within}",
+            "near": f"stays {within}",
+            "wavers": "goes up and down",
+        }[self.word]
 
     @property
     def change(self) -> str:
@@ -138,11 +152,11 @@ def _lines(rows: Sequence[Row], axis: str, others: Sequence[str]) -> list[list[R
 
 
 def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequence[str]) -> list[Trend]:
-    first, last = line[0], line[-1]
+    first = line[0]
     held = ", ".join(f"{AXES.get(name, name)} {first[name]}" for name in fixed)
     known = [name for name in figures if all(row.get(name) for row in line)]
     known = [name for name in known if not (name == "speedup" and first["mode"] == "uncached")]
-    place = (first.get("model", ""), first["mode"], held, axis, first[axis], last[axis])
+    place = (first.get("model", ""), first["mode"], held, axis, tuple(row[axis] for row in line))
     return [Trend(*place, name, tuple(row[name] for row in line)) for name in known]
 
 
@@ -195,12 +209,23 @@ def contrasts(rows: Iterable[Row], published: Published) -> list[str]:
 
 
 def _alike(here: Trend, there: Trend) -> str:
-    if here.word != there.word:
-        return "The shapes differ."
-    if here.pace == there.pace:
-        return "The shape is the same."
-    grows = f"the {AXES[here.axis]} grows to {here.end / here.start:.3g} times"
-    return f"The direction is the same: while {grows}, it changes by {here.pace} here, and by {there.pace} there."
+    """Whether a figure has the published shape: whether the powers with which both go agree within their intervals."""
+    own, printed = here.power, there.power
+    if own is None or printed is None:
+        return "Fewer than three points can't tell a shape."
+    verdict = {
+        True: "It has the published shape",
+        False: "The shapes differ",
+        None: "These points can't tell whether it has the published shape",
+    }[alike(own, printed)]
+    return (
+        f"{verdict}: it goes as the {AXES[here.axis]} to the power {_within(own)} here "
+        f"and {_within(printed)} in the published table (95 % intervals)."
+    )
+
+
+def _within(found: Estimate) -> str:
+    return f"{found.value:.2f} ± {(found.high - found.low) / 2:.2f}"
 
 
 def caveats(rows: Iterable[Row]) -> list[str]:
@@ -232,7 +257,9 @@ def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[st
     model, each = Model(source.spec, source.params, None), []
     for n in sorted(set(tokens)):
         seconds = model.parts(n, dtype, Rates(**rates))
-        each.append(f"mostly {max(seconds, key=seconds.__getitem__)} over {n:,} token{'s' if n > 1 else ''}")
+        reading, computing, launching = seconds.values()
+        longest, whole = max(seconds, key=seconds.__getitem__), max(reading, computing) + launching
+        each.append(f"{chiefly(seconds[longest], whole)} {longest} over {n:,} token{'s' if n > 1 else ''}")
     return f"By estimate a step of {source.model} is here {', '.join(each)}."
 
 

@@ -13,6 +13,7 @@ from kvviz.device.disturbance import undisturbed
 from kvviz.experiments.comparison import records as form
 from kvviz.experiments.comparison.figures import headline, speedups
 from kvviz.experiments.comparison.records import CheckedStep, Document, Predicted, Record, Run, Started
+from kvviz.experiments.comparison.verdict import shape_of
 
 LISTS = ("step_s_q1", "step_s_q3", "cache_bytes", "allocated_bytes", "outliving_bytes", "top_margin", "predicted_s")
 
@@ -34,6 +35,8 @@ def document(value: object) -> Document:
     for run in runs:
         _hold_lengths(run, checked["batch"], checked["new_tokens"])
         _hold_figures(run, checked["batch"])
+        shape = shape_of(checked["prompt_tokens"], run)
+        _hold(run["shape"] in (None, shape), "shape has to follow from step_s")
     _hold_identity(checked)
     ratios = speedups([(run["mode"], len(run["step_s"]), run["total_s"]) for run in runs])
     for run, ratio in zip(runs, ratios, strict=True):

@@ -9,6 +9,7 @@ import streamlit as st
 from kvviz.base.words import brief
 from kvviz.decoding.modes import MODES
 from kvviz.experiments.comparison.verdict import OFF, equation, judge
+from kvviz.experiments.shapes import FLAT
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
@@ -77,7 +78,7 @@ def _pace(entry: Document) -> str:
     """The median step of a mode, what it mostly is by a prediction that came near, what more context adds to it."""
     measured, predicted = entry["measured_s"], entry["estimate_s"]
     near = predicted and 1 / OFF <= measured / predicted <= OFF
-    because = f", by prediction mostly {entry['bound']}" if near else ""
+    because = f", by prediction {entry['bound']}" if near else ""
     return f"**{MODES[entry['mode']].title}**: {brief(measured)} for a median step{because}{_slope(entry)}."
 
 
@@ -86,14 +87,16 @@ def _slope(entry: Document) -> str:
     curve = entry["line"] or entry["fit"]
     if curve is None:
         return ""
-    slope, square = curve["b_s_per_token"], curve.get("c_s_per_token2")
+    slope, square, which = curve["b_s_per_token"], curve.get("c_s_per_token2"), ""
+    tokens = f"{curve['last_token'] - curve['first_token']:,.0f} tokens of context"
+    flat = f"; flat, less than {FLAT:.0%} over {tokens}" if entry["shape"] == "flat" else ""
     if square is None and not slope["told"]:
-        return "; whether it grows with the context can't be told from these steps"
-    if square is None:
-        return f"; each further token of context adds {slope['value'] * 1e6:.3g} µs"
-    bend = square["value"] * (curve["first_token"] + curve["last_token"])
-    which = "later" if bend > 0 else "earlier"
-    return f"; each further token of context adds {(slope['value'] + bend) * 1e6:.3g} µs on average, {which} ones more"
+        return flat or "; whether it grows with the context can't be told from these steps"
+    adds = slope["value"]
+    if square is not None:
+        bend = square["value"] * (curve["first_token"] + curve["last_token"])
+        adds, which = adds + bend, f" on average, {'later' if bend > 0 else 'earlier'} ones more"
+    return f"; each further token of context adds {adds * 1e6:.3g} µs{which}{flat}"
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -1,6 +1,11 @@
 """What a race is said to have shown holds for all of its steps, and of all designs that did alike."""
 
-from kvviz.experiments.cache_designs.words import sentences
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvviz.base.words import human
+from kvviz.experiments.cache_designs.words import designs_of, sentences, wasted_most
+from tests.draws import draws
 
 KEPT = [10 * 1024, 20 * 1024, 30 * 1024]
 
@@ -30,3 +35,40 @@ def test_designs_that_move_alike_are_named_together():
     eight, four = (run(name, title, KEPT, 512, 4096) for name, title in (("int8", "8 bits"), ("int4", "4 bits")))
     found = said(eight, four, run("prealloc", "Reserved at once", KEPT, 512))
     assert found == ["At the last step, “8 bits” and “4 bits” move most, 4.5 KiB; “Reserved at once” least, 512 B."]
+
+
+@draws(60)
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0, 16, 1024, 1030, 4096, 9 * 1024]), min_size=3, max_size=3), min_size=1, max_size=4
+    )
+)
+def test_what_wastes_most_does_so_over_the_whole_run(wasted):
+    """Held against all steps of all designs, one by one; sizes that are written alike are ties."""
+    runs = [
+        run(f"m{n}", f"Design {n}", [held + more for held, more in zip(KEPT, empty, strict=True)], 10)
+        for n, empty in enumerate(wasted)
+    ]
+    found = wasted_most(designs_of({"runs": [run("cached", "KV cache", KEPT, 9), *runs]}))
+    means = [human(sum(empty) / 3) for empty in wasted]
+    peaks = [human(max(empty)) for empty in wasted]
+    highest = human(max(sum(empty) / 3 for empty in wasted)), human(max(map(max, wasted)))
+    on_average, at_once = (
+        [n for n, size in enumerate(each) if size == top] for each, top in zip((means, peaks), highest, strict=True)
+    )
+    if not any(map(any, wasted)):
+        assert found == ""
+        return
+    head = found.split("; ")[0].removesuffix(".")
+    if on_average == at_once:
+        assert head.endswith(f"most, {highest[0]} on average and {highest[1]} at most")
+        assert [n for n in range(len(runs)) if f"“Design {n}”" in head] == on_average
+    else:
+        first, second = head.split(", and ")
+        assert [[n for n in range(len(runs)) if f"“Design {n}”" in part] for part in (first, second)] == [
+            on_average,
+            at_once,
+        ]
+        assert first.endswith(highest[0]) and second.endswith(highest[1])
+    nothing = [n for n, empty in enumerate(wasted) if not any(empty)]
+    assert [n for n in range(len(runs)) if f"“Design {n}”" in found.partition("; ")[2]] == nothing

@@ -102,7 +102,7 @@ def test_the_sentence_names_the_largest_part_beside_the_measured_time(part):
     found = verdict(made(bounds=(part, "computing_s")))
     assert f"KV cache, mostly {WORDS[part]} (" in found["sentence"]
     assert found["sentence"].startswith("By prediction") and "measured: " in found["sentence"]
-    assert entry(found, "cached")["bound"] == WORDS[part]
+    assert entry(found, "cached")["bound"] == f"mostly {WORDS[part]}"
     assert "far apart" not in found["sentence"] and found["advice"] is None
 
 
@@ -153,8 +153,8 @@ LEVEL = {"cached": curve((4e-3, 1e-7)), "uncached": curve((4e-3, 1e-6, 1e-10), s
 @pytest.mark.parametrize(
     ("part", "why", "change"),
     [
-        ("starting_s", "mostly starts operations", "a larger model or a larger batch"),
-        ("weights_s", "mostly reads the weights", "longer prompt, more new tokens or a larger batch"),
+        ("starting_s", "spends longest on starting operations", "a larger model or a larger batch"),
+        ("weights_s", "spends longest on reading the weights", "longer prompt, more new tokens or a larger batch"),
         ("computing_s", "the times do not follow it", "does nothing else"),
     ],
 )
@@ -183,6 +183,32 @@ def test_what_the_noise_of_a_few_tokens_hides_is_no_advice():
     assert "can't be told" in verdict(document)["advice"]
     document["runs"][1]["speedup_interval"] = [0.85, 0.95]
     assert "brings nothing here" in verdict(document)["advice"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "brings"),
+    [([1.02, 1.18], "little here"), ([0.95, 1.15], "little or nothing here"), ([0.85, 0.95], "nothing here")],
+)
+def test_what_the_cache_brings_is_said_by_the_interval(interval, brings):
+    document = made(**LEVEL, speedup=sum(interval) / 2)
+    document["runs"][1]["speedup_interval"] = interval
+    assert verdict(document)["advice"].startswith(f"The cache brings {brings}, the whole run is ")
+
+
+def test_mostly_is_half_of_a_step_or_more():
+    document = made()
+    parts = {"tokens": 80, "weights_s": 2e-3, "computing_s": 1e-3, "starting_s": 1.9e-3, "scan_s": 4e-4}
+    document["runs"][1]["estimate"] = parts
+    assert entry(verdict(document), "cached")["bound"] == "more than anything else reading the weights"
+    document["runs"][1]["estimate"] = {**parts, "starting_s": 1e-3}
+    assert entry(verdict(document), "cached")["bound"] == "mostly reading the weights"
+
+
+def test_each_run_has_the_shape_that_its_interval_tells():
+    found = verdict(made(cached=curve((4e-3, 1e-7))))
+    assert [row["shape"] for row in found["modes"]] == ["climb", "flat"]
+    loud = verdict(made(cached=curve((4e-3, 1e-7), noise=2e-3), uncached=curve(UNCACHED, steps=5)))
+    assert [row["shape"] for row in loud["modes"]] == [None, None], "too loud, and too few"
 
 
 def test_a_document_without_rates_is_not_guessed():

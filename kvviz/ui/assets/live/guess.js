@@ -5,7 +5,7 @@ import { element, put } from "../shared/dom.js"
 import { ms } from "../shared/format.js"
 import { COLUMNS, compared, points, scale, unsteady } from "./shapes.js"
 import { Sketch } from "./sketch.js"
-import { curve, ended } from "../shared/state.js"
+import { curve, ended, headline } from "../shared/state.js"
 
 const KEPT = "kvviz guess"
 
@@ -121,7 +121,7 @@ export class Guess {
     const perHeight = scale(this.strokes, curves)
     const said = modes.filter((mode) => curves[mode.name].length > 3).map((mode) => {
       const drawn = this.strokes[mode.name].filter((h) => h !== null).map((h) => h * perHeight)
-      return compared(mode.title, drawn, curves[mode.name], tallest)
+      return compared(mode.title, drawn, curves[mode.name], tallest, headline(state, mode)?.shape)
     })
     if (modes.some((mode) => unsteady(curve(mode)))) said.push(BUSY)
     return [said.join(" "), `${how} ${RULE}`]
@@ -130,8 +130,9 @@ export class Guess {
 
 const BUSY = "The passes differ widely, as on a device that is busy with something else: run it again before you trust the shape."
 
-const RULE = "Each line's ends are the medians of its first and last tenth, the prefill left out; it is called flat where " +
-  "they differ by less than a tenth of the tallest point."
+const RULE = "Each line's ends are the medians of its first and last tenth, the prefill left out. A measured line is called " +
+  "flat where it changes, with 95 % certainty, by less than a tenth of its median; a drawn one, where its ends differ by " +
+  "less than a tenth of the tallest point."
 
 function pill(testid, words, pressed) {
   const button = element("button", { type: "button", class: "kv-pill", "data-testid": testid }, words)

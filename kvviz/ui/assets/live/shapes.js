@@ -5,7 +5,7 @@ import { ms } from "../shared/format.js"
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
 export const TENTH = 0.1
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
-const NEARLY = 0.1 // ends that differ by less of the tallest point are no climb to the eye
+const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 
@@ -30,7 +30,7 @@ export function ends(values) {
   return [middle(decode.slice(0, some)), middle(decode.slice(-some))]
 }
 
-// climbs, falls or is flat, by what the ends differ as a part of the tallest point of all.
+// What a drawn line does, by what its ends differ as a part of the tallest point of all.
 export function shape([first, last], tallest) {
   if (Math.abs(last - first) < NEARLY * tallest) return "flat"
   return last > first ? "climb" : "fall"
@@ -49,14 +49,18 @@ const CLOSE = 1.25 // a drawing that is off by a smaller factor is close
 
 const times = (ratio) => `${ratio.toFixed(1)}×`
 
-// How far a drawing is from the measurement, in sentences for one mode; both in ms.
-export function compared(title, drawn, measured, tallest) {
+// How far a drawing is from the measurement, in sentences for one mode; both in ms. `found` is the shape of the measured
+// steps as the server tells it from a 95 % interval: climb, fall, flat, or null where that can't be told.
+export function compared(title, drawn, measured, tallest, found) {
   const [want, got] = [ends(drawn), ends(measured)]
   const [drew, came] = [want, got].map(([first, last]) => last / first)
-  const [expected, found] = [shape(want, tallest), shape(got, tallest)]
+  const expected = shape(want, tallest)
   const off = Math.max(came / drew, drew / came)
   const size = off < CLOSE ? "and your drawing is close" : `but your factor is ${off.toFixed(1)} times too ${came > drew ? "small" : "large"}`
-  const verdict = expected === found ? `It ${CAME[found]}, as you expected, ${size}.` : `You expected it ${EXPECTED[expected]}, but it ${CAME[found]}.`
+  const slight = found !== "flat" && shape(got, tallest) === "flat" ? ", by too little to see beside the highest point" : ""
+  const verdict = !found ? `You expected it ${EXPECTED[expected]}; its steps are too few or too unlike to tell what it did.`
+    : expected === found ? `It ${CAME[found]}, as you expected, ${size}.`
+    : `You expected it ${EXPECTED[expected]}, but it ${CAME[found]}${slight}.`
   const [first, last] = got.map((value) => ms(value / 1000))
   return `${title}: you drew the last step at ${times(drew)} the first; measured: ${times(came)}, from ${first} to ${last}. ${verdict}`
 }
