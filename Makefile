@@ -2,7 +2,8 @@
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
 # models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
 # Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
-# folders; xdist would begin those of few tests last, among which are the longest.
+# folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so
+# two cores are busy with three processes.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
@@ -22,7 +23,7 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(PYTEST) --ignore=tests/browser --ignore=tests/faults
+	$(PYTEST) -n 3 --ignore=tests/browser --ignore=tests/faults
 	$(PYTEST) tests/browser tests/faults
 
 test-quick: $(VENV)/.dev

@@ -2,7 +2,8 @@
 
 Whole runs are timed by the wall clock, prefill included; kvviz's runs also have its own clock around every step.
 `generate` runs twice, with its default cache and with its StaticCache, neither compiled. `ratio_vs_generate` is a
-mode's median time over that of the default: below 1, the mode takes less time.
+mode's median time over that of the default: below 1, the mode takes less time. llama.cpp joins in where it is installed
+(`llama_cpp_peer.py`).
 
     python bench/peers.py --json
     python bench/peers.py --models gpt2,qwen3-0.6b --modes cached,compiled --prompt-tokens 256 --threads 2
@@ -11,9 +12,11 @@ mode's median time over that of the default: below 1, the mode takes less time.
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 if not __package__:
@@ -21,6 +24,7 @@ if not __package__:
 
 import torch
 
+from bench import llama_cpp_peer
 from kvviz.cli.measure_here import alone, settle
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.loading import Loaded
@@ -78,6 +82,10 @@ def measure(models: LoadedModels, work: ComparisonSpec) -> list[dict[str, Any]]:
     calls = {"generate": generated(work, loaded, prompt, static=False)}
     calls["generate-static"] = generated(work, loaded, prompt, static=True)
     calls |= {mode: decoded(work, loaded, prompt, mode) for mode in work.modes}
+    if work.batch == 1 and llama_cpp_peer.is_installed() and llama_cpp_peer.fits(loaded):
+        with tempfile.TemporaryDirectory() as folder:  # the open file outlives its name
+            llama_cpp_peer.write_gguf(loaded, path := Path(folder) / "weights.gguf")
+            calls["llama.cpp"] = llama_cpp_peer.decoded(path, prompt, work.new_tokens)
     times: dict[str, list[float]] = {name: [] for name in calls}
     itl: dict[str, list[float]] = {name: [] for name in calls}
     tokens: dict[str, list[int]] = {}
