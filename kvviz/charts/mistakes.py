@@ -22,7 +22,7 @@ def off_by(right: Sequence[float], wrong: Sequence[float]) -> go.Figure:
     """Draw the largest |difference| of the logits from the true ones at every new token."""
     figure = _blank("new token", "largest |logit difference|", "log")
     _lines(figure, [max(d, LEAST) for d in right], [max(d, LEAST) for d in wrong], "%{y:.2g}")
-    ends, words = [1, max(len(right), len(wrong))], "rounding"
+    ends, words = [1, max(len(right), len(wrong))], f"tolerance {SAME:g}"
     figure.add_scatter(x=ends, y=[SAME, SAME], name=words, mode="lines", line=_DOTTED, hoverinfo="skip")
     return name_ends(figure)
 

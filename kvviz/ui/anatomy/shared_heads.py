@@ -36,8 +36,17 @@ def shared_heads() -> None:
     if layer is None or not heads or (layer.kind != "latent" and heads % layer.kv_heads):
         st.info(f"{titles[name]} has no attention layer whose heads could be drawn like this.")
         return
-    plot(heads_figure(layer, heads), config={"displayModeBar": False}, key="h_chart")
+    claim = f"{titles[name]}: {_claim(layer, heads)}"
+    plot(heads_figure(layer, heads), claim=claim, config={"displayModeBar": False}, key="h_chart")
     st.markdown(_words(layer, heads))
+
+
+def _claim(layer: LayerSpec, heads: int) -> str:
+    if layer.kind == "latent":
+        return f"{heads} query heads read one latent row for each token"
+    if layer.kv_heads == heads:
+        return f"each of {heads} query heads has a KV head of its own"
+    return f"{heads} query heads share {layer.kv_heads} KV head{'s' * (layer.kv_heads > 1)}"
 
 
 def _words(layer: LayerSpec, heads: int) -> str:

@@ -16,7 +16,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import requested
 from kvviz.ui.shared.form import Field, Form, whole
-from kvviz.ui.shared.model_choice import choose_model, model_field, small_models
+from kvviz.ui.shared.model_choice import choose_model, model_field, small_models, title
 from kvviz.ui.shared.plain import errors_said
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
@@ -32,7 +32,11 @@ def walk(scheduler: Scheduler) -> None:
         return
     shown = listing()
     source = {"lines": list(shown.lines), "start": shown.start, "stages": [asdict(stage) for stage in shown.stages]}
-    _walk(key="anatomy", data={"look": work.id, "head": head, "assets": ASSETS_URL, "listing": source})
+    _walk(
+        key="anatomy",
+        on_head_change=_take_head,
+        data={"look": work.id, "head": head, "assets": ASSETS_URL, "listing": source},
+    )
 
 
 def _ask() -> tuple[AnatomySpec | None, int]:
@@ -46,18 +50,27 @@ def _ask() -> tuple[AnatomySpec | None, int]:
         head=Field(0, whole),
         new=Field(5, whole),
     )
-    one, two, three, four, five = st.columns([4, 6, 2, 2, 2], gap="small")
-    model = choose_model(one, form, small_models("scratch"))
-    design = design_of(models()[model].config)
-    prompt = two.text_input("Prompt", max_chars=200, **form.value("prompt"))
-    layer = three.number_input("Layer", **form.within("layer", 0, design.layers - 1))
-    head = four.number_input("Query head", **form.within("head", 0, design.heads - 1))
-    new = five.number_input("New tokens", **form.within("new", 2, MOST_NEW))
+    design = design_of(models()[form["model"]].config)
+    layers = form.within("layer", 0, design.layers - 1)
+    chosen = f"{title(form['model'])}: layer {form['layer']}"
+    with st.popover(chosen, icon=":material/tune:", key="a_choices"):
+        model = choose_model(st.container(), form, small_models("scratch"))
+        prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
+        layer = st.number_input("Layer", **layers)
+        new = st.number_input("New tokens", **form.within("new", 2, MOST_NEW))
+    head = form["head"] = min(form["head"], design.heads - 1)  # the walk's own buttons choose it
     form.write()
     group = design.heads // design.kv_heads
     with errors_said():  # the first head of the group that shares a KV head: all of the group are one inspection
         return AnatomySpec(model, prompt, new_tokens=new, layer=layer, head=head // group * group), head
     return None, head
+
+
+def _take_head() -> None:
+    """Take the head that was asked for in the walk."""
+    asked = st.session_state.anatomy.head
+    if asked is not None:
+        st.session_state.a_head = asked
 
 
 def letters() -> None:

@@ -21,11 +21,11 @@ def ask() -> MistakeSpec | None:
         prompt=Field(STORY, str),
         mistake=Field(next(iter(PITFALLS)), one_of(*PITFALLS)),
     )
-    left, right = st.columns([2, 3], gap="large")
-    model = choose_model(left, form, small_models("scratch"))
-    prompt = right.text_input("Prompt", max_chars=200, **form.value("prompt"))
     mistakes = form.choices("mistake", list(PITFALLS))
     mistake = st.pills("The mistake", format_func=lambda name: PITFALLS[name].title, required=True, **mistakes)
+    with st.popover("Model and prompt", icon=":material/tune:"):
+        model = choose_model(st.container(), form, small_models("scratch"))
+        prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
     form.write()
     with errors_said():
         return MistakeSpec(model, prompt, new_tokens=NEW_TOKENS, mistake=mistake)

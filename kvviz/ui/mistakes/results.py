@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from kvviz.base.words import human, ordinal
-from kvviz.charts.mistakes import by_forward, off_by
+from kvviz.charts.mistakes import SAME, by_forward, off_by
 from kvviz.decoding.scratch.listing import SOURCE, listing
 from kvviz.decoding.scratch.pitfalls import PITFALLS, Pitfall
 from kvviz.models.sources import find_source
@@ -30,11 +30,19 @@ def show(about: Document, found: Document) -> None:
         st.markdown("**Mend it**")
         st.code(pitfall.mend, language="python", wrap_lines=True)
     with harm:
+        st.markdown("**What comes of it**")
         if found["t"] == "mistimed":
-            _stopwatches(found)
+            st.markdown(found["verdict"])
+        elif found["wrong"]["crash"]:
+            _crash(found["wrong"]["crash"], len(found["wrong"]["fed"]))
         else:
+            _verdict(found)
+    if found["t"] == "mistimed":
+        if found["wrong"]:
+            plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
+    else:
+        if not found["wrong"]["crash"]:
             _harm(pitfall, found)
-    if found["t"] != "mistimed":
         _forwards(found)
     title = find_source(about["spec"]["model"], about["spec"]["weights"]).title
     st.caption(
@@ -53,15 +61,19 @@ def _marked(source: str, wrong: str) -> str:
 
 
 def _harm(pitfall: Pitfall, found: Document) -> None:
-    right, wrong = found["right"], found["wrong"]
-    if wrong["crash"]:
-        _crash(wrong["crash"], len(wrong["fed"]))
-        return
-    _verdict(found)
+    """Draw what the mistake does at every forward, beside the right loop."""
     field = {"logits": "deltas", "memory": "alive", "work": "multiply_adds"}[pitfall.shows]
-    values = right[field], wrong[field]
-    figure = off_by(*values) if pitfall.shows == "logits" else by_forward(pitfall.shows, *values)
-    plot(figure, config={"displaylogo": False}, key="b_chart")
+    right, wrong = found["right"][field], found["wrong"][field]
+    most = max(wrong, default=0), max(right, default=0)
+    if pitfall.shows == "logits":
+        figure = off_by(right, wrong)
+        claim = f"With the mistake the logits are off by up to {most[0]:.2g}, in the right loop by {most[1]:.2g}"
+    else:
+        figure = by_forward(pitfall.shows, right, wrong)
+        ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
+        work = f"With the mistake the loop does {sum(wrong) / sum(right):.1f} times the multiply-adds"
+        claim = ends if pitfall.shows == "memory" else work
+    plot(figure, claim=claim, config={"displaylogo": False}, key="b_chart")
     if pitfall.shows == "logits":
         st.caption(TEXTS["mistakes"]["true_tokens"])
 
@@ -70,7 +82,12 @@ def _verdict(found: Document) -> None:
     """Say the first thing that a user would notice."""
     first, right, wrong = found["first_difference"], found["right"], found["wrong"]
     if first is not None:
-        st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.")
+        off = next(i for i, delta in enumerate(wrong["deltas"]) if delta > SAME or i == first)
+        before = (
+            f" The logits are wrong from the {ordinal(off + 1)} on, but not by enough before the "
+            f"{ordinal(first + 1)} to make another token the likeliest."
+        )
+        st.markdown(f"The **{ordinal(first + 1)}** new token is the first that differs.{before if off < first else ''}")
     elif wrong["alive"][-1] > 2 * right["alive"][-1] and not _more_work(found):
         st.markdown(
             f"Every token is right. After {len(right['ids'])} tokens **{human(wrong['alive'][-1])}** are kept alive "
@@ -112,12 +129,6 @@ def _crash(crash: Document, forwards: int) -> None:
         lines = SOURCE.read_text(encoding="utf-8").splitlines()[stage.first - 1 : stage.last]
         st.markdown("The line of attention in which it comes:")
         st.code("\n".join(line.strip() for line in lines), language="python")
-
-
-def _stopwatches(found: Document) -> None:
-    st.markdown(found["verdict"])
-    if found["wrong"]:
-        plot(by_forward("clock", found["right"], found["wrong"]), config={"displaylogo": False}, key="b_chart")
 
 
 def _forwards(found: Document) -> None:

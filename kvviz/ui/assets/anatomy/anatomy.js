@@ -1,22 +1,22 @@
 // One attention layer while it happens: a walk of scenes over matrices of real numbers, beside the code that runs.
 
-import { element, scrolled } from "../shared/dom.js"
+import { element, put, scrolled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count } from "../shared/format.js"
-import { largest, Matrix, ROW, scaleBar, scales } from "./matrix.js"
-import { origin, said, SCENES } from "./scenes.js"
+import { largest, Matrix, ROW, scales } from "./matrix.js"
+import { idle, origin, said, SCENES, whence } from "./scenes.js"
 
 const PLAY_MS = 1600
-const ASIDE = 300 // CSS pixels of the labels, the gaps and the borders beside the matrices
+const ASIDE = 400 // CSS pixels of the labels, the gaps and the borders beside the matrices
 const instances = new WeakMap()
 
-export function mount({ data, parentElement }) {
+export function mount({ data, parentElement, setTriggerValue }) {
   let anatomy = instances.get(parentElement)
   if (!anatomy) {
     anatomy = new Anatomy(parentElement.querySelector(".kv-anatomy"), data)
     instances.set(parentElement, anatomy)
   }
-  anatomy.update(data)
+  anatomy.update(data, setTriggerValue)
   return () => {
     anatomy.close()
     instances.delete(parentElement)
@@ -78,24 +78,19 @@ class Anatomy {
     this.guess = element("div", { class: "kv-next", "data-testid": "kv-next-tokens" })
     this.code = element("pre", { class: "kv-code", "data-testid": "kv-code", tabindex: "0" })
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
-    this.legend = element("div", { class: "kv-legend" },
-      ...[["kept", "read from the cache"], ["now", "computed now"], ["again", "computed again for nothing"], ["none", "not there: nobody asks for it"]].map(
-        ([kind, words]) => element("span", {}, element("i", { class: "kv-swatch", "data-origin": kind }), words)),
-      element("span", {}, element("i", { class: "kv-swatch", "data-origin": "now", "data-pale": "true" }), "pale: comes later in this step"))
-    this.scales = element("div", { class: "kv-legend" })
     const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.play, this.steps,
                         element("label", { class: "kv-switch" }, this.without, " no cache"))
-    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads,
-                         this.legend, this.scales, this.board,
+    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads, this.board,
                          element("div", { class: "kv-under" },
                                  section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
                                  element("div", {},
-                                         section("The work so far", "Multiply-adds of the whole model, counted as they ran.", this.counts),
+                                         section("The work so far", "Multiply-adds of the whole model, counted as they ran. A bar of full length is the whole walk without a cache.", this.counts),
                                          section("The next token", "At the end of this step: the likeliest pieces, and their shares.", this.guess))))
   }
 
-  update(data) {
+  update(data, setTriggerValue) {
     this.data = data
+    this.ask = (head) => setTriggerValue("head", head)
     if (this.follows !== data.look) {
       this.follows = data.look
       this.feed?.close()
@@ -127,9 +122,9 @@ class Anatomy {
     this.at = same ? this.at : 0
     this.status.textContent = ""
     this.stage.hidden = false
-    this.heads.replaceChildren(...look.heads.map((head, place) => {
-      const tab = element("button", { type: "button", "data-head": head }, `head ${head}`)
-      tab.onclick = () => { this.head = place; this.draw() }
+    this.heads.replaceChildren(...Array.from({ length: look.design.heads }, (_, head) => {
+      const tab = element("button", { type: "button" }, `head ${head}`)
+      tab.onclick = () => this.choose(head)
       return tab
     }))
     this.steps.replaceChildren(...look.steps.map((step, i) => {
@@ -138,6 +133,14 @@ class Anatomy {
       return chip
     }))
     this.moved({ fresh: true })
+  }
+
+  // A head whose numbers were not sent, because all would be too many, is asked for.
+  choose(head) {
+    const place = this.look.heads.indexOf(head)
+    if (place < 0) return this.ask(head)
+    this.head = place
+    this.draw()
   }
 
   // --- the walk --------------------------------------------------------------------------------------------------
@@ -201,8 +204,8 @@ class Anatomy {
     this.back.disabled = this.at === 0
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
-    for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === this.head))
-    this.heads.hidden = look.heads.length < 2
+    for (const [head, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(head === look.heads[this.head]))
+    this.heads.hidden = look.design.heads < 2
     this.drawBoard(now, key)
     this.drawNext(now)
     this.drawCode(now)
@@ -240,7 +243,8 @@ class Anatomy {
         columns: square ? now.total : dim,
         width: square ? side : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
-        ...(square && from("softmax") ? { colour: scale.share, most: 1, range: "0 to 1" } : signed(scale, values[name])),
+        ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
+        later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,
         ground: scale.ground,
         under: square ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
@@ -250,21 +254,8 @@ class Anatomy {
     }
     this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
       element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text },
-              element("span", { class: "kv-position" }, String(row)), shown(text))))
-    this.explainScales(scale)
-  }
-
-  // What the colours of the numbers mean, drawn again where the page turns dark.
-  explainScales(scale) {
-    const key = String(scale.masked)
-    if (this.explained === key) return
-    this.explained = key
-    const swatch = element("i", { class: "kv-swatch" })
-    swatch.style.background = `rgb(${scale.masked.join(" ")})`
-    this.scales.replaceChildren(
-      element("span", {}, "numbers: negative ", scaleBar(scale.signed, -1, 1), " positive, up to the figure behind ±"),
-      element("span", {}, "shares: 0 ", scaleBar(scale.share, 0, 1), " 1"),
-      element("span", {}, swatch, "masked: a key after the query"))
+              element("span", { class: "kv-position" }, String(row)), shown(text),
+              element("span", { class: "kv-whence" }, origins[row] === origins[row - 1] ? "" : whence(origins[row], key)))))
   }
 
   drawNext(now) {
@@ -279,11 +270,13 @@ class Anatomy {
     this.code.replaceChildren(...[...lines.entries()].filter(([, text]) => text.trim()).map(([i, text]) => {
       const number = start + i
       const stage = stageAt(number)
-      const lit = this.scene.stages.includes(i ? stage?.name : "enter")
-      const made = stage && number === stage.last ? Object.entries(shapes[stage.name] ?? {}) : []
+      const nothing = Boolean(stage && idle(stage.name, this.look.design))
+      const lit = !nothing && this.scene.stages.includes(i ? stage?.name : "enter")
+      const made = stage && number === stage.last && !nothing ? Object.entries(shapes[stage.name] ?? {}) : []
       const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
       const words = code.trim().startsWith("#")
-      const line = element("span", { class: "kv-codeline", "data-lit": String(Boolean(lit)), "data-words": String(words) }, code)
+      const line = element("span", { class: "kv-codeline", "data-lit": String(Boolean(lit)), "data-words": String(words || nothing) }, code)
+      if (nothing && words) line.append(element("em", {}, "not in this model: nothing changes"))
       for (const [name, shape] of made) line.append(element("em", {}, `${name} [${shape.join(", ")}]`))
       return line
     }))
@@ -355,7 +348,8 @@ class Anatomy {
 
 function signed(scale, rows) {
   const most = largest(rows)
-  return { colour: scale.signed, most, range: `±${most.toPrecision(2)}` }
+  const end = most.toPrecision(2)
+  return { colour: scale.signed, most, range: [`−${end}`, end] }
 }
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
@@ -367,10 +361,6 @@ function fill(share, kind) {
   const node = element("div", { class: "kv-countfill", "data-origin": kind })
   node.style.width = `${Math.max(0.5, 100 * share)}%`
   return node
-}
-
-function put(node, text) {
-  if (node.textContent !== text) node.textContent = text
 }
 
 function section(title, words, ...rest) {

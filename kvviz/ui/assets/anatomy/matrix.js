@@ -12,20 +12,28 @@ export class Matrix {
     this.canvas = element("canvas", { role: "img", "data-testid": `kv-matrix-${name}` })
     this.origins = element("div", { class: "kv-origins" })
     this.mark = element("div", { class: "kv-rowmark", hidden: "" })
-    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.mark)
+    this.absent = element("span", { class: "kv-absent" }, "not needed any more")
+    this.hidden = element("span", { class: "kv-masked" }, "masked")
+    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.hidden, this.mark)
     this.under = element("div", { class: "kv-under-columns", "aria-hidden": "true" })
+    this.scale = element("div", { class: "kv-scale" })
     this.node = element("figure", { class: "kv-matrix", "data-name": name, title: words }, this.title,
-                        element("div", { class: "kv-mrow" }, this.origins, this.cells), this.under)
+                        element("div", { class: "kv-mrow" }, this.origins, this.cells), this.under, this.scale)
     this.name = name
   }
 
   // `rows`: arrays of numbers, null for a row that is not there; one that ends before its last column is masked from
   // there. `origins`: a word a row. `pale`: whether a row is yet to be computed; it fades to `ground`. `width`: CSS
-  // pixels. `range`: which values the colours stand for. `under`: a word a column, the last of them marked.
-  draw({ rows, origins, pale, columns, width, letters, colour, most, masked, ground, range = "", under = [] }) {
+  // pixels. `range`: the values at both ends of the colours. `later`: none of it is there yet. `under`: a word a column.
+  draw({ rows, origins, pale, columns, width, letters, colour, most, masked, ground, range, later, under = [] }) {
     const shape = [rows.filter(Boolean).length, columns]
     this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`),
-                               element("span", { class: "kv-range" }, shape[0] ? `, ${range}` : ""))
+                               later ? ", later" : "")
+    const gone = rows.filter((row) => !row).length
+    this.absent.hidden = !gone
+    this.absent.style.height = `${gone * ROW}px`
+    this.hidden.hidden = later || !rows[0] || columns - rows[0].length < 3
+    this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
     this.canvas.height = Math.max(1, rows.length)

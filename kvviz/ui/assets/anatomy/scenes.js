@@ -59,6 +59,19 @@ export function said(look, step, key, again) {
   }
 }
 
+// What a stage's lines do only in models that are made for it.
+const NEEDED = {
+  norm: (design) => design.qk_norm,
+  turn: (design) => design.positions === "rotary",
+  share: (design) => design.kv_heads < design.heads,
+  lean: (design) => design.positions === "alibi",
+}
+export const idle = (stage, design) => !(NEEDED[stage]?.(design) ?? true)
+
+// What stands at the first of the rows that come from the same place.
+export const whence = (kind, key) => key === "enter" ? { kept: "in the cache", now: "enters now", again: "enters again" }[kind] :
+  { kept: "read from the cache", now: "computed now", again: "computed again" }[kind]
+
 // Where a row of K or V comes from in this step.
 export function origin(step, row, now, again) {
   if (row >= now.total - now.read) return "now"
