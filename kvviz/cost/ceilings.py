@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
@@ -41,7 +41,8 @@ class MatrixRate:
 class Ceilings:
     """The measured limits of a device; each figure comes from the fastest of several calls.
 
-    `read_bandwidth` (B/s): a plain read of `buffer_bytes` by the kernel `read_by`, the fastest of those in `reads`.
+    `read_bandwidth` (B/s): a plain read of `buffer_bytes` by the kernel `read_by`, the fastest of those in `reads`,
+    among which is a one-row product that was faster still.
     `row_product` (B/s, by dtype): one row times a matrix of that size. `launch`: seconds of the fastest operation.
     `measured_at`: UTC. A dtype that the device does not support, and a product that would take too long, are absent.
     """
@@ -77,6 +78,14 @@ class Ceilings:
         return {**asdict(self), "matrix": [asdict(row) for row in self.matrix], "matrix_rate": self.matrix_rate}
 
 
+def with_rows(found: Ceilings) -> Ceilings:
+    """Count each faster one-row product among the reads: it has read those bytes, so a plain read can't be slower."""
+    faster = {f"row-product-{dtype}": rate for dtype, rate in found.row_product.items() if rate > found.read_bandwidth}
+    reads = {**found.reads, **faster}
+    fastest = max(reads, key=reads.__getitem__)
+    return replace(found, reads=reads, read_by=fastest, read_bandwidth=reads[fastest])
+
+
 class _File(TypedDict):
     kvviz: Literal["ceilings"]
     version: Literal[1]
@@ -97,7 +106,7 @@ def read(data: bytes) -> list[Ceilings]:
         found: list[Ceilings] = _check_file(parse(data, 2_000_000, "file of measured ceilings"), "the file")["measured"]
         if any(not one.reads.get(one.read_by) == one.read_bandwidth == max(one.reads.values()) for one in found):
             raise Unfit("read_bandwidth has to be the highest of reads, that of read_by")
-        return found
+        return [with_rows(one) for one in found]
     except (Unfit, KvvizError) as error:
         how = "`kvviz ceilings --refresh` replaces them"
         raise KvvizError(f"the stored ceilings can't be read: {error}; {how}") from error

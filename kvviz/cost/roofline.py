@@ -172,13 +172,15 @@ def judged(points: Sequence[Point], roof: Roof, row: Roof, starting_s: float) ->
 
     `bound` is "memory" or "compute" (the longer of the two, by the row line), "launch" (`starting_s`) or "between" (the
     rest of the time). Example: a step of 1 ms that could read its bytes in 0.2 ms, with 0.5 ms of launches, has 0.3 ms
-    left, so "launch" bounds it.
+    left, so "launch" bounds it. As an upper limit of the launches, `starting_s` gives way to what has to be read and
+    computed.
     """
     found = []
     for p in points:
         least = row.least(p)
         side = "compute" if p["flops"] / row.flops > p["bytes"] / row.read else "memory"
-        parts = {side: least, "launch": starting_s, "between": p["s"] - least - starting_s}
+        launch = max(0.0, min(starting_s, p["s"] - least))
+        parts = {side: least, "launch": launch, "between": p["s"] - least - launch}
         shares = {"roof_share": roof.least(p) / p["s"], "row_share": least / p["s"]}
         found.append({**p, **shares, "bound": max(parts, key=parts.__getitem__)})
     return found

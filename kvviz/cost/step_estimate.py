@@ -1,7 +1,7 @@
 """Estimate the seconds of a step and of a whole pass at the rates measured on this device."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from kvviz.base.checks import number, whole
@@ -50,6 +50,10 @@ class StepEstimate:
     def words(self) -> str:
         """Name the longest part: "mostly reading the weights"."""
         return f"{chiefly(getattr(self, self.largest), self.total)} {WORDS[self.largest]}"
+
+    def within(self, measured_s: float | None) -> "StepEstimate":
+        """Return the estimate with launches that take no longer than the measured step, which holds all of them."""
+        return self if measured_s is None else replace(self, starting_s=min(self.starting_s, measured_s))
 
     @classmethod
     def of_run(cls, run: Mapping[str, object]) -> "StepEstimate | None":

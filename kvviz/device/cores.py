@@ -1,7 +1,11 @@
-"""Which CPU cores this process may use, and how they are shared. Imports only the standard library."""
+"""The processor's name, which of its cores this process may use, and how they are shared. Standard library only."""
 
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def usable_cores() -> int:
@@ -24,3 +28,18 @@ def pin(cores: Sequence[int]) -> None:
     """Keep this process on the given cores; does nothing for an empty list."""
     if cores:
         os.sched_setaffinity(0, cores)
+
+
+def processor_name() -> str:
+    """The name of the processor's model, as far as the system tells it."""
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]  # the chip's name, which is the GPU's too
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -4,7 +4,8 @@ On Linux the scheduler counts how long each thread was ready to run but waited f
 (/proc/self/task/*/schedstat), the hypervisor's share of the cores stands as `steal` in /proc/stat, and an Intel
 processor counts how often it lowered its clock because it was hot. Where a system does not tell a figure, the figure is
 None. No system tells that a core runs slower because another machine or thread uses the other half of it. So a small
-piece of work, always the same, is timed between two steps. Standard library only.
+piece of work, always the same, is timed between two steps, and held against its fastest in the last minute and against
+this machine's fastest stretch ever (`kvviz.device.pulse`). Standard library only.
 
 Sources: proc(5); https://docs.kernel.org/scheduler/sched-stats.html;
 https://docs.kernel.org/admin-guide/pm/intel_pstate.html.
@@ -20,10 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from kvviz.device import pulse
+from kvviz.device.pulse import SLOWED
+
 DISTURBED = 0.05  # a stretch that lost a larger share of its time than this was disturbed
-SLOWED = 1.2  # so was one in which the same work took more than this many times as long as at its fastest
 RECENT_S = 60.0  # the fastest of so many seconds counts: a processor may lower its clock for good
 BEAT_S = 0.02  # seconds between two pieces of that work
+FEW = 5  # pieces of that work whose median may be held against the machine's fastest stretch
 
 T = TypeVar("T")
 
@@ -39,7 +43,7 @@ class Disturbance:
     waited longest. `stolen`: share of the machine's time that the hypervisor gave to other machines. `others`: cores
     that other processes kept busy, on average. `switches`: involuntary context switches of this process. `throttled`:
     how often a core lowered its clock because of its temperature. `slowed`: how many times as long a fixed piece of
-    work took, in the median, as at its fastest in the last minute.
+    work took, in the median, as at its fastest in the last minute, or as in the machine's fastest stretch.
     """
 
     waited: float | None = None
@@ -110,23 +114,39 @@ class Watch:
             others=_short(busy),
             switches=_more(start.switches, end.switches),
             throttled=_more(start.throttled, end.throttled),
-            slowed=_short(statistics.median(self._beats) / min(s for _, s in _beats)) if self._beats else None,
+            slowed=self._slowed(),
         )
+
+    def _slowed(self) -> float | None:
+        if not self._beats:
+            return None
+        middle = statistics.median(self._beats)
+        recent = middle / min(s for _, s in _beats)
+        return _short(max(recent, pulse.slowed(middle)) if len(self._beats) >= FEW else recent)
 
 
 _beats: deque[tuple[float, float]] = deque()  # when, and seconds, of the last minute
 
 
 def _beat() -> float:
-    """Seconds of a fixed piece of work, some tens of microseconds."""
-    start, total = time.perf_counter(), 0
-    for number in range(1000):
-        total += number
+    """Seconds of a fixed piece of work, some tens of microseconds; before it, a little of it not timed.
+
+    For a large model's step leaves nothing of it in the core's caches.
+    """
+    _work(200)
+    start = time.perf_counter()
+    _work(1000)
     now = time.perf_counter()
     _beats.append((now, now - start))
     while _beats[0][0] < now - RECENT_S:
         _beats.popleft()
     return now - start
+
+
+def _work(times: int) -> None:
+    total = 0
+    for number in range(times):
+        total += number
 
 
 def _short(value: float | None) -> float | None:

@@ -3,13 +3,11 @@
 import logging
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ import torch
 from kvviz.base.errors import KvvizError, in_a_line
 from kvviz.base.records import Environment, Machine
 from kvviz.base.settings import settings
-from kvviz.device.cores import pin, share_of_cores, usable_cores
+from kvviz.device.cores import pin, processor_name, share_of_cores, usable_cores
 from kvviz.device.memory import device_memory
 from kvviz.device.nvidia_card import seen_card, why_unused
 
@@ -95,17 +93,7 @@ def device_name(device: str) -> str:
             return torch.cuda.get_device_name(device)
         except (RuntimeError, AssertionError):  # the driver can't start this card, or torch knows no cards
             return device
-    if sys.platform == "darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]  # the chip's name, which is the GPU's too
-        try:
-            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-        except (OSError, subprocess.SubprocessError):
-            return platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    return processor_name()
 
 
 def set_threads(count: int) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
-from kvviz.cost.ceilings import ESTIMATE, Ceilings, MatrixRate, keep, kept_for
+from kvviz.cost.ceilings import ESTIMATE, Ceilings, MatrixRate, keep, kept_for, with_rows
 from kvviz.cost.flops import Rates
 from kvviz.device.clock import Sync, fastest_call, fastest_calls, synchroniser
 from kvviz.device.environment import machine
@@ -60,7 +60,7 @@ def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | N
         matrix = tuple(_matrix_rates(device, sync, 0.4 * seconds))
         launch = _launch(device, sync, 0.03 * seconds)
     fastest = max(reads, key=reads.__getitem__)
-    return Ceilings(
+    found = Ceilings(
         environment=machine(device),
         measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         buffer_bytes=size,
@@ -71,6 +71,7 @@ def measure_ceilings(device: str, *, seconds: float = 4.0, buffer_bytes: int | N
         matrix=matrix,
         launch=launch,
     )
+    return with_rows(found)
 
 
 def reading_bytes(device: str) -> int:

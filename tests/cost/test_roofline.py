@@ -6,7 +6,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.cost.blocks import Attention
-from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate
+from kvviz.cost.ceilings import ESTIMATE, Ceilings, Machine, MatrixRate, with_rows
 from kvviz.cost.flops import cached_step, moved, prefill
 from kvviz.cost.roofline import (
     DECODE,
@@ -58,6 +58,9 @@ def test_the_measured_roof_is_the_plain_read_and_the_highest_product():
     assert row_roof(CEILINGS, "float32") == Roof(1.5e10, 9e10)
     faster = replace(CEILINGS, row_product={"float32": 2.2e10})
     assert roof_of(faster, "float32").read == row_roof(faster, "float32").read == 2.2e10, "the fastest of all reads"
+    lifted = with_rows(faster)
+    assert (lifted.read_bandwidth, lifted.read_by) == (2.2e10, "row-product-float32") and with_rows(lifted) == lifted
+    assert with_rows(CEILINGS) == CEILINGS
     with pytest.raises(KvvizError, match="no matrix product in float16 was measured"):
         roof_of(CEILINGS, "float16")
 
@@ -134,6 +137,7 @@ PROFILE = {"forward": DECODE, "operations": 100, "classes": {"gaps": 4e-4}, "wal
         (step(0.01, flops=8e8), "compute", 0.8),
         (step(6e-4), "launch", 1 / 6),
         (step(0.01), "between", 0.01),
+        (step(3e-4, nbytes=2.9e6), "memory", 2.9 / 3),  # its launches can't take the time in which it has to read
     ],
 )
 def test_the_largest_part_of_the_time_bounds_a_forward(p, bound, share):

@@ -97,7 +97,7 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "line": _coefficients(line) if isinstance(line, Fit) else None,
         "shape": _shape(run, line if isinstance(line, Fit) else found),
         "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
-        "bound": estimate.words if estimate else None,
+        "bound": estimate.within(measured).words if estimate else None,
         "estimate_s": _whole(run, estimate) if estimate else None,
         "measured_s": measured,
         "prediction_error": run.get("prediction_error"),

@@ -62,7 +62,9 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
     gaps = [record["classes"]["gaps"] for record in profiles if record["forward"] == DECODE]
     starting_s, fast = cost.starting_seconds(points, gaps), fast_memory(loaded.device)
     roof = cost.raised(roof, points, fast)
-    row = replace(row, flops=roof.flops)
+    row = replace(
+        cost.raised(row, [p for p in points if p["phase"] == DECODE and p["batch"] == 1], fast), flops=roof.flops
+    )
     document = {
         "model": loaded.source.model,
         "spec": spec.to_dict(),

@@ -1,5 +1,6 @@
 """Says what a sweep's rows show, beside a published table too, and writes its report. Standard library only."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -247,10 +248,13 @@ def passes(row: Row) -> str:
     return f"≈ {count}, all disturbed" if disturbed == count else f"{count}, {disturbed} disturbed"
 
 
-def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float]) -> str:
+def reasons(
+    source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[str, float], fastest: float = math.inf
+) -> str:
     """Say what dominates the estimated time of a step over each number of tokens; empty if the size is unknown.
 
-    A step dominated by launch overhead or by reading weights takes as long for one token as for many.
+    A step dominated by launch overhead or by reading weights takes as long for one token as for many. Launching takes
+    no longer than the `fastest` measured step, which holds all its launches.
     """
     if source.params is None or source.spec is None:
         return ""
@@ -258,6 +262,7 @@ def reasons(source: Source, dtype: str, tokens: Sequence[int], rates: Mapping[st
     for n in sorted(set(tokens)):
         seconds = model.parts(n, dtype, Rates(**rates))
         reading, computing, launching = seconds.values()
+        seconds["launching operations"] = launching = min(launching, fastest)
         longest, whole = max(seconds, key=seconds.__getitem__), max(reading, computing) + launching
         each.append(f"{chiefly(seconds[longest], whole)} {longest} over {n:,} token{'s' if n > 1 else ''}")
     return f"By estimate a step of {source.model} is here {', '.join(each)}."
@@ -275,20 +280,25 @@ def sweep_text(document: Mapping[str, Any]) -> str:
     if preset is not None and preset.published is not None:
         head = f"Published ({preset.published.note}):"
         blocks += [[head, _published(rows, preset.published)], contrasts(rows, preset.published)]
-    blocks += [caveats(rows), _why(spec, document["rates"])]
+    blocks += [caveats(rows), _why(spec, document["rates"], rows)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _why(spec: SweepSpec, rates: Mapping[str, float] | None) -> list[str]:
+def _why(spec: SweepSpec, rates: Mapping[str, float] | None, rows: Sequence[Row]) -> list[str]:
     """Say for each model what bounds a step over one token and a step over the longest sequence."""
     if not rates:
         return []
     longest = max(spec.prompt_tokens) + max(spec.new_tokens)
     try:
-        sources = find_sources(spec).values()
+        sources = find_sources(spec).items()
     except KvvizError:  # a local model may have been deleted since the sweep
         return []
-    return [sentence for source in sources if (sentence := reasons(source, spec.dtypes[0], (1, longest), rates))]
+    steps = {model: [r["itl_s"] for r in rows if r["model"] == model and r["mode"] in HOW] for model, _ in sources}
+    each = [
+        reasons(source, spec.dtypes[0], (1, longest), rates, min(filter(None, steps[model]), default=math.inf))
+        for model, source in sources
+    ]
+    return [*filter(None, each)]
 
 
 def _heading(document: Mapping[str, Any], spec: SweepSpec) -> str:

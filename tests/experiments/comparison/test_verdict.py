@@ -122,6 +122,8 @@ def test_the_verdict_speaks_of_the_dashed_lines_prediction_and_of_no_other():
 def test_no_part_of_a_step_is_said_to_take_longer_than_the_step():
     document = made(cached=curve((2e-3, 1e-7), noise=0), bounds=("starting_s", "computing_s"))
     document["runs"][1] |= {"estimate": estimate("starting_s", 3.5e-3), "predicted_s": [4.5e-3] * STEPS}
+    document["runs"][1]["estimate"]["weights_s"] = 2.5e-3
+    assert "weights" in entry(verdict(document), "cached")["bound"], "2 ms of launches at most, 2.5 ms of reading"
     found = verdict(document)["sentence"]
     assert "launch overhead (at most the measured 2.01 ms; predicted: 3.5 ms of 4.5 ms)" in found
     assert "so take the reason as a guess" in found

@@ -175,6 +175,7 @@ def test_what_a_step_is_spent_with():
     assert said.endswith("gpt2 is here mostly reading the weights over 1 token, mostly computing over 576 tokens.")
     fast = {"read": 2e12, "flops": 5e14, "launch": 5e-6}
     assert reasons(source, "float32", (1, 520), fast).count("launching operations") == 2, "flat: bound by launches"
+    assert "launching" not in reasons(source, "float32", (1, 520), fast, fastest=1e-5), "no launches outlast a step"
 
 
 def test_a_table_is_aligned():
