@@ -27,7 +27,7 @@ from kvviz.decoding.requirements import foresee, needs
 from kvviz.experiments.comparison.spec import ComparisonSpec, opening
 from kvviz.experiments.kind import Device
 from kvviz.experiments.selftest.children import FIRST, checks
-from kvviz.experiments.sweep.plan import estimate, preset_spec
+from kvviz.experiments.sweep.plan import preset_spec, within
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.catalog.rows import models
 from kvviz.models.sources import beside_catalog, find_source, stored_weights
@@ -261,7 +261,7 @@ class Readiness:
                 self._sweeps.append({"preset": name, "models": [], "estimated_s": None})
                 yield Check(f"sweep {name}", True, str(error))
                 continue
-            takes = estimate(spec, self._device)
+            takes = within(spec, spec.budget_s, self._device).seconds
             self._sweeps.append({"preset": name, "models": list(spec.models), "estimated_s": takes})
             long = takes is not None and takes > limit
             advice = f"; longer than sweep_seconds ({lasting(limit)}), so give it a budget" if long else ""

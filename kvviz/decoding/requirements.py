@@ -21,11 +21,11 @@ from kvviz.models.text import ByteCodec
 class Work:
     """One piece of work for a loaded model: the prompt is a text, or `prompt_tokens` tokens of the `filler`.
 
-    The `filler` is "random" (seeded) or "book". `warmup` counts the full passes before the measured `repeats`. With a
-    `precision`, more passes follow until the speed-up and the curves are known to that share of their size, or until
-    `budget_s` seconds of timed passes are used (None: half as long again as the first `repeats` take). A
-    `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment has a method that
-    returns one.
+    The `filler` is "random" (seeded), "book", or "text": the prompt's own, repeated or cut to that length. `warmup`
+    counts the full passes before the measured `repeats`. With a `precision`, more passes follow until the speed-up and
+    the curves are known to that share of their size, or until `budget_s` seconds of timed passes are used (None: half
+    as long again as the first `repeats` take). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work,
+    checked; every other experiment has a method that returns one.
     """
 
     model: str

@@ -18,7 +18,7 @@ WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 ATTENTION = ("sdpa", "eager")
 OPENING_TOKENS = 192  # enough new tokens for the two curves to part
 PRECISION = 0.05  # what speed-ups and curves are to be known to, unless a number of passes is asked for
-FILLERS = ("random", "book")
+FILLERS = ("random", "book", "text")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
 
@@ -38,11 +38,12 @@ class ComparisonSpec(Spec, Work):
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
             raise KvvizError("a comparison needs a model: a catalog id such as gpt2, a folder or a Hugging Face id")
-        if (self.prompt is None) == (self.prompt_tokens is None):
+        both = self.filler == "text"
+        if both != (self.prompt is not None and self.prompt_tokens is not None) or self.prompt is self.prompt_tokens:
             raise KvvizError("give either a prompt text or a number of prompt tokens")
         if self.prompt_tokens is not None:
             check_whole("prompt_tokens", self.prompt_tokens, 1, LIMITS["prompt_tokens"])
-        elif not isinstance(self.prompt, str) or not self.prompt:
+        if self.prompt is not None and (not isinstance(self.prompt, str) or not self.prompt):
             raise KvvizError("the prompt is empty; it has to hold at least one character")
         for name in ("new_tokens", "batch", "repeats", "warmup"):
             check_whole(name, getattr(self, name), 1, LIMITS[name])

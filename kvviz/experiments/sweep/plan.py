@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.base.errors import KvvizError
@@ -15,26 +15,27 @@ from kvviz.memory.formula import DTYPE_BYTES
 from kvviz.models.catalog.rows import Preset, models
 from kvviz.models.sources import Source
 
-PATIENCE = 1800  # seconds that a preset may take with a model before it falls back to the next smaller model
+PATIENCE = 1800  # seconds that a preset takes at most, unless another budget is given
+FEWEST = 2  # points of a preset that have to fit into that, or it falls back to the next smaller model
 
 
 def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> SweepSpec:
     """Turn a preset into a spec; `changes` that are not None replace its fields.
 
-    The model is the preset's first one in the catalog that the device `on` can run within PATIENCE. If none can, it is
-    the last; without `on`, it is the first. Raises KvvizError for a preset that needs a GPU, if `on` is none or is too
-    small for each of its models.
+    The model is the preset's first one in the catalog that the device `on` can hold and of which it can measure FEWEST
+    points within PATIENCE; that is then the budget. If none can, it is the last; without `on`, it is the first. Raises
+    KvvizError for a preset that needs a GPU, if `on` is none or is too small for each of its models.
     """
     if preset_id not in PRESETS:
         raise KvvizError(f"no preset {preset_id!r}; the presets are {', '.join(PRESETS)}")
     row = PRESETS[preset_id]
-    grid = ("modes", "prompt_tokens", "new_tokens", "batches", "dtypes", "repeats")
+    grid = ("modes", "prompt_tokens", "new_tokens", "batches", "repeats", "prompt")
     given = {name: value for name, value in changes.items() if value is not None}
     settings = {**{name: getattr(row, name) for name in grid}, **given, "preset": row.id}
     if "models" in given:
-        return SweepSpec(**settings)
+        return _patient(SweepSpec(**{"dtypes": _dtypes(row, given["models"][0], on), **settings}), on)
     specs = [
-        SweepSpec(models=(model,), **{**settings, "dtypes": _dtypes(row, model, on)})
+        _patient(SweepSpec(**{"models": (model,), "dtypes": _dtypes(row, model, on), **settings}), on)
         for model in row.models
         if model in models()
     ]
@@ -46,8 +47,15 @@ def preset_spec(preset_id: str, on: Device | None = None, **changes: Any) -> Swe
 
 def _dtypes(row: Preset, model: str, on: Device | None) -> tuple[str, ...]:
     """The preset's own precision if it is about a GPU, else the usual one for this model on this device."""
-    usual = usual_dtype(models()[model].params, (on or {}).get("capability"))
+    known = models().get(model)
+    usual = usual_dtype(known.params if known else None, (on or {}).get("capability"))
     return row.dtypes if row.gpu or usual == "float32" else (usual,)
+
+
+def _patient(spec: SweepSpec, on: Device | None) -> SweepSpec:
+    """The spec within a budget of PATIENCE, if it has none and would take longer."""
+    longer = spec.budget_s is None and on is not None and (estimate(spec, on) or 0.0) > PATIENCE
+    return replace(spec, budget_s=float(PATIENCE)) if longer else spec
 
 
 def _check_gpu(title: str, chosen: SweepSpec | None, smallest: SweepSpec, on: Device) -> None:
@@ -65,11 +73,27 @@ def _free(device: Device) -> float:
 
 
 def _runs_on(spec: SweepSpec, device: Device) -> bool:
-    """Whether every cell fits the device's memory and the whole sweep takes at most PATIENCE."""
+    """Whether every cell fits the device's memory, and FEWEST of them, or all, the budget."""
     sources = find_sources(spec)
     free = _free(device)
     fits = all(needs(sources[cell.model], spec.work(cell)).total <= free for cell in cells(spec))
-    return fits and (estimate(spec, device) or 0.0) <= PATIENCE
+    cut = within(spec, spec.budget_s, device)
+    enough = len(cells(spec)) - len(cut.left_out) >= min(FEWEST, len(cells(spec)))
+    return fits and enough and (cut.seconds or 0.0) <= (spec.budget_s or math.inf)
+
+
+def stands_in(spec: SweepSpec, on: Device | None) -> str:
+    """Say that a model stands in for the one that a preset names first, as this device can't do that; '' otherwise."""
+    preset = PRESETS.get(spec.preset)
+    if preset is None or on is None or preset.models[0] in spec.models:
+        return ""
+    named = preset_spec(preset.id, on, models=preset.models[:1])
+    if _runs_on(named, on):
+        return ""
+    return (
+        f"The experiment names {models()[preset.models[0]].title}. This device does not hold it, or measures fewer "
+        f"than {FEWEST} of its points in {lasting(PATIENCE)}, so {', '.join(spec.models)} stands in."
+    )
 
 
 @dataclass(frozen=True)

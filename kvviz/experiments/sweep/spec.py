@@ -40,7 +40,8 @@ class Cell:
 class SweepSpec(Spec):
     """A sweep over every combination of models, lengths, batches and dtypes, each in all modes.
 
-    Each prompt is `prompt_tokens` seeded random tokens. No visit starts that would exceed `budget_s` seconds.
+    Each prompt is `prompt_tokens` seeded random tokens, or the tokens of the text `prompt`, repeated or cut. No visit
+    starts that would exceed `budget_s` seconds.
     """
 
     kind: ClassVar[str] = "sweep"
@@ -55,6 +56,7 @@ class SweepSpec(Spec):
     repeats: int = 3
     seed: int = 0
     budget_s: float | None = None
+    prompt: str | None = None
     preset: str = ""
     weights: str = "auto"
     device: str = "auto"
@@ -87,7 +89,8 @@ class SweepSpec(Spec):
     def work(self, cell: Cell) -> ComparisonSpec:
         """A cell as a comparison."""
         grid = {name: value for name, value in asdict(cell).items() if name != "index"}
-        return comparison_like(self, **grid, sampling=Sampling(seed=self.seed))
+        filler = "random" if self.prompt is None else "text"
+        return comparison_like(self, **grid, filler=filler, sampling=Sampling(seed=self.seed))
 
     @property
     def largest(self) -> ComparisonSpec:

@@ -258,14 +258,15 @@ def reasons(
     """
     if source.params is None or source.spec is None:
         return ""
-    model, each = Model(source.spec, source.params, None), []
+    model, each, longest = Model(source.spec, source.params, None), [], ""
     for n in sorted(set(tokens)):
         seconds = model.parts(n, dtype, Rates(**rates))
         reading, computing, launching = seconds.values()
         seconds["launching operations"] = launching = min(launching, fastest)
         longest, whole = max(seconds, key=seconds.__getitem__), max(reading, computing) + launching
         each.append(f"{chiefly(seconds[longest], whole)} {longest} over {n:,} token{'s' if n > 1 else ''}")
-    return f"By estimate a step of {source.model} is here {', '.join(each)}."
+    same = "" if longest == "computing" else " By that estimate its time hardly depends on the number of tokens."
+    return f"By estimate a step of {source.model} is here {', '.join(each)}.{same if len(each) > 1 else ''}"
 
 
 # --- the report as text ---------------------------------------------------------------------------------------------
@@ -280,11 +281,11 @@ def sweep_text(document: Mapping[str, Any]) -> str:
     if preset is not None and preset.published is not None:
         head = f"Published ({preset.published.note}):"
         blocks += [[head, _published(rows, preset.published)], contrasts(rows, preset.published)]
-    blocks += [caveats(rows), _why(spec, document["rates"], rows)]
+    blocks += [caveats(rows), why(spec, document["rates"], rows)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _why(spec: SweepSpec, rates: Mapping[str, float] | None, rows: Sequence[Row]) -> list[str]:
+def why(spec: SweepSpec, rates: Mapping[str, float] | None, rows: Sequence[Row]) -> list[str]:
     """Say for each model what bounds a step over one token and a step over the longest sequence."""
     if not rates:
         return []

@@ -110,7 +110,7 @@ class Preset:
     """A sweep with a name: its grid, the question it answers, the published table to compare it with.
 
     `models` in the order of preference: the first one that the catalog has and the device can run is used. `gpu`: it
-    shows something that only a GPU does.
+    shows something that only a GPU does. `prompt`: the text of which every prompt begins; None for random tokens.
     """
 
     id: str
@@ -126,6 +126,7 @@ class Preset:
     published: Published | None
     dtypes: tuple[str, ...] = ("float32",)
     gpu: bool = False
+    prompt: str | None = None
 
 
 @cache

@@ -6,7 +6,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.sweep.plan import preset_spec, within
+from kvviz.experiments.sweep.plan import PATIENCE, preset_spec, stands_in, within
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec, cells, check_sweep
 from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
@@ -52,7 +52,8 @@ def _ids() -> list[str]:
 
 
 def _budget(form: Form, field: str) -> float | None:
-    minutes = st.number_input("At most, minutes", placeholder="no limit", width=150, **form.within(field, 0.0, 600.0))
+    usual = "no limit" if field == "budget" else f"{PATIENCE // 60}"
+    minutes = st.number_input("At most, minutes", placeholder=usual, width=150, **form.within(field, 0.0, 600.0))
     return minutes * 60 if minutes else None
 
 
@@ -69,6 +70,7 @@ def _grid() -> SweepSpec:
         dtypes=Field(["float32"]),
         repeats=Field(3),
         budget=Field(),
+        prompt=Field(""),
     )
     chosen = st.multiselect("Models", format_func=title, width=400, **form.choices("models", ids))
     modes = st.multiselect(
@@ -88,6 +90,7 @@ def _grid() -> SweepSpec:
         dtypes=tuple(dtypes),
         repeats=repeats,
         budget_s=_budget(form, "budget"),
+        prompt=st.text_input("Prompt", placeholder="random tokens", width=250, **form.value("prompt")) or None,
     )
 
 
@@ -106,5 +109,9 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         if cut.seconds is not None
         else "how long is not known before it starts"
     )
-    whole = f"{len(cells(spec))} points, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."
-    st.caption(f"{whole} Within the limit: {plain(cut.words)}." if spec.budget_s else whole)
+    said = [f"{len(cells(spec))} points, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."]
+    if spec.budget_s:
+        said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
+    if spec.prompt is not None:
+        said.append(f"Each prompt is “{plain(spec.prompt)}” in the model's tokens, repeated or cut to its length.")
+    st.caption(" ".join([*said, stands_in(spec, scheduler.device)]).rstrip())

@@ -12,7 +12,7 @@ from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
-from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends
+from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends, why
 from kvviz.experiments.sweep.words import shown as shown_figure
 from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
@@ -79,7 +79,8 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     if found:
         preset = PRESETS.get(spec.preset)
         _pictures(found, preset, _whose(records, spec))
-        _tables(preset, found, work.state == "done")
+        rates = next((record["rates"] for record in reversed(records) if record.get("rates")), None)
+        _tables(preset, found, why(spec, rates, found), over=work.state == "done")
     for record in records:
         if record["t"] == "cell_failed":
             st.warning(plain(record["message"]))
@@ -149,13 +150,15 @@ def _source(preset: Preset, published: Published, *, alone: bool) -> str:
     return f"{whose}, not measured on this machine: {published.note}.{run}"
 
 
-def _tables(preset: Preset | None, found: Sequence[Record], over: bool = True) -> None:
+def _tables(preset: Preset | None, found: Sequence[Record], reasons: Sequence[str], *, over: bool) -> None:
     """Draw each figure's change along its axis, then every row: what is flat and what climbs is read off the rows.
 
     Only a sweep that is `over` is held against what was published.
     """
     published = preset.published if preset else None
     _changes(trends(found, CHANGES))
+    for sentence in reasons:
+        st.caption(plain(sentence))
     if published and over:  # on other hardware: it is the shape that should come back, once every row is there
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in contrasts(found, published)))
     st.header("Measured here")

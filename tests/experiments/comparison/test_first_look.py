@@ -1,5 +1,6 @@
 """The first look: the curves that a viewer sees before anything is compared."""
 
+from dataclasses import replace
 from itertools import takewhile
 
 import pytest
@@ -56,3 +57,5 @@ def test_a_prompt_of_any_length_is_the_books(engine, length):
     whole = book().encode()
     assert ids.shape == (2, length) and ids[0].tolist() == ids[1].tolist()
     assert bytes(ids[0].tolist()) == (whole * 2)[:length]
+    own = replace(work, prompt="The cat ", filler="text")
+    assert bytes(encode_prompt(own, engine.get(own))[1].tolist()) == (b"The cat " * length)[:length]

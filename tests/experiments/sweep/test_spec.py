@@ -13,7 +13,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.words import lasting
 from kvviz.experiments.comparison.figures import figures
 from kvviz.experiments.sweep.pace import Guess, Pace, guess, tokens_fed
-from kvviz.experiments.sweep.plan import estimate, groups, preset_spec, visits, within
+from kvviz.experiments.sweep.plan import PATIENCE, estimate, groups, preset_spec, stands_in, visits, within
 from kvviz.experiments.sweep.rows import document, rows
 from kvviz.experiments.sweep.spec import (
     MOST_CELLS,
@@ -45,6 +45,9 @@ def test_the_grid_is_every_combination_in_order():
     ]
     assert cell_name(spec, grid[4]) == "tiny-gpt2, 4 + 2 tokens, batch 2"
     work = spec.work(grid[4])
+    assert (work.prompt, work.filler) == (None, "random")
+    own = replace(spec, prompt="The cat").work(grid[4])
+    assert (own.prompt, own.prompt_tokens, own.filler) == ("The cat", 4, "text")
     assert (work.model, work.batch, work.prompt_tokens, work.new_tokens, work.warmup) == ("tiny-gpt2", 2, 4, 2, 1)
 
 
@@ -88,6 +91,7 @@ def test_a_sweep_goes_ahead_where_some_model_can_do_all_its_modes():
         ({"weights": "mine"}, "bundled"),
         ({"device": 3}, "names"),
         ({"attn": "flash"}, "sdpa"),
+        ({"prompt": ""}, "the prompt is empty"),
         ({"prompt_tokens": tuple(range(1, MOST_CELLS + 2))}, "at most 200"),
     ],
 )
@@ -169,7 +173,13 @@ def test_a_preset_takes_a_model_that_the_device_can_do():
     assert preset_spec("engines-qwen3", FAST).models == ("qwen3-4b",)
     assert preset_spec("engines-qwen3", SLOW).models != ("qwen3-4b",), "too large for its memory, and too slow"
     assert preset_spec("engines-gpt2", FAST).models == ("gpt2",)
-    assert preset_spec("engines-gpt2", SLOW, models=("gpt2",), repeats=None).models == ("gpt2",)
+    slowly = preset_spec("engines-gpt2", SLOW)
+    assert slowly == preset_spec("engines-gpt2", SLOW, models=("gpt2",), repeats=None)
+    assert slowly.models == ("gpt2",) and slowly.budget_s == PATIENCE < estimate(slowly, SLOW), "with fewer passes"
+    assert within(slowly, PATIENCE, SLOW).repeats < 3 and preset_spec("lab-01", SLOW).budget_s is None
+    assert preset_spec("engines-gpt2", SLOW, budget_s=60.0).budget_s == 60
+    assert stands_in(preset_spec("engines-qwen3", SLOW), SLOW).startswith("The experiment names Qwen3-4B. This device")
+    assert stands_in(preset_spec("engines-gpt2", SLOW, models=("mini-gpt2",)), SLOW) == "", "chosen, not fallen back on"
     assert preset_spec("lab-01", new_tokens=(2,)).new_tokens == (2,)
     card = {**FAST, "device": "cuda", "capability": "9.0"}
     assert preset_spec("engines-qwen3", card).dtypes == ("bfloat16",), "as the published table"

@@ -173,6 +173,8 @@ def test_what_a_step_is_spent_with():
     source, slow = find_source("gpt2"), {"read": 2e10, "flops": 8e10, "launch": 2e-6}
     said = reasons(source, "float32", (1, 576), slow)
     assert said.endswith("gpt2 is here mostly reading the weights over 1 token, mostly computing over 576 tokens.")
+    small = reasons(find_source("mini-gpt"), "float32", (1, 58), slow)
+    assert small.endswith("over 58 tokens. By that estimate its time hardly depends on the number of tokens.")
     fast = {"read": 2e12, "flops": 5e14, "launch": 5e-6}
     assert reasons(source, "float32", (1, 520), fast).count("launching operations") == 2, "flat: bound by launches"
     assert "launching" not in reasons(source, "float32", (1, 520), fast, fastest=1e-5), "no launches outlast a step"
