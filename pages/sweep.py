@@ -21,6 +21,6 @@ with page("sweep"):
     if watched:
         shown(scheduler(), watched, address)
     else:
-        opening(chosen_preset(), spec)
+        opening(chosen_preset())
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

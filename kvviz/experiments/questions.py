@@ -72,12 +72,13 @@ class Sight:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its pages, its short answer and the whole, the evidence from figures, and what to run without them.
+    """A question, its topic and pages, its short answer and the whole, its evidence, and what to run without figures.
 
     `published` names the sweeps whose published tables belong to the answer.
     """
 
     id: str
+    topic: str
     pages: tuple[str, ...]
     question: str
     short: str

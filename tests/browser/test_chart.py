@@ -59,7 +59,7 @@ def test_the_time_so_far_is_the_sum_of_the_steps(page):
 
 
 def test_the_cache_is_named_with_the_way_to_its_keys(page):
-    expect(page.get_by_test_id("kv-layers-note")).to_contain_text("Read from: DynamicCache → layers[0].keys")
+    expect(page.get_by_test_id("kv-layers-where")).to_have_text("Read from: DynamicCache → layers[0].keys.")
     second = page.get_by_test_id("kv-layers").locator("tbody tr").nth(1).locator("td").nth(2)
     expect(second).to_have_attribute("title", "DynamicCache → layers[1].keys, float32")
 

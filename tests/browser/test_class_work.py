@@ -43,7 +43,7 @@ def test_answers_come_to_the_teacher_and_to_the_class_when_they_are_revealed(ope
     ]
 
     # the drawn question: its answer is the shape of each line
-    teacher.locator(".st-key-q_question").get_by_text("3", exact=True).click()
+    teacher.locator(".st-key-q_question").get_by_text("3 · Two curves").click()
     pupil = pupils[0]
     expect(pupil.get_by_test_id("kv-sketch-words")).to_contain_text("No cache")
     stroke(pupil, [(0.0, 0.2), (1.0, 0.9)], "kv-sketch-area")

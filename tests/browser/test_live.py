@@ -75,6 +75,11 @@ def settled(page):
     expect(page.locator('[data-testid="stStatusWidget"]')).to_have_count(0)
 
 
+def unfold(page, title):
+    """Open one of the details under a run."""
+    page.locator(".kv-fold summary").filter(has_text=title).click()
+
+
 def press(page, name):
     page.get_by_role("button", name=name, exact=True).click()
 
@@ -127,8 +132,11 @@ def test_a_run_from_press_to_badge(open_page):
     choose(page, "tiny Qwen3")
     run(page)
     in_state(page, "done")
-    expect(page.get_by_test_id("kv-badge")).to_have_text(re.compile(r"16 of 16 tokens identical · max \|Δlogit\| = \d"))
+    expect(page.get_by_test_id("kv-badge")).to_have_text("16 of 16 tokens identical")
+    expect(page.get_by_test_id("kv-badge")).to_have_attribute("title", re.compile(r"by at most \d.*Δlogit"))
     expect(page.get_by_test_id("kv-speedup")).to_have_text(re.compile(r"\d(\.\d+)?×"))
+    expect(page.get_by_test_id("kv-spent")).to_have_text(re.compile(r"^[\d.,]+ ms in place of [\d.,]+ ms$"))
+    unfold(page, "The cache, layer by layer")
     uncached, cached = (page.get_by_test_id(f"kv-text-{mode}") for mode in ("uncached", "cached"))
     assert uncached.inner_text() == cached.inner_text()
     assert cached.locator(".kv-token").count() == 16
@@ -331,6 +339,7 @@ def look_at(page, step):
 def test_three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(open_page, measured):
     page = open_page(measured("tiny-qwen3"))
     in_state(page, "done")
+    unfold(page, "The cache, layer by layer")
     look_at(page, 5)
     assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
     cells = page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")
@@ -353,7 +362,7 @@ def shade(page, layer, position):
           const positions = live.prompt.tokens + live.spec.new_tokens - 1
           const scale = window.devicePixelRatio
           const cell = Math.max(2, Math.min(18, Math.floor(300 / live.model.layers)))
-          const x = 56 + ((position + 0.5) * (canvas.width / scale - 56)) / positions
+          const x = 60 + ((position + 0.5) * (canvas.width / scale - 60)) / positions
           const y = (layer + 0.5) * cell
           const copy = document.createElement('canvas')
           Object.assign(copy, { width: canvas.width, height: canvas.height })
@@ -415,9 +424,9 @@ def test_a_file_that_is_no_recording_gets_a_sentence_and_a_recording_opens_like_
     opened(page)
     in_state(page, "done")
     expect(page.get_by_test_id("kv-badge")).to_have_text(
-        "First different token: 5 of 6 · max |Δlogit| = 5.0e-1 · "
-        "the two best tokens lay 0.13 apart: a near-tie, decided by rounding in float32"
+        "First different token: 5 of 6 · the two best tokens lay 0.13 apart: a near-tie, decided by rounding in float32"
     )
+    expect(page.get_by_test_id("kv-proof")).to_contain_text("differ by at most 5.0e-1 (max |Δlogit|), in float32")
     assert points(page)["count"] == 12
 
 
@@ -467,5 +476,7 @@ def test_batches_have_columns_of_their_own(open_page):
     settled(page)
     run(page)
     in_state(page, "done")
+    unfold(page, "The figures of each mode")
+    unfold(page, "The cache, layer by layer")
     expect(page.locator("td[data-figure=each]").first).to_be_visible()
     assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"

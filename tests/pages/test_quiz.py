@@ -24,6 +24,9 @@ def test_a_number_is_judged_at_once_and_then_closed(open_page):
     (words,) = judged(app)
     assert words.startswith("You said: 16 tokens. It is: 22 tokens.") and QUESTIONS["total"].check.because in words
     assert not app.text_input, "nothing more to answer"
+    marked = [part.value for part in app.markdown if ":material/" in part.value]
+    yours, right = ":red[:material/cancel:] 16 tokens *(your answer)*", ":green[:material/check_circle:] **22 tokens**"
+    assert marked == [yours, right]
     assert any(link.proto.label == QUESTIONS["total"].see.words for link in app.get("page_link"))
     assert app.expander[0].label == "The whole answer"
 
@@ -33,14 +36,16 @@ def test_a_choice_that_is_right_is_said_to_be(open_page):
     app.radio(key="answer_before_why-not-q").set_value("2").run()
     (words,) = judged(app)
     assert words.startswith("You said: none. Right. ")
-    assert ":green[:material/check_circle:] **none**" in said(app) and ":material/circle: all of them" in said(app)
+    assert ":green[:material/check_circle:] **none** *(your answer)*" in said(app)
+    assert ":material/circle: all of them" in said(app), "what there was to choose from stays"
 
 
 def test_the_address_names_question_and_round_and_next_goes_on(open_page):
     app = at(open_page, "square", round="after")
     app.button(key="q_next").click().run()
     assert app.query_params["question"] in ("ttft", ["ttft"]) and app.query_params["round"] in ("after", ["after"])
-    assert QUESTIONS["ttft"].question in [part.value for part in app.header]
+    assert "Question 2 of 12 · The first token" in [part.value for part in app.header]
+    assert QUESTIONS["ttft"].check.ask in said(app)
 
 
 def test_the_rounds_are_kept_apart_and_the_summary_compares_them(open_page):

@@ -35,7 +35,6 @@ FIGURES = {
     "cache_bytes": "cache",
     "speedup": "speed-up",
     "operations": "operations",
-    "flops": "work of the whole generation",
 }
 
 Row = Mapping[str, Any]
@@ -94,9 +93,7 @@ class Trend:
         """
         within = f"within {max(self.values) / min(self.values) - 1:.0%}"
         return {
-            "climbs": f"climbs to {self.ratio:,.0f} times"
-            if self.ratio >= 999.5
-            else f"climbs to {self.ratio:.3g} times",
+            "climbs": f"climbs to {self.ratio:.3g} times",
             "falls": f"falls to 1/{1 / self.ratio:.3g}",
             "flat": f"stays flat {within}",
             "near": f"stays {within}",
@@ -117,7 +114,7 @@ class Trend:
     @property
     def range(self) -> str:
         """From where to where on the axis: 'from a prompt of 64 tokens to 512'."""
-        return RANGES[self.axis].format(self.start, self.end).replace("from 1 sequences", "from one sequence")
+        return RANGES[self.axis].format(self.start, self.end)
 
 
 def shown(figure: str, value: float | None) -> str:

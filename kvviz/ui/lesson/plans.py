@@ -15,6 +15,8 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, one_of
 
 LESSON: dict[str, Any] = tomllib.loads(Path(__file__).with_name("lesson.toml").read_text(encoding="utf-8"))
+HEADS = ("When", "Page", "You", "The class should say")  # of a plan's columns
+WIDTHS = (2, 5, 9, 9)
 PLANS: dict[str, Mapping[str, Any]] = {plan["name"]: plan for plan in LESSON["plans"]}
 
 
@@ -34,22 +36,21 @@ def lesson() -> None:
 
 
 def _plan(plan: Mapping[str, Any]) -> None:
-    _goals("At the end everybody can")
-    st.markdown(f"**Before.** {plan['prepare']}")
+    goals, before = st.columns([5, 3], gap="large")
+    with goals:
+        _goals("At the end everybody can")
+    before.markdown(f"**Before the lesson**\n\n{plan['prepare']}")
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
-    parts = st.container(key="lesson_parts")
-    for part, end in zip(plan["parts"], ends, strict=True):
-        with parts.container(border=True):
-            when, what, says = st.columns([3, 5, 5], gap="medium")
+    with st.container(key="lesson_parts"):
+        for column, words in zip(st.columns(WIDTHS), HEADS, strict=True):
+            column.caption(words)
+        for part, end in zip(plan["parts"], ends, strict=True):
+            when, what, does, says = st.columns(WIDTHS)
             when.markdown(f"**{end - part['minutes']}–{end} min**")
-            link = {
-                "label": f":primary[**{part['title']}**]",
-                "icon": ":material/arrow_forward:",
-                "query_params": part.get("query"),
-            }
-            when.page_link(PAGES / f"{part['page']}.py", **link)
-            what.markdown(f"**You.** {doing(part)}")
-            says.markdown(f"**The class should say.** {part['class_says']}")
+            link = {"label": f":primary[**{part['title']}**]", "query_params": part.get("query")}
+            what.page_link(PAGES / f"{part['page']}.py", **link)
+            does.markdown(f"**{HEADS[2]}.** {doing(part)}")
+            says.markdown(f"**{HEADS[3]}.** {part['class_says']}")
 
 
 def doing(part: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from kvviz.experiments.questions import QUESTIONS, ROUNDS, Check, Question
 from kvviz.ui.folders import ASSETS_URL, PAGES
 from kvviz.ui.shared.component import component
 
+MARKS = {"right": ":green[:material/check_circle:]", "wrong": ":red[:material/cancel:]", "other": ":material/circle:"}
+
 _sketch = component("kvviz_sketch", "quiz/sketching.js", "kv-sketching kv-live")
 _class = component("kvviz_class", "quiz/class.js", "kv-class")
 
@@ -32,10 +34,9 @@ def _key(part: str, name: str) -> str:
     return f"answer_{part}_{name}"
 
 
-def ask(question: Question, part: str = "before") -> bool:
+def answered(question: Question, part: str = "before") -> bool:
     """Draw the form of answer and, once there is one, whether it is right and why; returns whether there is one."""
     check, answer = question.check, given(part).get(question.id)
-    st.markdown(f"**{check.ask}**")
     said = _form(check, answer, _key(part, question.id))
     if answer is not None:
         _judge(question, answer)
@@ -58,22 +59,25 @@ def _form(check: Check, answer: str | None, key: str) -> str | None:
         data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
         return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
     if answer is not None:
-        _marked(check, answer)
+        _marked(check, answer, key)
         return None
     if check.choices:
         places = [str(place) for place in range(len(check.choices))]
         look: dict[str, Any] = {"index": None, "format_func": check.shown, "label_visibility": "collapsed"}
-        return st.radio("Your answer", places, key=key, **look)
+        return st.radio("Your answer", places, key=key, width="stretch", **look)
     return st.text_input(f"Your answer, in {check.unit}", key=key, max_chars=20, width=220) or None
 
 
-def _marked(check: Check, answer: str) -> None:
-    """Draw what there was to choose from, with the right one marked, and the one that was taken."""
-    for place, choice in enumerate(check.choices):
-        if str(place) == check.answer:
-            st.markdown(f":green[:material/check_circle:] **{choice}**")
-        else:
-            st.markdown(f":material/{'cancel' if str(place) == answer else 'circle'}: {choice}")
+def _marked(check: Check, answer: str, key: str) -> None:
+    """Draw what there was to choose from where it stood, with the right answer marked, and the one that was taken."""
+    there = map(str, range(len(check.choices))) if check.choices else dict.fromkeys([answer, check.answer])
+    with st.container(key=f"marked_{key}", gap=None):
+        for place, each in enumerate(there):
+            mark = "right" if check.is_right(each) else "wrong" if each == answer else "other"
+            words = f"**{check.shown(each)}**" if mark == "right" else check.shown(each)
+            yours = " *(your answer)*" if each == answer else ""
+            with st.container(key=f"{mark}_{key}_{place}"):
+                st.markdown(f"{MARKS[mark]} {words}{yours}")
 
 
 def _judge(question: Question, answer: str) -> None:

@@ -1,10 +1,12 @@
-"""The quiz from question to question, and the summary at its end."""
+"""The quiz from question to question, with all of them in a list, and the summary at its end."""
+
+from typing import Any
 
 import streamlit as st
 
-from kvviz.experiments.questions import QUESTIONS, ROUNDS
+from kvviz.experiments.questions import QUESTIONS, ROUNDS, Question
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.quiz.answers import ask, forget, given, see
+from kvviz.ui.quiz.answers import answered, forget, given, see
 from kvviz.ui.shared.form import Field, Form, one_of
 
 SUMMARY = "summary"
@@ -12,29 +14,39 @@ PLACES = (*QUESTIONS, SUMMARY)
 
 
 def course() -> None:
-    """Draw one question, or the summary, and the way to the others. The address names both, so a class can follow."""
+    """Draw one question, or the summary, beside the list of all. The address names both, so a class can follow."""
     form = Form(
         "quiz",
         "q_",
         question=Field(PLACES[0], one_of(*PLACES)),
         round=Field("before", one_of(*ROUNDS)),
     )
-    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    left, right = st.columns([5, 2], gap="large")
     rounds = form.choices("round", list(ROUNDS))
     part = right.segmented_control("Round", format_func=_round_title, required=True, **rounds)
+    progress = right.container()
     places = form.choices("question", list(PLACES))
-    at = left.pills("Questions", format_func=lambda name: _label(name, part), required=True, wrap=True, **places)
+    look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
+    at = right.pills("Questions", **look, **places)
     form.write()
-    if at == SUMMARY:
-        _summary(part)
-        return
-    question = QUESTIONS[at]
-    with st.container(border=True):
-        st.header(question.question, anchor=False)
-        if ask(question, part):
+    with left:
+        if at == SUMMARY:
+            _summary(part)
+        else:
+            _question(QUESTIONS[at], part)
+            st.button("Next", key="q_next", type="primary", width=160, on_click=_next, args=(form.key("question"), at))
+    answers = given(part)
+    words = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
+    progress.progress(len(answers) / len(QUESTIONS), text=words)
+
+
+def _question(question: Question, part: str) -> None:
+    with st.container(border=True, key="quiz_card"):
+        st.header(f"Question {PLACES.index(question.id) + 1} of {len(QUESTIONS)} · {question.topic}", anchor=False)
+        st.container(key="quiz_ask").markdown(question.check.ask)  # no heading, so that its terms are explained
+        if answered(question, part):
             with st.expander("The whole answer"):
-                st.markdown(question.text)
-    st.button("Next", key="q_next", on_click=_next, args=(form.key("question"), at))
+                st.markdown(f"**{question.question}**\n\n{question.text}")
 
 
 def _round_title(part: str) -> str:
@@ -50,12 +62,16 @@ def _label(name: str, part: str) -> str:
         return "Summary"
     answer = given(part).get(name)
     mark = "" if answer is None else " ✓" if QUESTIONS[name].check.is_right(answer) else " ✗"
-    return f"{PLACES.index(name) + 1}{mark}"
+    return f"{PLACES.index(name) + 1} · {QUESTIONS[name].topic}{mark}"
+
+
+def _right(part: str) -> list[str]:
+    return [name for name, answer in given(part).items() if QUESTIONS[name].check.is_right(answer)]
 
 
 def _summary(part: str) -> None:
     answers = given(part)
-    right = [name for name, answer in answers.items() if QUESTIONS[name].check.is_right(answer)]
+    right = _right(part)
     again = [question for name, question in QUESTIONS.items() if name in answers and name not in right]
     st.header(f"{len(right)} of {len(QUESTIONS)} right, {len(QUESTIONS) - len(answers)} not answered", anchor=False)
     if earlier := _before(part):

@@ -13,7 +13,7 @@ from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.db.stored import Run
-from kvviz.ui.quiz.answers import ask
+from kvviz.ui.quiz.answers import answered
 from kvviz.ui.shared.plain import plain
 
 SMALLER = "int4"
@@ -25,10 +25,12 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
     st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
     st.header("Stop and think", anchor=False)
     st.caption("Answer first, then read: the whole answer, with the figures of this page, comes after yours.")
-    for question in on_page(page):
-        with st.expander(question.question, type="compact"):
-            if ask(question):
-                st.markdown(question.answer(at_hand or AtHand()))
+    with st.container(key="fold_questions", gap=None):
+        for question in on_page(page):
+            with st.expander(question.question):
+                st.markdown(f"**{question.check.ask}**")
+                if answered(question):
+                    st.markdown(question.answer(at_hand or AtHand()))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:

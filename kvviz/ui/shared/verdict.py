@@ -51,7 +51,8 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     st.markdown("\n".join(f"- {line}" for line in _lines(found)))
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
-    with st.expander("The curves as formulas, and where a step's time goes"):
+    words = "The curves as formulas, what was predicted, and where a step's time goes"
+    with st.container(key="fold_curves"), st.expander(words):
         for entry in found["modes"]:
             formula = equation(entry, "line" if entry["line"] else "fit")
             if formula is not None:
@@ -62,16 +63,17 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
             st.caption(TEXTS["live"]["fitted"])
         if any(entry["line"] for entry in found["modes"]):
             st.caption(TEXTS["live"]["no_square"])
-        st.markdown(found["sentence"])
+        for said in filter(None, [found["prediction"], found["sentence"]]):
+            st.markdown(said)
 
 
 def _lines(found: Document) -> list[str]:
-    """What matters most, first: the pace of each mode, from where on the cache pays, what was predicted."""
+    """What matters most, first: the pace of each mode, and from where on the cache pays."""
     lines = [_pace(entry) for entry in found["modes"] if entry["mode"] in MODES and entry["measured_s"]]
     if found["crossover"] is not None:
         words = found["crossover"]["sentence"]
         lines.append(f"{words[:1].upper()}{words[1:]}.")
-    return [*lines, *filter(None, [found["prediction"]])]
+    return lines
 
 
 def _pace(entry: Document) -> str:
@@ -93,6 +95,8 @@ def _slope(entry: Document) -> str:
     if square is None and not slope["told"]:
         return flat or "; whether it grows with the context can't be told from these steps"
     adds = slope["value"]
+    if square is None and adds < 0 and not flat:
+        return f"; it fell by {-adds * 1e6:.3g} µs with each token, so more than the context has changed"
     if square is not None:
         bend = square["value"] * (curve["first_token"] + curve["last_token"])
         adds, which = adds + bend, f" on average, {'later' if bend > 0 else 'earlier'} ones more"

@@ -109,8 +109,7 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         if cut.seconds is not None
         else "how long is not known before it starts"
     )
-    points = len(cells(spec))
-    said = [f"{points} point{'s' * (points > 1)}, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."]
+    said = [f"{len(cells(spec))} points, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."]
     if spec.budget_s:
         said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
     if spec.prompt is not None:

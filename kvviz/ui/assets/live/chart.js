@@ -27,6 +27,7 @@ export class CurveChart {
     this.log = false
     this.total = false // the time so far in place of the time of each token
     this.under = () => [] // more lines, below the measured ones
+    this.foretells = true // draws what was predicted, too
     this.busy = Promise.resolve()
     this.assets = assets
     loadPlotly(assets).catch(() => {}) // early; a failure shows when something is drawn
@@ -42,7 +43,7 @@ export class CurveChart {
       this.wanted = null
       const Plotly = await loadPlotly(this.assets)
       const under = this.total ? [] : this.under(current)
-      await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total), ...predicted(current, this.look, this.total)], this.layout(current), CONFIG)
+      await Plotly.react(this.node, [...under, ...this.measured(current), ...runningMedians(current, this.look, this.total), ...this.predicted(current)], this.layout(current), CONFIG)
     }).catch((error) => console.error(error))
     return this.busy
   }
@@ -58,6 +59,11 @@ export class CurveChart {
     return this.total ? [] : disturbed(state, this.look)
   }
 
+  // What was predicted before the first step.
+  predicted(state) {
+    return this.foretells ? predicted(state, this.look, this.total) : []
+  }
+
   // Whether a line is drawn by its running median.
   smooths(state) {
     return state.modes.some((mode) => isLong(mode, curve(mode), this.total))
@@ -69,7 +75,7 @@ export class CurveChart {
     const lines = state.modes.map((mode) => points(state, mode).map((p) => p.mid)).filter((line) => line.length)
     if (this.total || this.log || !lines.length) return null
     const usual = Math.max(...lines.map((line) => Math.max(line[0], quantile([...line].sort((a, b) => a - b), 0.97))))
-    const foreseen = highest(predicted(state, this.look))
+    const foreseen = highest(this.predicted(state))
     const top = Math.max(1.25 * usual, 1.05 * highest(this.under(state)), Math.min(1.05 * foreseen, 2 * usual))
     const most = highest([...firstLook(state, this.look), ...this.disturbed(state), ...state.modes.map((mode) => ({ y: points(state, mode).map((p) => p.q3) }))])
     return { top, above: most > top ? most : null }
@@ -87,7 +93,7 @@ export class CurveChart {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 14, color: text },
-      margin: { l: 62, r: labelled(state) ? 96 : 14, t: 8, b: 44 },
+      margin: { l: 62, r: labelled(state) ? 96 : 14, t: TOP, b: BOTTOM },
       height: this.node.clientHeight || 320,
       showlegend: !labelled(state),
       hovermode: "closest",
@@ -98,9 +104,16 @@ export class CurveChart {
                rangemode: this.log ? "normal" : "tozero", ...(measured ? up(this.reach(state)) : { range: this.log ? [0, 2] : [0, 1] }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...keptLabel(state, grid), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, this.perPixel(state))] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
+  }
+
+  // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
+  perPixel(state) {
+    if (this.log) return null
+    const top = this.reach(state)?.top ?? highest(state.modes.map((mode) => ({ y: points(state, mode, this.total).map((p) => p.mid) })))
+    return top / Math.max(1, (this.node.clientHeight || 320) - TOP - BOTTOM)
   }
 
   resize() {
@@ -111,6 +124,10 @@ export class CurveChart {
     if (this.node.data) window.Plotly.purge(this.node)
   }
 }
+
+const TOP = 8 // pixels around the chart
+const BOTTOM = 44
+const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
 const highest = (lines) => lines.reduce((most, { y }) => y.reduce((m, v) => Math.max(m, v ?? 0), most), 0)
@@ -190,15 +207,25 @@ function predicted(state, look, total) {
 // With a few modes each line carries its name at its end.
 const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 
-function labels(state, look, log, total) {
+// Where two lines end close to one another, the names stand one above the other. `each`: see `perPixel`.
+function labels(state, look, log, total, each) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
-  return ends.map(({ mode, line }) => {
-    const y = (running(mode, line, total) ?? []).at(-1) ?? line.at(-1).mid
-    return { text: `<b>${escapeHtml(mode.title)}</b>`, x: line.length, y: log ? Math.log10(y) : y, showarrow: false,
-             xanchor: "left", xshift: 8, font: { size: 14, color: look.colour(mode.name) } }
+    .map(({ mode, line }) => ({ mode, x: line.length, y: (running(mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
+    .sort((a, b) => a.y - b.y)
+  let free = -Infinity // the lowest height, in pixels, at which the next name may stand
+  return ends.map(({ mode, x, y }) => {
+    const at = each ? y / each : 0
+    const yshift = each ? Math.max(0, free - at) : 0
+    free = at + yshift + LINE
+    return { text: `<b>${escapeHtml(mode.title)}</b>`, x, y: log ? Math.log10(y) : y, showarrow: false,
+             xanchor: "left", xshift: 8, yshift, font: { size: 14, color: look.colour(mode.name) } }
   })
 }
+
+// Says across the chart that nobody here has measured it.
+const keptLabel = (state, colour) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.5, y: 0.99, xref: "paper", yref: "paper",
+  yanchor: "top", showarrow: false, font: { size: 26, color: colour } }] : [])
 
 // The first look, one reading of each step: thin, and under the median as soon as there is one.
 function firstLook(state, look) {

@@ -25,7 +25,8 @@ export class Figures {
     this.body = element("tbody")
     this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
-    this.call = element("div", { class: "kv-call" }, this.big, this.badge)
+    this.spent = element("div", { class: "kv-spent", "data-testid": "kv-spent" })
+    this.call = element("div", { class: "kv-call" }, this.big, this.spent, this.badge)
     this.node = scrolled("The figures of each mode", "kv-scroll", this.table)
     this.rows = new Map()
   }
@@ -63,14 +64,17 @@ export class Figures {
     put(cells.speedup, timed(times(figures?.speedup)) + between(figures?.speedup_interval))
   }
 
+  // In one sentence how much faster, and whether the tokens are the same.
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
     put(this.big, best ? `${onlyDisturbed(best) ? "≈ " : ""}${verdict(best.speedup)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
+    put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)
     this.badge.dataset.good = String(good)
+    this.badge.title = checked(state)
   }
 }
 
@@ -89,18 +93,39 @@ function clock(state, { tokens, timed, seconds }) {
   return `${timed ? "Timed" : "First look"}, ${tokens === 1 ? "1 token" : `${tokens} tokens`}: ${each.join(", ")}`
 }
 
-// The proof's sentence: how many tokens agree, and how far the logits are apart; or where they part, and why.
+const IN_MS = 10 // seconds
+
+// The seconds of the whole run with the cache, and without.
+function spent(state, best) {
+  const without = state.figures.find((run) => run.mode === "uncached")
+  const told = without?.total_s < IN_MS ? ms : duration // to as many digits as the speed-up
+  return without?.total_s ? `${told(best.total_s)} in place of ${told(without.total_s)}` : ""
+}
+
+// The modes whose tokens have to be the same, once some of them are checked.
+function compared(state) {
+  const modes = state.modes.filter((m) => m.exact)
+  return !watched(state) && modes.length > 1 && state.proofSteps ? modes : []
+}
+
+// How far the logits of the modes are apart.
+export function checked(state) {
+  const modes = compared(state)
+  if (!modes.length) return ""
+  const delta = Math.max(...modes.map((m) => m.delta ?? 0))
+  return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order.`
+}
+
+// The proof's sentence: how many tokens agree; or where they part, and why.
 function identity(state) {
   if (watched(state)) return ["watched: one run, nothing to compare with", true]
-  const compared = state.modes.filter((m) => m.exact)
-  if (compared.length < 2 || !state.proofSteps) return ["", ""]
-  const total = ended(state) || state.running ? Math.max(...compared.map((m) => m.tokens.length)) : state.spec.new_tokens
-  const delta = Math.max(...compared.map((m) => m.delta ?? 0))
-  const size = `max |Δlogit| = ${delta.toExponential(1)}`
-  const split = compared.find((m) => m.divergence !== null)
-  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${size} · ${why(split, state)}`, false]
-  const same = Math.min(state.proofSteps, ...compared.map((m) => m.tokens.length))
-  return [`${same} of ${total} tokens identical · ${size}`, true]
+  const modes = compared(state)
+  if (!modes.length) return ["", ""]
+  const total = ended(state) || state.running ? Math.max(...modes.map((m) => m.tokens.length)) : state.spec.new_tokens
+  const split = modes.find((m) => m.divergence !== null)
+  if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${why(split, state)}`, false]
+  const same = Math.min(state.proofSteps, ...modes.map((m) => m.tokens.length))
+  return [`${same} of ${total} tokens identical`, true]
 }
 
 function why({ margin, delta }, state) {

@@ -4,8 +4,8 @@ import { element } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { watched } from "../shared/state.js"
 
-const LEFT = 56
-const BOTTOM = 18
+const LEFT = 60
+const BOTTOM = 20
 const TALLEST = 120
 
 export class CacheGrid {
@@ -106,7 +106,7 @@ export class CacheGrid {
     paint.fillStyle = text
     const edge = LEFT + this.state.prompt.tokens * this.step
     paint.fillRect(edge - 0.5, 0, 1, bottom + 4)
-    paint.font = `12px ${family}`
+    paint.font = `13.5px ${family}`
     paint.textBaseline = "top"
     paint.textAlign = "right"
     paint.fillText("layer 0", LEFT - 6, 0)
@@ -131,7 +131,7 @@ export class CacheGrid {
     const items = again
       ? [[0.28, "computed again at this step, kept nowhere"], [0.85, "the newest token"]]
       : [[0.55, "held in the cache"], [1, "written at this step"], ...(slides ? [[0.14, "slid out of the window"]] : [])]
-    this.legend.replaceChildren(...items.map(([alpha, words]) => {
+    this.legend.replaceChildren(element("span", {}, "A column is a token, a row a layer."), ...items.map(([alpha, words]) => {
       const swatch = element("i", { class: "kv-swatch" })
       Object.assign(swatch.style, { background: colour, opacity: alpha })
       return element("span", {}, swatch, words)

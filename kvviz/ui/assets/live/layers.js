@@ -25,7 +25,8 @@ export class LayerTable {
     this.memory = element("div", { class: "kv-memory", "data-testid": "kv-memory" })
     this.grid = new CacheGrid(look)
     this.picture = element("div", {}, this.grid.node, this.note)
-    this.node = element("div", {}, scrolled("The cache, layer by layer", "kv-scroll kv-tall", this.table), this.memory)
+    this.where = element("p", { class: "kv-note", "data-testid": "kv-layers-where" })
+    this.node = element("div", {}, scrolled("The cache, layer by layer", "kv-scroll kv-tall", this.table), this.where, this.memory)
     this.cells = []
   }
 
@@ -66,7 +67,8 @@ export class LayerTable {
     const step = Math.min(this.upto, mode?.rows.length ?? 0)
     const row = mode?.rows[step - 1]
     this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
-    put(this.note, row ? held(row, step, watched(this.state)) + (row.layers.length && mode.where ? ` Read from: ${mode.where}.` : "") : "")
+    put(this.note, row ? held(row, step, watched(this.state)) : "")
+    put(this.where, row?.layers.length && mode.where ? `Read from: ${mode.where}.` : "")
     this.grid.draw(this.state, mode, step)
     this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode) : []))
     const layers = row ? row.layers.flatMap((group) => group.indices.map((index) => ({ ...group, index }))).sort((a, b) => a.index - b.index) : []

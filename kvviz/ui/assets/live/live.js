@@ -3,17 +3,18 @@
 import { dataButton } from "../frame/chart_table.js"
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
-import { ms } from "../shared/format.js"
+import { bytes, ms, rate } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, curve, emptyState, ended, firstLookOnly, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, named, watched, withStatus } from "../shared/state.js"
 import { CurveChart } from "./chart.js"
 import { ClassDrawings } from "./drawings.js"
-import { Figures } from "./figures.js"
+import { checked, Figures } from "./figures.js"
 import { Guess } from "./guess.js"
 import { LayerTable } from "./layers.js"
 import { Race } from "./race.js"
 import { Replay } from "./replay.js"
+import { ends } from "./shapes.js"
 import { StepSlider } from "./slider.js"
 import { StatusBar } from "./status.js"
 import { Texts } from "./texts.js"
@@ -64,22 +65,27 @@ class Live {
     this.guess = new Guess(this.node, look, () => this.redraw())
     this.chart.under = () => this.guess.traces(this.state)
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
+    this.claim = element("p", { class: "kv-claim", "data-testid": "kv-claim" })
     this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
     this.noise = element("p", { class: "kv-words" })
-    this.environment = element("p", { class: "kv-environment", "data-testid": "kv-environment" })
+    this.environment = element("p", { "data-testid": "kv-environment" })
+    this.proof = element("p", { "data-testid": "kv-proof" })
+    this.folds = [
+      new Fold("The figures of each mode", "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means.", this.figures.node),
+      new Fold("The cache, layer by layer", "Look at the third number of each shape, the tokens held: it is the only one that changes, by one for " +
+        "each new token, and stops where a window is full. After N new tokens it is P + N - 1, P being the prompt's: the newest token is " +
+        "chosen, but nothing has read it yet.", this.layers.node),
+      new Fold("How it was measured", "", this.environment, this.proof),
+    ]
     root.replaceChildren(
       this.status.node,
       this.figures.call,
       element("div", { class: "kv-first" },
-        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.key, this.guess.caption, this.drawings.node),
-        element("div", { class: "kv-firsttexts" }, head("What is written", this.race.node), this.texts.node)),
+        element("div", { class: "kv-firstchart" }, head("Time per token", this.controls()), this.guess.box, this.claim, this.key, this.guess.caption, this.drawings.node),
+        element("div", { class: "kv-firsttexts" }, head("What is written", element("span", { class: "kv-hint" }, "the prompt in bold"), this.race.node), this.texts.node)),
       element("div", { class: "kv-firstcache" }, head("The KV cache", this.layers.tabs, this.slider.node), this.layers.picture),
-      section("The figures", this.figures.node, "TTFT is the prefill, ITL the median decode step. Point at a column's name to read what it means."),
-      section("The cache, layer by layer", this.layers.node, "Look at the third number of each shape, the tokens " +
-        "held: it is the only one that changes, by one for each new token, and stops where a window is full. After N new tokens " +
-        "it is P + N - 1, P being the prompt's: the newest token is chosen, but nothing has read it yet."),
       this.noise,
-      this.environment,
+      element("div", { class: "kv-folds" }, ...this.folds.map((fold) => fold.node)),
     )
     root.kvState = () => this.state // for the curious, and for tests
     root.kvFeed = () => this.feed
@@ -94,6 +100,7 @@ class Live {
     this.data = data
     this.trigger = trigger
     this.root.dataset.kept = String(Boolean(data.kept)) // only the recording, whatever is measured
+    this.chart.foretells = !data.kept
     if (data.kept || (this.feed && this.follows === data.comparison)) {
       this.redraw() // the theme may have changed
       return
@@ -144,9 +151,12 @@ class Live {
     this.race.follow(state)
     this.write()
     this.layers.draw(state, this.slider.upto)
+    put(this.claim, this.chart.total ? "" : claim(state))
     put(this.key, lineWords(state, this.chart))
-    this.noise.textContent = state.model?.note ?? ""
-    this.environment.textContent = environment(state)
+    put(this.noise, state.model?.note ?? "")
+    put(this.environment, environment(state))
+    put(this.proof, checked(state))
+    for (const [i, words] of [ratesWords(state), layersWords(state), state.environment?.device_name ?? ""].entries()) this.folds[i].tell(words)
     this.root.dataset.state = this.state.state
     this.root.dataset.comparison = this.state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
@@ -222,14 +232,23 @@ class Live {
 
 const head = (title, ...parts) => element("div", { class: "kv-sectionhead" }, element("h2", {}, title), ...parts.filter(Boolean))
 
-function section(title, body, words) {
-  return element("section", {}, head(title), element("p", { class: "kv-words" }, words), body)
+// Details that open where somebody wants them; closed, they say the most of it in a few words.
+class Fold {
+  constructor(title, words, ...parts) {
+    this.short = element("span", { class: "kv-hint" })
+    this.node = element("details", { class: "kv-fold" }, element("summary", {}, element("b", {}, title), this.short),
+      ...(words ? [element("p", { class: "kv-words" }, words)] : []), ...parts)
+  }
+
+  tell(words) {
+    put(this.short, words)
+  }
 }
 
 function keptWords(state, alone) {
   const { device_name, device } = state.environment
-  const how = alone ? "Another machine, or other work beside it, gives other figures." : "Press Run for the figures of this machine."
-  return `This is a recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. ${how}`
+  const how = alone ? "Another machine, or other work beside it, gives other figures." : "Press Run to measure this machine."
+  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. ${how}`
 }
 
 // What the lines of the chart are, and how far those go that are cut off at its edge.
@@ -241,9 +260,42 @@ function lineWords(state, chart) {
     ? "Bold: running median of 9 steps. Thin: median of the passes. Shade: quartiles." : "Line: median. Shade: quartiles."]
   if (!once && !state.figures) words.push("Thin: first look.")
   if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
-  if (!once && state.modes.some((mode) => mode.predicted)) words.push("Dashed: predicted before.")
+  if (!once && chart.foretells) words.push(foretold(state))
   if (above) words.push(`Cut off: spikes up to ${ms(above / 1000)}.`)
-  return words.join(" ")
+  return words.filter(Boolean).join(" ")
+}
+
+// How far off the predictions of a middle step were, and why they can be.
+function foretold(state) {
+  const each = state.modes.filter((mode) => mode.predicted && curve(mode).length > 1).map((mode) => {
+    const off = mode.predicted[mode.predicted.length >> 1] / headline(state, mode).itl_s - 1
+    return `${Math.abs(100 * off).toFixed(0)} % too ${off < 0 ? "low" : "high"} for ${mode.title}`
+  })
+  if (!each.length) return ""
+  if (!ended(state)) return "Dashed: predicted before."
+  return `Dashed: predicted before, from the counted work alone: ${each.join(", ")}.`
+}
+
+// How the ends of each finished curve compare, the prefill left out: the chart's message.
+function claim(state) {
+  const lines = state.modes.map((mode) => [mode.title, curve(mode).map((point) => point.mid)]).filter(([, line]) => line.length > 3)
+  if (!ended(state) || !lines.length || lines.length > 3) return ""
+  const each = lines.map(([title, line]) => {
+    const [first, last] = ends(line)
+    return `${title} ${(last / first).toFixed(1)}× as long (${ms(first)} to ${ms(last)})`
+  })
+  return `Last tokens against first ones: ${each.join(", ")}.`
+}
+
+function ratesWords(state) {
+  if (!ended(state) || state.modes.length > 3) return ""
+  const each = state.modes.map((mode) => [mode.title, headline(state, mode)?.tokens_per_s]).filter(([, found]) => found)
+  return each.map(([title, found]) => `${title} ${rate(found)}`).join(", ")
+}
+
+function layersWords(state) {
+  const last = named(state, "cached")?.rows.at(-1)
+  return last?.layers.length ? `${state.model.layers} layers, ${bytes(cacheBytes(last))} in all` : ""
 }
 
 function environment(state) {

@@ -17,6 +17,7 @@ export class StatusBar {
   // `takes` says how long the form's run would take.
   draw(state, linked, status, instead, takes) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
+    this.node.dataset.recording = String(Boolean(linked && instead))
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
     const running = state.spec && !ended(state)

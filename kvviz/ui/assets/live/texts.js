@@ -1,6 +1,7 @@
 // The text of each mode, token by token. Text from a model is only ever text.
 
 import { element } from "../shared/dom.js"
+import { ended } from "../shared/state.js"
 
 export class Texts {
   constructor(look) {
@@ -19,7 +20,8 @@ export class Texts {
     for (const mode of state.modes) {
       const panel = this.panels.get(mode.name)
       this.extend(panel, state, mode)
-      this.reveal(panel, Math.min(shown(mode), mode.tokens.length))
+      const count = Math.min(shown(mode), mode.tokens.length)
+      this.reveal(panel, count, count < mode.tokens.length || !ended(state))
     }
   }
 
@@ -51,10 +53,11 @@ export class Texts {
     return state.model.end_ids?.includes(token.ids[0]) && state.spec.stop_at_eos === false
   }
 
-  reveal(panel, count) {
-    if (panel.seen === count) return
+  // A text that grows is followed to its newest token; one that is over is read from its beginning.
+  reveal(panel, count, grows) {
+    if (panel.seen === count && panel.grows === grows) return
     for (let i = Math.min(panel.seen, count); i < Math.max(panel.seen, count); i++) panel.spans[i].hidden = i >= count
-    panel.seen = count
-    panel.body.scrollTop = panel.body.scrollHeight
+    Object.assign(panel, { seen: count, grows })
+    panel.body.scrollTop = grows ? panel.body.scrollHeight : 0
   }
 }
