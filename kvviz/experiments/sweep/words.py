@@ -36,6 +36,7 @@ FIGURES = {
     "speedup": "speed-up",
     "operations": "operations",
 }
+TIMES = ("itl_s", "ttft_s", "total_s", "tokens_per_s", "speedup")  # figures that other work disturbs
 
 Row = Mapping[str, Any]
 Column = tuple[str, Callable[[Row], str]]
@@ -43,7 +44,10 @@ Column = tuple[str, Callable[[Row], str]]
 
 @dataclass(frozen=True)
 class Trend:
-    """One figure of one mode along one axis, from the axis's first value to its last."""
+    """One figure of one mode along one axis, from the axis's first value to its last.
+
+    A time is `disturbed` if other work disturbed every pass of one of its rows.
+    """
 
     model: str
     mode: str
@@ -52,6 +56,7 @@ class Trend:
     places: tuple[int, ...]
     figure: str
     values: tuple[float, ...]
+    disturbed: bool = False
 
     @property
     def start(self) -> int:
@@ -73,7 +78,7 @@ class Trend:
         """The shape: flat, near (its values are, but too few or too scattered to be called flat), climbs, falls, or
         wavers (its values are far apart, but it ends near where it began).
         """
-        if flat(self.places, self.values):
+        if flat(self.places, self.values) and not self.disturbed:
             return "flat"
         if max(self.values) <= NEAR * min(self.values):
             return "near"
@@ -91,10 +96,11 @@ class Trend:
         """The shape with its factor: 'climbs to 6.1 times', 'falls to 1/6.1', 'stays flat within 9%', 'stays within 9%'
         or 'goes up and down'.
         """
-        within = f"within {max(self.values) / min(self.values) - 1:.0%}"
+        about = "≈ " if self.disturbed else ""
+        within = f"within {about}{max(self.values) / min(self.values) - 1:.0%}"
         return {
-            "climbs": f"climbs to {self.ratio:.3g} times",
-            "falls": f"falls to 1/{1 / self.ratio:.3g}",
+            "climbs": f"climbs to {about}{self.ratio:.3g} times",
+            "falls": f"falls to {about}1/{1 / self.ratio:.3g}",
             "flat": f"stays flat {within}",
             "near": f"stays {within}",
             "wavers": "goes up and down",
@@ -158,7 +164,13 @@ def _along(line: Sequence[Row], axis: str, fixed: Sequence[str], figures: Sequen
     known = [name for name in figures if all(row.get(name) for row in line)]
     known = [name for name in known if not (name == "speedup" and first["mode"] == "uncached")]
     place = (first.get("model", ""), first["mode"], held, axis, tuple(row[axis] for row in line))
-    return [Trend(*place, name, tuple(row[name] for row in line)) for name in known]
+    busy = any(_all_disturbed(row) for row in line)
+    return [Trend(*place, name, tuple(row[name] for row in line), busy and name in TIMES) for name in known]
+
+
+def _all_disturbed(row: Row) -> bool:
+    """Whether other work disturbed every pass of a measured row; nobody tells of a published one."""
+    return bool(row.get("disturbed")) and row["disturbed"] == row["repeats"]
 
 
 def findings(
@@ -235,7 +247,7 @@ def caveats(rows: Iterable[Row]) -> list[str]:
     few = any(row["repeats"] < FEW for row in rows)
     different = sum(not (row["identical"] and row["repeatable"]) for row in rows)
     said = [f"Fewer than {FEW} repeats: a single slow step shows in these figures, in TTFT most of all."] if few else []
-    if busy := sum(row.get("disturbed") == row["repeats"] for row in rows):
+    if busy := sum(map(_all_disturbed, rows)):
         said.append(f"≈: other work on the machine disturbed every pass of {busy} of {len(rows)} rows.")
     return said + ([f"{different} of {len(rows)} rows did not choose the reference's tokens."] if different else [])
 
@@ -245,7 +257,7 @@ def passes(row: Row) -> str:
     count, disturbed = row["repeats"], row.get("disturbed", 0)
     if not disturbed:
         return str(count)
-    return f"≈ {count}, all disturbed" if disturbed == count else f"{count}, {disturbed} disturbed"
+    return f"≈ {count}, all disturbed" if _all_disturbed(row) else f"{count}, {disturbed} disturbed"
 
 
 def reasons(

@@ -109,7 +109,8 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         if cut.seconds is not None
         else "how long is not known before it starts"
     )
-    said = [f"{len(cells(spec))} points, {len(spec.modes)} modes, {cut.repeats} passes of each: {time}."]
+    passes = "1 pass" if cut.repeats == 1 else f"{cut.repeats} passes"
+    said = [f"{len(cells(spec))} points, {len(spec.modes)} modes, {passes} of each: {time}."]
     if spec.budget_s:
         said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
     if spec.prompt is not None:

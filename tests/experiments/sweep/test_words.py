@@ -35,6 +35,7 @@ def row(mode, prompt, **figures):
     return {**work, **figures}
 
 
+PROMPTS = (64, 128, 256, 512)
 ROWS = [
     row("uncached", 64, itl_s=0.002, total_s=1.0),
     row("cached", 64, itl_s=0.001, total_s=0.5, speedup=2.0),
@@ -81,6 +82,17 @@ def test_the_claim_of_a_chart_names_each_mode_and_its_change():
     assert claim([*ROWS, *({**r, "batch": 2} for r in ROWS)], "itl_s", "prompt_tokens") == "", "more varies"
 
 
+def test_what_was_measured_beside_other_work_says_so_and_is_never_flat():
+    level = [row("cached", prompt, itl_s=0.001, peak_bytes=5, repeats=2, disturbed=2) for prompt in PROMPTS]
+    assert {t.figure: t.factor for t in trends(level)} == {
+        "itl_s": "stays within ≈ 0%",
+        "peak_bytes": "stays flat within 0%",
+    }
+    steep = [{**r, "itl_s": r["prompt_tokens"]} for r in level]
+    assert "climbs to ≈ 8 times" in claim(steep, "itl_s", "prompt_tokens")
+    assert "≈" not in claim([{**r, "disturbed": 1} for r in steep], "itl_s", "prompt_tokens")
+
+
 def test_other_axes_are_held_and_models_named():
     rows = [{**r, "batch": batch, "model": f"m{batch}"} for r in ROWS for batch in (1, 2)]
     heads = [sentence.split(":")[0] for sentence in findings(rows)]
@@ -99,9 +111,6 @@ def test_the_published_table_beside_ours():
     assert pair["total_s"] == 9.0 and pair["here"]["total_s"] == 0.5
     (lone,) = beside(ROWS[2:], published)
     assert lone["here"] is None
-
-
-PROMPTS = (64, 128, 256, 512)
 
 
 def climbing(steep, noise=(1.0,) * 4, mode="uncached"):
