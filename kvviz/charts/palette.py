@@ -13,6 +13,7 @@ _MODES: dict[str, tuple[str, str, str, str]] = {
     "cached": ("#0072B2", "#56B4E9", "solid", "circle"),
     "unpassed": ("#9A4B7D", "#E39BC4", "dot", "square"),
     "scratch": ("#8A6A00", "#F0E442", "dash", "triangle-up"),
+    "fused": ("#7A4A2B", "#D9A98A", "longdashdot", "hourglass"),
     "compiled": ("#3D8B1F", "#9BD770", "dashdot", "bowtie"),
     "watched": ("#00755A", "#35C79E", "solid", "circle"),
     "static": ("#2C5F9E", "#8FB8F0", "dash", "hexagram"),

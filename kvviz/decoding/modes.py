@@ -172,10 +172,12 @@ def _check_accelerator(mode: str, device: str) -> None:
         )
 
 
-def _scratch(model: "PreTrainedModel", capacity: int) -> Forward:
+def _scratch(model: "PreTrainedModel", capacity: int, *, fused: bool = False) -> Forward:
+    from kvviz.decoding.scratch.attention import Attention
+    from kvviz.decoding.scratch.fused import FusedAttention
     from kvviz.decoding.scratch.load import shared_twin
 
-    twin = shared_twin(model)  # another implementation with the same weights
+    twin = shared_twin(model, FusedAttention if fused else Attention)  # another implementation with the same weights
     caches = twin.new_caches()
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
@@ -226,6 +228,14 @@ _ROWS = (
         "a transformer written to be read, on the same weights; its cache joins new keys and values to the old",
         _scratch,
         check=partial(check_scratch_design, "scratch"),
+        work="joined",
+    ),
+    Mode(
+        "fused",
+        "From scratch, fused",
+        "the same from scratch with attention as one call of torch (SDPA), which never keeps all the scores",
+        partial(_scratch, fused=True),
+        check=partial(check_scratch_design, "fused"),
         work="joined",
     ),
     Mode(

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from kvviz.base.errors import KvvizError
+from kvviz.decoding.scratch.attention import Attention
 from kvviz.decoding.scratch.design import TENSORS, Design, design_of
 from kvviz.decoding.scratch.model import Transformer
 
@@ -22,27 +23,29 @@ def from_transformers(model: "PreTrainedModel") -> Transformer:
     return from_tensors(model.config.to_dict(), model.state_dict())
 
 
-_twins: "WeakKeyDictionary[PreTrainedModel, tuple[list[int], Transformer]]" = WeakKeyDictionary()
+_Twins = dict[type[Attention], tuple[list[int], Transformer]]  # with the places of the tensors that each was built on
+_twins: "WeakKeyDictionary[PreTrainedModel, _Twins]" = WeakKeyDictionary()
 
 
-def shared_twin(model: "PreTrainedModel") -> Transformer:
+def shared_twin(model: "PreTrainedModel", attention: type[Attention] = Attention) -> Transformer:
     """Return the same model on the same tensors, built once as long as these stay where they are.
 
     It serves every decode of the model, so nobody may change it. Raises KvvizError if it can't be built here.
     """
     places = [tensor.data_ptr() for tensor in model.parameters()]
-    before, twin = _twins.get(model, ([], None))
+    twins = _twins.setdefault(model, {})
+    before, twin = twins.get(attention, ([], None))
     if twin is None or before != places:
-        twin = from_transformers(model)
-        _twins[model] = places, twin
+        twin = from_tensors(model.config.to_dict(), model.state_dict(), attention)
+        twins[attention] = places, twin
     return twin
 
 
-def from_tensors(config: Mapping[str, object], tensors: Tensors) -> Transformer:
+def from_tensors(config: Mapping[str, object], tensors: Tensors, attention: type[Attention] = Attention) -> Transformer:
     """Build a config's model on a checkpoint's tensors by name. Raises KvvizError for a missing one."""
     design = design_of(config)
     with torch.device("meta"):  # shapes alone: no memory, nothing drawn
-        model = Transformer(design)
+        model = Transformer(design, attention)
     weights = {name: _tensor(design, name, tensors) for name in model.state_dict()}
     for name, expected in model.state_dict().items():
         if weights[name].shape != expected.shape:

@@ -47,10 +47,10 @@ class GatedMLP(MLP):
 class Block(nn.Module):
     """One layer: attention mixes the tokens, then the MLP works on each; both only add to what was there."""
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: Design, attention: type[Attention] = Attention) -> None:
         super().__init__()
         self.attention_norm = norm_of(design, design.width)
-        self.attention = Attention(design)
+        self.attention = attention(design)
         self.mlp_norm = norm_of(design, design.width)
         self.mlp = GatedMLP(design) if design.gated else MLP(design)
 
@@ -66,12 +66,12 @@ class Transformer(nn.Module):
     of a tied design has the weights of the table of tokens.
     """
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: Design, attention: type[Attention] = Attention) -> None:
         super().__init__()
         self.design = design
         self.tokens = nn.Embedding(design.vocab, design.width)
         self.positions = SCHEMES[design.positions](design)
-        self.blocks = nn.ModuleList(Block(design) for _ in range(design.layers))
+        self.blocks = nn.ModuleList(Block(design, attention) for _ in range(design.layers))
         self.norm = norm_of(design, design.width)
         self.head = nn.Linear(design.width, design.vocab, bias=False)
 

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvviz.base.errors import KvvizError
+from kvviz.decoding.scratch.fused import FusedAttention
 from kvviz.decoding.scratch.load import from_tensors, from_transformers, shared_twin
 from kvviz.decoding.scratch.mistakes import right
 from kvviz.models.sources import BUNDLED
@@ -39,6 +40,18 @@ def test_one_twin_serves_all_decodes_until_a_weight_moves_or_the_model_is_gone()
     del theirs, twin, weight
     gc.collect()
     assert gone() is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_fused_twin_computes_the_same_with_a_cache_and_without(pair, family):
+    both, ids = pair(family), token_ids(batch=2, length=12)
+    fused = shared_twin(both.theirs, FusedAttention)
+    assert fused is not shared_twin(both.theirs) and fused is shared_twin(both.theirs, FusedAttention)
+    expected, caches = both.ours(ids), fused.new_caches()
+    parts = [fused(part, caches) for part in ids.split([5, 4, 1, 1, 1], dim=1)]  # a prefill, a part, single tokens
+    assert (torch.cat(parts, dim=1) - expected).abs().max() < 1e-4
+    assert (fused(ids) - expected).abs().max() < 1e-4
 
 
 @pytest.fixture
