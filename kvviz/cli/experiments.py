@@ -10,6 +10,9 @@ from kvviz.cli.measure_here import alone, bench_here, document_here
 from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
+from kvviz.experiments.batching import words as batching_words
+from kvviz.experiments.batching.spec import BatchingSpec
+from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.kind import Record, Spec
@@ -82,20 +85,43 @@ def caches(
 def serving(
     model: Annotated[str | None, typer.Argument(help="For shared prompts; without one, memory alone.")] = None,
     weights: Weights = "auto",
-    requests: Annotated[int, typer.Option(help="Sequences that arrive.")] = 80,
+    requests: Annotated[int | None, typer.Option(help="Sequences that arrive; of a trace, its first ones.")] = None,
     rate: Annotated[float, typer.Option(help="Arrivals per tick, on average.")] = 1.0,
     slots: Annotated[int, typer.Option(help="Tokens that fit in the memory.")] = 2048,
     longest: Annotated[int, typer.Option(help="Most tokens in a sequence.")] = 256,
     seed: Annotated[int, typer.Option(help="Of the requests.")] = 0,
     share: Annotated[int, typer.Option(help="Requests that share a system prompt.")] = 4,
     system: Annotated[str, typer.Option(help="The system prompt.")] = asked.SYSTEM,
+    trace: Annotated[str | None, typer.Option(help="Serve this trace: a CSV file as Azure's, or `sample`.")] = None,
+    policy: Annotated[str | None, typer.Option(help="How to serve it: names, separated by commas.")] = None,
+    speed: Annotated[float, typer.Option(help="How many times as fast the trace runs.")] = 1.0,
+    places: Annotated[int, typer.Option(help="Most sequences that run at once in a trace.")] = 8,
+    budget: Annotated[int, typer.Option(help="Most tokens of a step under chunked.")] = 64,
+    shared: Annotated[int, typer.Option(help="First tokens that all prompts of a trace have in common.")] = 0,
+    temperature: Annotated[float, typer.Option(help="Of a trace's requests; 0 is greedy.")] = 0.0,
+    alone: Annotated[int, typer.Option(help="Requests of a trace to decode alone as well, to compare.")] = 8,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give many sequences one memory under several policies; with a model, measure what a shared prefix saves."""
+    """Give many sequences one memory under several policies; with a model, measure what a shared prefix saves.
+
+    With --trace or --policy, decode a trace of requests together on the model, under scheduling policies.
+    """
+    if trace is not None or policy is not None:
+        if model is None:
+            raise KvvizError("a trace is served by a model: name one, such as mini-qwen3")
+        coming = trace_named(trace or "sample", requests, speed)
+        wanted = names(policy) if policy is not None else BatchingSpec.policies
+        columns = (coming.arrivals_s, coming.prompts, coming.answers)
+        batch = BatchingSpec(model, *columns, wanted, weights, places, slots, budget, shared, alone, temperature, seed)
+        with bench_here("kvviz serving", patient=not no_wait) as bench:
+            document = {**document_here(batch, bench, _say_progress), "notes": coming.notes}
+        answer(document, lambda: batching_words.text(document), as_json)
+        return
     if not 2 <= share <= asked.MOST_ASKS:
         raise KvvizError(f"--share is {share}; it is a whole number from 2 to {asked.MOST_ASKS}")
-    specs: dict[str, Spec] = {"fragmentation": asked.ArrivalsSpec(requests, rate, slots, longest, seed)}
+    arrivals = asked.ArrivalsSpec(80 if requests is None else requests, rate, slots, longest, seed)
+    specs: dict[str, Spec] = {"fragmentation": arrivals}
     if model is not None:
         specs["sharing"] = asked.SharingSpec(model, system, asked.ASKS[:share], weights)
         specs["conversation"] = asked.TalkSpec(model, asked.FIRST, asked.SECOND, asked.EDITED, weights)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.experiments.batching import spec as batching
 from kvviz.experiments.cache_designs import spec as cache_designs
 from kvviz.experiments.comparison import spec as comparison
 from kvviz.experiments.comparison.figures import figures_record
@@ -30,6 +31,7 @@ _ROWS = (
     Kind(serving.ArrivalsSpec, lambda spec, limits: None, run="arrivals"),  # it decodes no model
     Kind(serving.SharingSpec, check_decodable, serving.estimate, run="sharing"),
     Kind(serving.TalkSpec, check_decodable, serving.estimate, run="conversation"),
+    Kind(batching.BatchingSpec, check_decodable),
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),
     Kind(inside.MistakeSpec, check_decodable, run="mistake"),
     Kind(inside.FirstStepsSpec, lambda spec, limits: None, run="first_steps"),  # it brings its own untrained model

@@ -14,6 +14,7 @@ import pytest
 import kvviz
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
+from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import seconds_of
@@ -174,6 +175,7 @@ SPECS = (
     ArrivalsSpec(),
     SharingSpec("tiny-gpt2", "a system prompt", ("one", "two")),
     TalkSpec("tiny-gpt2", "first", "second", "edited"),
+    BatchingSpec("tiny-gpt2", (0.0, 0.5), (8, 4), (3, 2)),
     AnatomySpec(**SMALL),
     MistakeSpec(**SMALL, mistake="positions"),
     FirstStepsSpec(),

@@ -14,6 +14,11 @@ def reference_mode(modes: Sequence[str]) -> str:
     return "uncached" if "uncached" in modes else modes[0]
 
 
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """Return a percentile of ordered values, as one of them."""
+    return ordered[-(-percent * len(ordered) // 100) - 1]
+
+
 def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:
     """Compute the figures of one mode from the seconds of every step of every repeat.
 
@@ -29,7 +34,7 @@ def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:
         "ttft_s": step_s[0],
         "itl_s": statistics.median(step_s[1:]) if step_s[1:] else None,
         "itl_mean_s": statistics.fmean(step_s[1:]) if step_s[1:] else None,
-        "itl_p99_s": singles[-(-99 * len(singles) // 100) - 1] if singles else None,  # the nearest rank
+        "itl_p99_s": nearest_rank(singles, 99) if singles else None,
         "tokens_per_s": len(step_s) * batch / total,
         "total_s": total,
         "step_s": step_s,

@@ -1,0 +1,146 @@
+"""The engine against the sum of its forwards, and against transformers' own continuous batching.
+
+`overhead` is the time of a step over that of the model's forward in it, in the median over the decode steps of 8
+sequences that run together: what the engine adds. `vs_plain_batch` is such a step over one of a cached decode of the
+same 8 sequences, which are equally long there: what blocks and different lengths cost. `ratio_vs_transformers` is the
+engine's tokens/s over transformers', on a trace whose requests all come at once; the two take turns.
+
+    python bench/engine.py --json
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+if not __package__:
+    import checkout  # noqa: F401
+
+import torch
+
+from kvviz.caches.block_table import BLOCK
+from kvviz.cli.measure_here import alone, settle
+from kvviz.decoding.loaded_models import LoadedModels
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import decode
+from kvviz.device.clock import no_collection, synchroniser, timed
+from kvviz.experiments.batching.batcher import Request
+from kvviz.experiments.batching.engine import Engine, Step
+from kvviz.experiments.batching.policies import policy_named
+from kvviz.experiments.batching.theirs import serve_theirs
+from kvviz.experiments.batching.timeline import Arrivals, figures_of, serve
+from kvviz.experiments.batching.trace import draw_trace
+from kvviz.experiments.comparison.spec import ComparisonSpec
+
+MODELS = {"mini-qwen3": 200, "gpt2": 16}  # requests of the trace
+PLACES, PROMPT, NEW, SLOTS, LONGEST = 8, 64, 64, 4096, 256
+
+
+@contextmanager
+def forwards_of(model: torch.nn.Module) -> Iterator[list[float]]:
+    """The seconds of each forward of a model, as they come."""
+    seconds: list[float] = []
+    before = model.register_forward_pre_hook(lambda *args: seconds.append(-time.perf_counter()))
+    after = model.register_forward_hook(lambda *args: seconds.append(seconds.pop() + time.perf_counter()))
+    try:
+        yield seconds
+    finally:
+        before.remove()
+        after.remove()
+
+
+def engine_of(loaded: Loaded, policy: str = "continuous") -> Engine:
+    return Engine(loaded.model, policy_named(policy), SLOTS // BLOCK, places=PLACES)
+
+
+def overheads(loaded: Loaded) -> dict[str, float]:
+    """Decode steps of 8 sequences: the engine's over its forwards, and over those of a plain batch."""
+    generator = torch.Generator().manual_seed(0)
+    prompts = torch.randint(loaded.spec.vocab_size or 0, (PLACES, PROMPT), generator=generator).to(loaded.device)
+    engine, sync = engine_of(loaded), synchroniser(loaded.device)
+
+    def steps() -> Iterator[Step]:
+        while engine.busy:
+            yield engine.step()
+
+    for number, row in enumerate(prompts.tolist()):
+        engine.submit(Request(number, tuple(row), NEW))
+    with no_collection(), forwards_of(loaded.model) as forwards:
+        whole = [step.seconds for step in timed(steps(), sync)]
+    with no_collection():
+        plain = [step.seconds for step in timed(decode(loaded.model, prompts, mode="cached", new_tokens=NEW), sync)]
+    ratios = [step / forward for step, forward in zip(whole[1:], forwards[1:], strict=True)]
+    overhead = statistics.median(ratios)
+    return {"overhead": overhead, "vs_plain_batch": statistics.median(whole[1:]) / statistics.median(plain[1:])}
+
+
+def trace_of(loaded: Loaded, requests: int) -> Arrivals:
+    """Requests that all come at once."""
+    trace, generator = draw_trace(requests, 1.0, LONGEST, seed=0), torch.Generator().manual_seed(1)
+    vocabulary = loaded.spec.vocab_size or 0
+    drawn = [torch.randint(vocabulary, (tokens,), generator=generator).tolist() for tokens in trace.prompts]
+    pairs = zip(drawn, trace.answers, strict=True)
+    return [(0.0, Request(number, tuple(prompt), answer)) for number, (prompt, answer) in enumerate(pairs)]
+
+
+def measure(models: LoadedModels, model: str, requests: int, rounds: int) -> dict[str, Any]:
+    """Measure one model; seconds are medians over the rounds."""
+    loaded = models.get(ComparisonSpec(model=model, prompt="x"))
+    arrivals = trace_of(loaded, requests)
+    ways = {
+        "engine": lambda: serve(engine_of(loaded), arrivals)[0],
+        "transformers": lambda: serve_theirs(
+            loaded.model, arrivals, blocks=SLOTS // BLOCK, places=PLACES, budget=LONGEST
+        ),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    tokens: dict[str, list[list[int]]] = {}
+    pairs = [overheads(loaded) for _ in range(rounds + 1)][1:]  # the first round warms up
+    for number in range(rounds):
+        for name in list(ways) if number % 2 else reversed(list(ways)):
+            with no_collection():
+                rows = ways[name]()
+            tokens[name] = [row["token_ids"] for row in rows]
+            seconds[name].append(figures_of(rows)["seconds"])
+    ours, theirs = (statistics.median(seconds[name]) for name in ways)
+    return {
+        "model": model,
+        **{name: statistics.median(pair[name] for pair in pairs) for name in pairs[0]},
+        "requests": requests,
+        "new_tokens": sum(map(len, tokens["engine"])),
+        "seconds": ours,
+        "transformers_seconds": theirs,
+        "ratio_vs_transformers": theirs / ours,
+        "same_tokens": tokens["engine"] == tokens["transformers"],
+        "rounds": rounds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document (else a table)")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--requests", type=int, help="requests of the trace; by default as many as suit the model")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="processor threads; by default as many as kvviz takes")
+    options = parser.parse_args()
+    settle(options.threads)
+    models, names = LoadedModels(), options.models.split(",")
+    with alone("bench/engine.py"):
+        rows = [measure(models, name, options.requests or MODELS.get(name, 16), options.rounds) for name in names]
+    environment = asdict(models.get(ComparisonSpec(model=names[0], prompt="x")).environment)
+    if options.json:
+        print(json.dumps({"rows": rows, "environment": environment}))
+        return
+    for row in rows:
+        costs = f"{row['overhead']:.3f} of its forwards, {row['vs_plain_batch']:.2f} of a plain batch"
+        rates = f"{row['new_tokens'] / row['seconds']:,.0f} tokens/s, {row['ratio_vs_transformers']:.2f}x transformers"
+        print(f"{row['model']:12} {costs}; {row['requests']} requests in {row['seconds']:.1f} s, {rates}")
+
+
+if __name__ == "__main__":
+    main()

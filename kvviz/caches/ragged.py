@@ -1,0 +1,231 @@
+"""Sequences of different lengths in one forward of a transformers model: the paged cache as an engine keeps it.
+
+The new tokens of all sequences stand one after another in a single row, each with its own position: a decode step
+brings one, a chunk of a prefill many, and all go through the weights together. Only attention must keep them apart. So
+the model's attention function is replaced during the forward: it takes the rows apart and calls the model's own one for
+all sequences with equally many new tokens at a time, the shorter ones padded and masked.
+
+The memory is one tensor of all blocks for each layer. A server's kernel reads the blocks where they are; here they are
+gathered first, which copies the whole cache at each step. ORCA's selective batching,
+https://www.usenix.org/conference/osdi22/presentation/yu
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, groupby
+from typing import Any, NamedTuple
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicSlidingWindowLayer as _Sliding
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.base import Pair
+from kvviz.caches.layer_groups import LayerGroups, Window
+from kvviz.device.memory import is_out_of_memory
+
+NAME = "kvviz_ragged"
+
+
+class Part(NamedTuple):
+    """The tokens of one sequence that a forward computes, the first of them at position `start`."""
+
+    sequence: int
+    start: int
+    ids: list[int]
+
+
+class Span(NamedTuple):
+    """`rows` sequences with `new` tokens each, padded to `length` tokens in memory.
+
+    `mask`, (rows, 1, new, length), is added to the scores.
+    """
+
+    rows: int
+    new: int
+    length: int
+    mask: torch.Tensor
+
+
+class Layout(NamedTuple):
+    """Where a group of layers writes and reads in a forward.
+
+    New token `sources[i]` goes to slot `slots[i]`; `blocks` are gathered one after another and hold all `spans`.
+    """
+
+    slots: torch.Tensor
+    sources: torch.Tensor
+    blocks: torch.Tensor
+    spans: list[Span]
+
+
+class RaggedCache(DynamicCache):
+    """Keys and values of many sequences, as transformers' cache for one forward after another.
+
+    `keys[layer]` and `values[layer]` are (blocks, tokens of a block, Hkv, D), allocated at the first forward. Raises
+    KvvizError for a model with a layer that keeps anything but keys and values.
+    """
+
+    def __init__(self, model: PreTrainedModel, blocks: int, *, share: bool = True) -> None:
+        super().__init__(config=model.config)
+        kinds = {type(layer).__name__ for layer in self.layers if type(layer) not in (DynamicLayer, _Sliding)}
+        if "chunked_attention" in (getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()):
+            kinds.add("chunked_attention")  # transformers keeps its tokens as a window's
+        if kinds:
+            raise KvvizError(f"{model.config.model_type} has layers that are not kept in these blocks: {min(kinds)}")
+        self._model = model
+        self._attention = str(model.config._attn_implementation)
+        parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
+        self._configs = list({id(part.config): part.config for part in parts}.values())
+        self._windows: list[Window] = [
+            layer.sliding_window if isinstance(layer, _Sliding) else None for layer in self.layers
+        ]
+        self.groups = LayerGroups(dict.fromkeys(self._windows), blocks, share=share)
+        self._count = torch.arange((blocks + 1) * self.groups.block, device=model.device)
+        self._zero = torch.zeros((), dtype=model.dtype, device=model.device)
+        self._lowest = self._zero + torch.finfo(model.dtype).min
+        self.keys: dict[int, torch.Tensor] = {}
+        self.values: dict[int, torch.Tensor] = {}
+        self._layouts: Mapping[Window, Layout] = {}
+
+    def forward(self, parts: Sequence[Part]) -> torch.Tensor:
+        """Compute new tokens of several sequences; return the logits after the last one of each, (parts, vocabulary).
+
+        Raises OutOfBlocks if the memory can't hold them.
+        """
+        order = sorted(range(len(parts)), key=lambda i: len(parts[i].ids))
+        ordered = [parts[i] for i in order]
+        device = self._model.device
+        self._layouts = self._laid_out(ordered)
+        ids = [token for part in ordered for token in part.ids]
+        where = [position for part in ordered for position in range(part.start, part.start + len(part.ids))]
+        new = torch.tensor([[ids], [where]], device=device)
+        ends = [end - 1 for end in accumulate(len(part.ids) for part in ordered)]
+        last = torch.tensor([ends[order.index(i)] for i in range(len(parts))], device=device)
+        with self._attention_replaced():
+            out = self._model(
+                input_ids=new[0],
+                position_ids=new[1],
+                past_key_values=self,
+                use_cache=True,
+                logits_to_keep=last,
+            )
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def _laid_out(self, parts: Sequence[Part]) -> dict[Window, Layout]:
+        """Add the new tokens to the tables, and find out where each group of layers writes and reads."""
+        writes: dict[Window, dict[int, int]] = {window: {} for window in self.groups.tables}
+        first = 0
+        for part in parts:
+            for window, written in self.groups.append(part.sequence, part.ids).items():
+                for write in written:  # a block may be dropped and taken again: the later one counts
+                    slot = write.block * self.groups.block + write.slot
+                    sources = range(first + write.start, first + write.start + write.tokens)
+                    writes[window].update(zip(range(slot, slot + write.tokens), sources, strict=True))
+            first += len(part.ids)
+        return {window: self._layout(window, parts, writes[window]) for window in writes}
+
+    def _layout(self, window: Window, parts: Sequence[Part], writes: Mapping[int, int]) -> Layout:
+        block, sequences, device = self.groups.block, self.groups.tables[window].sequences, self._model.device
+        blocks, spans = list[int](), list[Span]()
+        for new, alike in groupby(parts, key=lambda part: len(part.ids)):
+            members = list(alike)
+            tables = [sequences[part.sequence] for part in members]
+            most = max(len(table.blocks) for table in tables)
+            for table in tables:
+                blocks += table.blocks + [0] * (most - len(table.blocks))
+            kept = [part.start - table.dropped * block for part, table in zip(members, tables, strict=True)]
+            newest = torch.tensor(kept, device=device)[:, None, None] + self._count[:new, None]
+            held = self._count[: most * block]
+            seen = held <= newest if window is None else (held <= newest) & (held > newest - window)
+            mask = torch.where(seen, self._zero, self._lowest)
+            spans.append(Span(len(members), new, most * block, mask[:, None]))
+        slots, sources = torch.tensor([list(writes), list(writes.values())], dtype=torch.long, device=device).unbind()
+        return Layout(slots, sources, torch.tensor(blocks, device=device), spans)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **more: Any
+    ) -> Pair:
+        """Write a layer's new keys and values (1, Hkv, N, D); return all that the spans attend to, (1, Hkv, S, D)."""
+        layout = self._layouts[self._windows[layer_idx]]
+        pairs = ((self.keys, key_states), (self.values, value_states))
+        keys, values = (self._through(stored, new, layer_idx, layout) for stored, new in pairs)
+        return keys, values
+
+    def _through(self, stored: dict[int, torch.Tensor], new: torch.Tensor, layer: int, layout: Layout) -> torch.Tensor:
+        """Write new tokens of one kind into the blocks of a layer, and gather the blocks of all sequences."""
+        tokens = new[0].transpose(0, 1)  # (N, Hkv, D)
+        if layer not in stored:  # zeros: what is masked must be a number
+            stored[layer] = new.new_zeros(self.groups.blocks, self.groups.block, *tokens.shape[1:])
+        memory = stored[layer]
+        if len(layout.sources) < len(tokens):
+            tokens = tokens.index_select(0, layout.sources)
+        memory.flatten(0, 1).index_copy_(0, layout.slots, tokens)
+        return memory.index_select(0, layout.blocks).flatten(0, 1).transpose(0, 1)[None]
+
+    def attend(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: object,
+        **more: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Take the place of a model's attention function: call it for each span, and join what comes out."""
+        own = sys.modules[type(module).__module__]
+        function = ALL_ATTENTION_FUNCTIONS.get_interface(self._attention, getattr(own, "eager_attention_forward", None))
+        layout, outputs, new, old = self._layouts[self._windows[module.layer_idx]], [], 0, 0
+        for span in layout.spans:
+            q = _rows(query, new, span.rows, span.new)
+            k, v = (_rows(x, old, span.rows, span.length) for x in (key, value))
+            outputs.append(function(module, q, k, v, span.mask, **more)[0].flatten(0, 1))  # (rows x new, H, D)
+            new, old = new + span.rows * span.new, old + span.rows * span.length
+        return torch.cat(outputs)[None], None
+
+    @contextmanager
+    def _attention_replaced(self) -> Iterator[None]:
+        """Replace the attention function of the model, for one forward."""
+        before = [(config, config._attn_implementation_internal) for config in self._configs]
+        ALL_ATTENTION_FUNCTIONS[NAME] = self.attend
+        try:
+            for config, _ in before:
+                config._attn_implementation_internal = NAME
+            yield
+        finally:
+            for config, name in before:
+                config._attn_implementation_internal = name
+            del ALL_ATTENTION_FUNCTIONS[NAME]
+
+
+def _rows(x: torch.Tensor, first: int, rows: int, tokens: int) -> torch.Tensor:
+    """Take `rows` sequences of so many tokens out of one row: (1, H, N, D) -> (rows, H, tokens, D)."""
+    return x[0, :, first : first + rows * tokens].unflatten(1, (rows, tokens)).transpose(0, 1)
+
+
+TOLERANCE = {torch.float32: 1e-3}  # of the largest logit: what another order of additions explains, with room
+RAGGED = [5, 6, 7, 8, 9], [9, 7, 5]
+
+
+@torch.inference_mode()
+def check_keeps_apart(model: PreTrainedModel) -> None:
+    """Try whether sequences of a model can share a forward: the logits have to be those that each gets alone.
+
+    Raises KvvizError for a model that computes attention, or counts positions, in a way of its own.
+    """
+    cache, (first, second) = RaggedCache(model, len(RAGGED)), RAGGED
+    one, other = (cache.groups.start(ids)[0] for ids in RAGGED)
+    alone = torch.cat([model(input_ids=torch.tensor([ids], device=model.device)).logits[:, -1] for ids in RAGGED])
+    try:
+        cache.forward([Part(one, 0, first[:3])])
+        together = cache.forward([Part(one, 3, first[3:]), Part(other, 0, second)])
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise KvvizError(f"{model.config.model_type} can't decode sequences of different lengths together") from error
+    if (together - alone).abs().max() > TOLERANCE.get(model.dtype, 0.1) * alone.abs().max():
+        raise KvvizError(f"{model.config.model_type} mixes the sequences of a forward: it can't decode them together")

@@ -1,0 +1,106 @@
+"""The engine: requests join and leave between steps, and each step is one forward over the new tokens of all that run.
+
+It holds no clock: whoever calls `step` times it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
+from kvviz.decoding.loop import chooser
+from kvviz.experiments.batching.batcher import Batcher, Request, Sequence
+from kvviz.experiments.batching.policies import Policy
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step has done, by the numbers of the requests.
+
+    `parts`: (request, its first token that was computed, how many). `tokens`: those that were chosen. `running`,
+    `waiting` and `blocks` (in use, of the group of layers that uses most) are those of the forward.
+    """
+
+    admitted: list[int]
+    preempted: list[int]
+    parts: list[tuple[int, int, int]]
+    tokens: dict[int, int]
+    ended: list[int]
+    running: int
+    waiting: int
+    blocks: int
+
+
+class Engine:
+    """A model, a memory of `blocks` blocks, and a policy. With `share`, equal prefixes are computed and kept once.
+
+    Raises KvvizError for a model whose sequences can't be kept apart in one forward.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        policy: Policy,
+        blocks: int,
+        *,
+        places: int = 8,
+        budget: int = 64,
+        context: int | None = None,
+        share: bool = True,
+    ) -> None:
+        check_keeps_apart(model)
+        self.cache = RaggedCache(model, blocks, share=share)
+        self.batcher = Batcher(self.cache.groups, policy, places, budget, context)
+
+    def submit(self, request: Request) -> Sequence:
+        """Put a request into the line; it may be refused, and says so."""
+        return self.batcher.submit(request)
+
+    def cancel(self, number: int) -> bool:
+        """End a request between two steps, whatever its state; False if it had ended."""
+        return self.batcher.cancel(number)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self.batcher.waiting or self.batcher.running)
+
+    @torch.inference_mode()
+    def step(self) -> Step:
+        """Carry out the next step; there has to be one, so the engine has to be `busy`."""
+        batcher = self.batcher
+        plan = batcher.plan()
+        parts = [(one, one.computed, count) for one, count in plan.parts.items()]
+        running, waiting = len(batcher.running), len(batcher.waiting)
+        logits = self.cache.forward(
+            [Part(one.place, start, one.ids[start : start + count]) for one, start, count in parts]
+        )
+        blocks = self.cache.groups.blocks - self.cache.groups.free
+        tokens = _choose(logits, [one for one, _, _ in parts], plan.parts)
+        ended = batcher.take(plan, tokens)
+        return Step(
+            admitted=[one.request.number for one in plan.admitted],
+            preempted=[one.request.number for one in plan.preempted],
+            parts=[(one.request.number, start, count) for one, start, count in parts],
+            tokens={one.request.number: token for one, token in tokens.items()},
+            ended=[one.request.number for one in ended],
+            running=running,
+            waiting=waiting,
+            blocks=blocks,
+        )
+
+
+def _choose(logits: torch.Tensor, rows: list[Sequence], parts: dict[Sequence, int]) -> dict[Sequence, int]:
+    """Choose the next token of each sequence that has none pending, each in its own way; row i is that of `rows[i]`."""
+    likeliest = logits.argmax(dim=-1).tolist()
+    tokens = {}
+    for row, one in enumerate(rows):
+        if one.pending > parts[one]:
+            continue  # its prompt is not read to the end yet
+        sampling = one.request.sampling
+        if sampling.temperature:
+            tokens[one] = int(chooser(sampling)(logits[row : row + 1], len(one.chosen)))
+        else:
+            tokens[one] = likeliest[row]
+    return tokens

@@ -1,0 +1,97 @@
+"""Run a trace of requests through one model under each policy, and hold their tokens against those decoded alone."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+
+from kvviz.base.records import Sampling
+from kvviz.caches.block_table import BLOCK
+from kvviz.decoding.loading import Loaded
+from kvviz.decoding.loop import chooser, decode
+from kvviz.device.clock import no_collection, synchroniser
+from kvviz.device.disturbance import Watch
+from kvviz.experiments.batching.batcher import Request, refusal
+from kvviz.experiments.batching.engine import Engine
+from kvviz.experiments.batching.policies import THEIRS, policy_named
+from kvviz.experiments.batching.spec import BatchingSpec
+from kvviz.experiments.batching.theirs import serve_theirs
+from kvviz.experiments.batching.timeline import Arrivals, Row, figures_of, request_row, scheduling_of, serve
+from kvviz.experiments.batching.words import sentences, title
+from kvviz.experiments.comparison.comparison_run import look
+from kvviz.experiments.kind import Bench, Record
+from kvviz.models.text import book
+
+Steps = dict[str, list[float]]
+UNKNOWN = ("preempted", "recomputed_tokens", "hit_tokens", "starved")  # what transformers does not tell
+WARM_UP = 2  # requests that are served once before the clock counts
+
+
+def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
+    """Serve the trace under each policy: a record for each, then the document. Raises Stopped if it has to stop."""
+    loaded = bench.load(spec.work())
+    yield look(spec, loaded)
+    arrivals = list(zip(spec.arrivals_s, _requests(spec, loaded), strict=True))
+    fit = [request for _, request in arrivals if not refusal(request, spec.blocks * BLOCK, loaded.spec.context)]
+    known: dict[int, list[int]] = {}
+    for request in fit[:: -(-len(fit) // spec.alone)] if fit and spec.alone else []:
+        bench.check_stop()
+        known[request.number] = _alone(loaded, request)
+    checked, rows = len(known), []
+    for name in spec.policies:
+        server = partial(_served, spec, loaded, name, bench.check_stop)
+        server([(0.0, request) for request in fit[:WARM_UP]])
+        watch = Watch()
+        with no_collection():
+            each, steps = server(arrivals)
+        done = [row for row in each if row["state"] == "done"]
+        same = [known.setdefault(row["number"], row["token_ids"]) == row["token_ids"] for row in done]
+        figures = {**figures_of(each), "identical": all(same) if same else None}
+        figures |= dict.fromkeys(UNKNOWN) if name == THEIRS else scheduling_of(each, spec.places)
+        about = {"policy": name, "title": title(name), "clean": watch.read().clean}
+        rows.append({**about, **figures, "each": each, "steps": steps})
+        yield {"t": "way", "done": len(rows), "of": len(spec.policies), "title": title(name)}
+    document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows, "checked": checked}
+    document |= {"environment": asdict(loaded.environment), "sentences": sentences(rows, checked)}
+    yield {"t": "done", "document": document}
+
+
+def _requests(spec: BatchingSpec, loaded: Loaded) -> list[Request]:
+    """The requests: `shared` tokens that are equal, then those of a book, for each request from a place of its own."""
+    text = loaded.codec.encode(book())
+    common = list(islice(cycle(text), spec.shared))
+    places = torch.randint(len(text), (len(spec.prompts),), generator=torch.Generator().manual_seed(spec.seed)).tolist()
+    requests = []
+    for number, (place, prompt, answer) in enumerate(zip(places, spec.prompts, spec.answers, strict=True)):
+        own = islice(cycle(text), place, place + max(0, prompt - spec.shared))
+        sampling = Sampling(temperature=spec.temperature, seed=spec.seed + number)
+        requests.append(Request(number, (*common[:prompt], *own), answer, sampling))
+    return requests
+
+
+def _alone(loaded: Loaded, request: Request) -> list[int]:
+    """The new tokens of a request that has the model for itself."""
+    prompt = torch.tensor([request.prompt], device=loaded.device)
+    choose = chooser(request.sampling)
+    steps = decode(loaded.model, prompt, mode="cached", new_tokens=request.new_tokens, choose=choose)
+    return [int(step.token_ids) for step in steps]
+
+
+def _served(
+    spec: BatchingSpec, loaded: Loaded, name: str, between: Callable[[], None], arrivals: Arrivals
+) -> tuple[list[Row], Steps]:
+    """Serve requests once under a policy."""
+    model, context = loaded.model, loaded.spec.context
+    if name != THEIRS:
+        engine = Engine(model, policy_named(name), spec.blocks, places=spec.places, budget=spec.budget, context=context)
+        return serve(engine, arrivals, sync=synchroniser(loaded.device), between=between)
+    refused = {request.number: refusal(request, spec.blocks * BLOCK, context) for _, request in arrivals}
+    fit = [(at, request) for at, request in arrivals if not refused[request.number]]
+    rows = serve_theirs(model, fit, blocks=spec.blocks, places=spec.places, budget=spec.budget, between=between)
+    for at, request in arrivals:
+        if why := refused[request.number]:
+            rows.append({**request_row(at, request), "state": "refused", "sentence": why, "token_ids": []})
+    return sorted(rows, key=lambda row: row["number"]), {}

@@ -1,0 +1,86 @@
+"""What a serving run has shown, in sentences and as a table: each figure is the document's. Standard library only."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.base.words import millis
+from kvviz.experiments.batching.policies import POLICIES, THEIRS
+
+Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
+
+
+def title(name: str) -> str:
+    """A policy's name on every page."""
+    return "transformers' own continuous batching" if name == THEIRS else POLICIES[name].title
+
+
+def sentences(rows: Sequence[Row], checked: int) -> list[str]:
+    """What the policies have shown on one trace: throughput, waits, preemptions, whether the tokens are identical."""
+    timed = [row for row in rows if row["tokens_per_s"]]
+    said = _compared(timed) if timed[1:] else []
+    for row in rows:
+        if row["preempted"]:
+            count = f"{row['preempted']:,} preemption{'s' if row['preempted'] > 1 else ''}"
+            again = f"{row['recomputed_tokens']:,} tokens were computed again"
+            said.append(f"**{row['title']}**: {count}, because the blocks ran out; {again}.")
+        if row["starved"]:
+            said.append(
+                f"**{row['title']}** starves: {row['starved']:,} of {row['requests']:,} requests saw more later "
+                "ones go first than run at once."
+            )
+    return [*said, _identity(rows, checked), *_refusals(rows)]
+
+
+def _compared(rows: Sequence[Row]) -> list[str]:
+    most, least = (choose(rows, key=lambda row: row["tokens_per_s"]) for choose in (max, min))
+    soonest, latest = (choose(rows, key=lambda row: row["ttft_s_p99"]) for choose in (min, max))
+    said = [
+        f"**Throughput**: {most['title']} {most['tokens_per_s']:,.0f} tokens/s, {least['title']} "
+        f"{least['tokens_per_s']:,.0f}.",
+        f"**First token**: of a hundred requests, 99 have it within {millis(soonest['ttft_s_p99'])} with "
+        f"{soonest['title']}, and within {millis(latest['ttft_s_p99'])} with {latest['title']}.",
+    ]
+    paced = [row for row in rows if row["itl_s_p99"] is not None]
+    if paced[1:]:
+        even, uneven = (choose(paced, key=lambda row: row["itl_s_p99"]) for choose in (min, max))
+        said.append(
+            f"**Between two tokens**: 99 of a hundred pauses are at most {millis(even['itl_s_p99'])} with "
+            f"{even['title']}, {millis(uneven['itl_s_p99'])} with {uneven['title']}."
+        )
+    return said
+
+
+def _identity(rows: Sequence[Row], checked: int) -> str:
+    other = [row["title"] for row in rows if row["identical"] is False]
+    alone = f"{checked:,} of them decoded alone as well" if checked else "none of them decoded alone"
+    if other:
+        return (
+            f"**Not identical**: {', '.join(other)}. The order of the additions depends on what shares a forward, and "
+            "rounding can tip a near tie."
+        )
+    return f"**Identical**: each request got the same tokens under every policy; {alone}."
+
+
+def _refusals(rows: Sequence[Row]) -> list[str]:
+    """Why requests were refused: the first sentence, and how many more there are."""
+    refused = [one["sentence"] for one in rows[0]["each"] if one["state"] == "refused"]
+    if not refused:
+        return []
+    count = len(refused) - 1
+    more = f"; {count:,} more {'was' if count == 1 else 'were'} refused" if count else ""
+    return [f"**Refused**: {refused[0]}{more}. The others went on."]
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Format a serving run for a terminal."""
+    names = ("ttft_s_p50", "ttft_s_p99", "itl_s_p50", "itl_s_p99")
+    heads = " ".join(f"{head:>10}" for head in ("TTFT p50", "p99", "ITL p50", "p99", "preempted"))
+    lines = [f"{'policy':14} {'tokens/s':>9} {heads}"]
+    for row in found["rows"]:
+        times = " ".join(f"{'-' if row[name] is None else millis(row[name]):>10}" for name in names)
+        rate = f"{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "-"
+        known = f"{'-' if row['preempted'] is None else row['preempted']:>10}"
+        mark = "" if row["clean"] is not False else "  ≈ beside other work"
+        lines.append(f"{row['policy']:14} {rate:>9} {times} {known}{mark}")
+    said = [sentence.replace("**", "") for sentence in (*found["sentences"], *found.get("notes", ()))]
+    return "\n".join([*lines, "", *said])

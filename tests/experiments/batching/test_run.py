@@ -1,0 +1,176 @@
+"""A serving run: when what happened, by a clock of the test's own; the document of a real one; the command."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.cli import measure_here as headless
+from kvviz.cli.main import app
+from kvviz.experiments.batching import run as batching_run
+from kvviz.experiments.batching.engine import Engine
+from kvviz.experiments.batching.policies import THEIRS, policy_named
+from kvviz.experiments.batching.run import run
+from kvviz.experiments.batching.spec import BatchingSpec
+from kvviz.experiments.batching.timeline import figures_of, serve
+from kvviz.experiments.batching.words import sentences, text
+
+SPEC = BatchingSpec(
+    "tiny-qwen3",
+    arrivals_s=(0.0, 0.0, 0.0, 0.01, 0.02, 0.02),
+    prompts=(20, 5, 0, 60, 9_000, 33),
+    answers=(6, 20, 4, 8, 5, 12),
+    policies=("shortest", "chunked", THEIRS),
+    places=2,
+    slots=96,
+    shared=16,
+    budget=16,
+    alone=2,
+)
+
+
+@pytest.fixture(scope="module")
+def records(bench):
+    return list(run(SPEC, bench()))
+
+
+@pytest.fixture(scope="module")
+def document(records):
+    return records[-1]["document"]
+
+
+class Clock:
+    """Seconds that pass only when an engine steps, or when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_what_happened_when_is_kept_of_each_request(family, alone):
+    """Steps of one second, and two places: the third request has to wait for the second to end."""
+    clock, known = Clock(), alone("gpt2")
+    engine = Engine(family("gpt2")[0], policy_named("continuous"), 64, places=2)
+    taken = engine.step
+
+    def step():
+        clock.now += 1
+        return taken()
+
+    engine.step = step
+    requests = [replace(known[i][0], number=number) for number, i in enumerate((2, 1, 3))]
+    rows, steps = serve(
+        engine, list(zip((0.0, 0.5, 5.5), requests, strict=True)), clock=lambda: clock.now, sleep=clock.sleep
+    )
+    first, second, third = rows
+    assert first["admitted_s"] == [0] and first["chunks"] == [[0, 1, 0, 17]]
+    assert first["token_s"] == [float(at) for at in range(1, 13)] and first["ended_s"] == 12
+    assert second["arrival_s"] == 0.5 and second["admitted_s"] == [1] and second["ended_s"] == 10
+    assert third["admitted_s"] == [10] and third["chunks"] == [[10, 11, 16, 33]] and third["hit_tokens"] == 16
+    assert steps["running"] == [1] + [2] * 11 + [1] and steps["waiting"][5:11] == [0, 1, 1, 1, 1, 0]
+    assert steps["computed"][:3] == [17, 8, 2] and steps["ended_s"] == [float(at) for at in range(1, 14)]
+    figures = figures_of(rows)
+    assert (figures["ttft_s_p50"], figures["ttft_s_p99"], figures["itl_s_p99"]) == (1.5, 5.5, 1)
+    assert figures["tokens_per_s"] == 24 / 13 and figures["seconds"] == 13
+
+
+@pytest.mark.slow
+def test_every_policy_serves_the_same_requests_with_the_same_tokens(document):
+    assert [row["policy"] for row in document["rows"]] == list(SPEC.policies) and document["checked"] == 2
+    refused = {2: "request 2 has no prompt: there is nothing to continue"}
+    refused[4] = "request 4 has 9,005 tokens in all; the model has 2,048 positions"
+    for row in document["rows"]:
+        assert row["identical"] and (row["requests"], row["done"], row["refused"]) == (6, 4, 2)
+        assert row["new_tokens"] == 46 and row["tokens_per_s"] == pytest.approx(46 / row["seconds"])
+        assert 0 < row["ttft_s_p50"] <= row["ttft_s_p90"] <= row["ttft_s_p99"]
+        assert 0 <= row["itl_s_p50"] <= row["itl_s_p90"] <= row["itl_s_p99"]
+        for one in row["each"]:
+            assert one["sentence"] == refused.get(one["number"], "")
+            if one["state"] == "done":
+                assert len(one["token_ids"]) == one["new_tokens"]
+                assert len(one["token_s"]) == one["new_tokens"] or row["policy"] == THEIRS
+                times = [one["arrival_s"], *one["admitted_s"][:1], *one["token_s"], one["ended_s"]]
+                assert all(earlier <= later for earlier, later in pairwise(times))
+    for row in document["rows"][:2]:
+        assert row["hit_tokens"] > 0 and max(row["steps"]["running"]) <= 2 and max(row["steps"]["blocks"]) <= 6
+        computed = sum(row["steps"]["computed"])
+        prompts = sum(one["prompt_tokens"] - one["hit_tokens"] for one in row["each"] if one["state"] == "done")
+        assert computed == prompts + row["recomputed_tokens"] + 46 - 4
+    assert max(document["rows"][1]["steps"]["computed"]) <= 16
+
+
+@pytest.mark.slow
+def test_the_document_is_json_and_says_what_it_shows(records, document):
+    json.dumps(document, allow_nan=False)
+    assert [record["t"] for record in records] == ["look", "way", "way", "way", "done"]
+    said = " ".join(document["sentences"])
+    assert "Identical**: each request got the same tokens under every policy; 2 of them" in said
+    assert "**Refused**: request 2 has no prompt: there is nothing to continue; 1 more was refused" in said
+    shown = text({**document, "notes": ["A note."]})
+    assert "transformers" in shown and "A note." in shown and "**" not in shown
+
+
+def test_what_starves_and_what_differs_is_said():
+    row = {
+        "title": "Shortest",
+        "requests": 9,
+        "tokens_per_s": None,
+        "preempted": 1,
+        "recomputed_tokens": 7,
+        "starved": 2,
+    }
+    said = sentences([{**row, "identical": False, "each": []}], 0)
+    assert said[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
+    assert "starves: 2 of 9 requests saw more later ones go first" in said[1] and "Not identical**: Shortest" in said[2]
+
+
+def test_it_stops_between_two_steps(bench):
+    asked = []
+    with pytest.raises(Stopped):
+        list(
+            run(
+                replace(SPEC, alone=0, policies=("static",)),
+                bench(should_stop=lambda: asked.append(1) or len(asked) > 9),
+            )
+        )
+    assert len(asked) == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"policies": ()}, "at least one policy"),
+        ({"policies": ("fastest",)}, "no policy 'fastest'"),
+        ({"arrivals_s": (0.0,)}, "not equally long"),
+        ({"arrivals_s": (0.0, 0.0, 0.0, 1.0, 0.5, 2.0)}, "in order"),
+        ({"prompts": (1, 2, 3, 4, 5, -6)}, "prompts is -6"),
+        ({"budget": 2}, "take a budget of at least 3"),
+        ({"slots": 8}, "slots is 8"),
+        ({"temperature": 1.0}, "transformers draws other random numbers"),
+        ({"model": ""}, "needs a model"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
+    with pytest.raises(KvvizError, match=said):
+        replace(SPEC, **fields)
+
+
+def test_the_command_serves_a_trace(monkeypatch, capsys, document, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        batching_run, "run", lambda spec, bench: asked.append(spec) or iter([{"t": "done", "document": document}])
+    )
+    monkeypatch.setattr(headless, "settle", lambda: None)
+    path = tmp_path / "mine.csv"
+    rows = ["2024-01-01 00:00:05,7,3", "2024-01-01 00:00:04,5,2"]
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows))
+    app(["serving", "tiny-qwen3", "--trace", str(path), "--policy", "static,chunked", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == json.loads(json.dumps(document["rows"])) and "goes back in time once" in found["notes"][0]
+    assert (asked[0].prompts, asked[0].answers, asked[0].policies) == ((5, 7), (2, 3), ("static", "chunked"))
+    with pytest.raises(KvvizError, match="name one, such as mini-qwen3"):
+        app(["serving", "--trace", "sample"], standalone_mode=False)
