@@ -143,11 +143,26 @@ class Foreseen:
     whole: float
 
 
-def foresee(source: Source, work: Work, device: Mapping[str, Any], *, watched: bool = True) -> Foreseen:
-    """Estimate a comparison at the device's measured rates; the first look is there if somebody has `watched` it."""
-    passes = each_pass(source, work, device)
+def foresee(
+    source: Source,
+    work: Work,
+    device: Mapping[str, Any],
+    *,
+    watched: bool = True,
+    predicted: Mapping[str, Any] | None = None,
+) -> Foreseen:
+    """Estimate a comparison at the device's measured rates; the first look is there if somebody has `watched` it.
+
+    With the comparison's record of its `predicted` curves, a pass takes what these add up to.
+    """
+    passes, scale = each_pass(source, work, device), 1.0
+    if predicted is not None:
+        known = {mode: sum(seconds) for mode, seconds in predicted["step_s"].items() if mode in passes}
+        scale = sum(known.values()) / sum(passes[mode] for mode in known)
+        passes = {mode: known.get(mode, seconds * scale) for mode, seconds in passes.items()}
     model, rates = Model(*size_of(source), estimated(source.config or {})), Rates(**device["rates"])
     traced = len(model.spec.layers) * OPERATIONS_PER_LAYER / 2 * device.get("tracing_s", 0.0)
+    traced = traced if predicted is None else predicted["tracing_s"]
 
     def forwards(prompt: int, count: int, mode: str) -> float:
         caches = mode_named(mode).caches
@@ -160,6 +175,7 @@ def foresee(source: Source, work: Work, device: Mapping[str, Any], *, watched: b
         2 * forwards(text, 1, mode) + forwards(prompt, 3, mode) if mode_named(mode).caches else forwards(text, 1, mode)
         for mode in passes
     )
+    memory *= scale
     whole = look + proof + memory + one * (work.warmup - 1 + work.repeats)
     records = {"first_look": look / work.new_tokens, "proof": proof / work.new_tokens, "memory": memory / len(passes)}
     return Foreseen(passes, records, whole)

@@ -31,8 +31,10 @@ class Countdown:
 
     def __init__(self, spec: Spec, earlier: Sequence[Record] = ()) -> None:
         self._spec, self._earlier = spec, earlier
+        self._device: Device | None = None
         self._estimate: Estimate | None = None
         self.whole: float | None = None
+        self.foreseen: float | None = None  # the whole as it was estimated before its turn came
         self._begun: float | None = None
         self._covered = 0.0  # seconds of `whole` whose work the records report as done
         self._mode: str | None = None  # of the current pass
@@ -42,13 +44,18 @@ class Countdown:
     def estimate(self, device: Device | None) -> None:
         """Estimate the whole once; it stays None without a device's rates or for a model of unknown size."""
         if self.whole is None:
-            with suppress(KvvizError):  # a deleted model: its job fails when its turn comes, and says so
-                self._estimate = kind_of(self._spec).estimated(self._spec, device, self._earlier)
-                self.whole = None if self._estimate is None else self._estimate.whole
+            self._device = device
+            self._estimate_from(self._earlier)
+            self.foreseen = self.whole
+
+    def _estimate_from(self, records: Sequence[Record]) -> None:
+        with suppress(KvvizError):  # a deleted model: its job fails when its turn comes, and says so
+            self._estimate = kind_of(self._spec).estimated(self._spec, self._device, records)
+            self.whole = None if self._estimate is None else self._estimate.whole
 
     def assume(self, seconds: float | None) -> None:
         """Use this kind's usual duration as the whole, unless an estimate exists."""
-        self.whole = seconds if self.whole is None else self.whole
+        self.whole = self.foreseen = seconds if self.whole is None else self.whole
 
     def note(self, kind: str, body: str, now: float) -> None:
         """Update the progress from a record."""
@@ -57,6 +64,8 @@ class Countdown:
         if kind == "progress":
             left = json.loads(body).get("left_s")
             self._told = None if left is None else (left, now)
+        elif self._estimate is not None and kind == "predicted":
+            self._estimate_from([*self._earlier, json.loads(body)])
         elif self._estimate is not None and kind in self._estimate.records:
             self._cover(self._estimate.records[kind], now)
         elif self._estimate is not None and kind == "pass":

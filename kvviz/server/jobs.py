@@ -111,7 +111,7 @@ class Forecast:
     def learn(self, job: Job, now: float) -> None:
         """Compare what a finished job took with its estimate."""
         if job.countdown is not None:
-            self._past[job.kind].note(job.countdown.whole, job.countdown.took(now))
+            self._past[job.kind].note(job.countdown.foreseen, job.countdown.took(now))
 
 
 class Jobs:

@@ -1,6 +1,7 @@
 """Whose turn it is, how long that will be, what a server allows, and that a stop needs no second step."""
 
 import gc
+import json
 from dataclasses import replace
 
 import pytest
@@ -166,6 +167,22 @@ def test_the_estimate_is_set_right_as_the_run_goes():
         countdown.note("proof", "{}", 100.0 + 4 * part * (step + 11) / 20)
     assert countdown.left(100.0 + 4 * part) == pytest.approx(4 * (whole - part))
     assert countdown.left(100.0 + 100 * whole) == 0
+
+
+def test_the_time_left_stands_on_the_curves_that_the_run_predicts():
+    countdown = Countdown(replace(SPEC, new_tokens=4, repeats=5))
+    countdown.estimate(DEVICE)
+    before = countdown.whole
+    curves = {"uncached": [1.0, 2.0, 3.0, 4.0], "cached": [1.0, 0.5, 0.5, 0.5]}
+    record = json.dumps({"t": "predicted", "step_s": curves, "tracing_s": 0.25})
+    countdown.note("predicted", record, 100.0)
+    one = sum(map(sum, curves.values()))
+    steps = len(curves) * 4
+    records = countdown._estimate.records
+    assert countdown._estimate.passes == {"uncached": 10.0, "cached": 2.5}
+    assert records["proof"] * 4 == pytest.approx(one + steps * 0.25) and records["first_look"] * 4 == one
+    assert countdown.left(100.0) == pytest.approx(7 * one + steps * 0.25 + 2 * records["memory"])
+    assert countdown.foreseen == before, "what is learnt of estimates is learnt of those before"
 
 
 def test_a_run_takes_its_untimed_parts_too():

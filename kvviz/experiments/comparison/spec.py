@@ -106,9 +106,13 @@ def pass_seconds(work: ComparisonSpec, device: Device) -> dict[str, float] | Non
 
 
 def estimate(spec: ComparisonSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
-    """Estimate the seconds of the comparison and of each mode's pass; None for a model of unknown size."""
+    """Estimate the seconds of the comparison and of each mode's pass; None for a model of unknown size.
+
+    A record of the predicted curves among `earlier` ones sets it right: then they and the estimate are one prediction.
+    """
     source = find_source(spec.model, spec.weights)
     if source.params is None or source.spec is None:
         return None
-    found = foresee(source, spec, device)
+    predicted = next((record for record in earlier if record["t"] == "predicted"), None)
+    found = foresee(source, spec, device, predicted=predicted)
     return Estimate(found.whole, found.passes, found.records)

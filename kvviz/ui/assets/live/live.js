@@ -268,7 +268,8 @@ function lineWords(state, chart) {
 // How far off the predictions of a middle step were, and why they can be.
 function foretold(state) {
   const each = state.modes.filter((mode) => mode.predicted && curve(mode).length > 1).map((mode) => {
-    const off = mode.predicted[mode.predicted.length >> 1] / headline(state, mode).itl_s - 1
+    const steps = Math.min(mode.predicted.length, mode.tokens.length || Infinity) // a run that was stopped has fewer
+    const off = mode.predicted[steps >> 1] / headline(state, mode).itl_s - 1
     return `${Math.abs(100 * off).toFixed(0)} % too ${off < 0 ? "low" : "high"} for ${mode.title}`
   })
   if (!each.length) return ""
