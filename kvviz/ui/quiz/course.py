@@ -74,6 +74,8 @@ def _summary(part: str) -> None:
     right = _right(part)
     again = [question for name, question in QUESTIONS.items() if name in answers and name not in right]
     st.header(f"{len(right)} of {len(QUESTIONS)} right, {len(QUESTIONS) - len(answers)} not answered", anchor=False)
+    if not answers:
+        st.markdown(TEXTS["quiz"]["none"])
     if earlier := _before(part):
         st.markdown(earlier)
     if again:

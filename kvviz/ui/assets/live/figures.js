@@ -2,7 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
-import { cacheBytes, ended, firstLookOnly, headline, onlyDisturbed, soFar, watched } from "../shared/state.js"
+import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, watched } from "../shared/state.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
@@ -53,7 +53,7 @@ export class Figures {
   fill({ cells }, state, mode) {
     const figures = headline(state, mode)
     const last = mode.rows.at(-1)
-    const timed = onlyDisturbed(figures) ? (words) => (words === "–" ? words : `≈ ${words}`) : (words) => words
+    const timed = (words) => (words === "–" ? words : mark(figures) + words)
     put(cells.ttft, timed(ms(figures?.ttft_s)))
     put(cells.itl, timed(ms(figures?.itl_s)))
     put(cells.p99, timed(ms(figures?.itl_p99_s)))
@@ -68,7 +68,7 @@ export class Figures {
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    put(this.big, best ? `${onlyDisturbed(best) ? "≈ " : ""}${verdict(best.speedup)}` : running ? clock(state, running) : "")
+    put(this.big, best ? `${mark(best)}${verdict(best.speedup)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
@@ -99,7 +99,7 @@ const IN_MS = 10 // seconds
 function spent(state, best) {
   const without = state.figures.find((run) => run.mode === "uncached")
   const told = without?.total_s < IN_MS ? ms : duration // to as many digits as the speed-up
-  return without?.total_s ? `${told(best.total_s)} in place of ${told(without.total_s)}` : ""
+  return without?.total_s ? `${mark(best)}${told(best.total_s)} in place of ${mark(without)}${told(without.total_s)}` : ""
 }
 
 // The modes whose tokens have to be the same, once some of them are checked.

@@ -6,7 +6,7 @@ import { Feed } from "../shared/feed.js"
 import { bytes, ms, rate } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
-import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, named, watched, withStatus } from "../shared/state.js"
+import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, watched, withStatus } from "../shared/state.js"
 import { CurveChart } from "./chart.js"
 import { ClassDrawings } from "./drawings.js"
 import { checked, Figures } from "./figures.js"
@@ -156,7 +156,7 @@ class Live {
     put(this.noise, state.model?.note ?? "")
     put(this.environment, environment(state))
     put(this.proof, checked(state))
-    for (const [i, words] of [ratesWords(state), layersWords(state), state.environment?.device_name ?? ""].entries()) this.folds[i].tell(words)
+    for (const [i, words] of [ratesWords(state), layersWords(state), deviceWords(state)].entries()) this.folds[i].tell(words)
     this.root.dataset.state = this.state.state
     this.root.dataset.comparison = this.state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
@@ -274,24 +274,29 @@ function foretold(state) {
   })
   if (!each.length) return ""
   if (!ended(state)) return "Dashed: predicted before."
+  if (state.figures?.some(onlyDisturbed)) return "Dashed: predicted before, for a device that does nothing else."
   return `Dashed: predicted before, from the counted work alone: ${each.join(", ")}.`
 }
 
 // How the ends of each finished curve compare, the prefill left out: the chart's message.
 function claim(state) {
-  const lines = state.modes.map((mode) => [mode.title, curve(mode).map((point) => point.mid)]).filter(([, line]) => line.length > 3)
+  const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([, line]) => line.length > 3)
   if (!ended(state) || !lines.length || lines.length > 3) return ""
-  const each = lines.map(([title, line]) => {
+  const each = lines.map(([mode, line]) => {
     const [first, last] = ends(line)
-    return `${title} ${(last / first).toFixed(1)}× as long (${ms(first)} to ${ms(last)})`
+    return `${mode.title} ${mark(headline(state, mode))}${(last / first).toFixed(1)}× as long (${ms(first)} to ${ms(last)})`
   })
   return `Last tokens against first ones: ${each.join(", ")}.`
 }
 
 function ratesWords(state) {
   if (!ended(state) || state.modes.length > 3) return ""
-  const each = state.modes.map((mode) => [mode.title, headline(state, mode)?.tokens_per_s]).filter(([, found]) => found)
-  return each.map(([title, found]) => `${title} ${rate(found)}`).join(", ")
+  const each = state.modes.map((mode) => [mode.title, headline(state, mode)]).filter(([, found]) => found?.tokens_per_s)
+  return each.map(([title, found]) => `${title} ${mark(found)}${rate(found.tokens_per_s)}`).join(", ")
+}
+
+function deviceWords({ environment }) {
+  return environment ? `${environment.device_name} (${environment.device}), ${environment.dtype}` : ""
 }
 
 function layersWords(state) {

@@ -216,6 +216,9 @@ export function passCounts(state) {
 // Whether a mode's figures come from disturbed passes alone.
 export const onlyDisturbed = (figures) => figures?.passes?.clean === 0
 
+// What a figure of such a mode carries wherever it stands.
+export const mark = (figures) => (onlyDisturbed(figures) ? "≈ " : "")
+
 // The check before it has begun: a pass of all modes, in each step of which every operation is traced. NaN if nobody has
 // said how long tracing takes.
 const foreseenCheck = (state, pass) => pass + (state.tracing ?? NaN) * state.spec.new_tokens * state.modes.length
