@@ -233,7 +233,7 @@ _ROWS = (
     Mode(
         "fused",
         "From scratch, fused",
-        "the same from scratch with attention as one call of torch (SDPA), which never keeps all the scores",
+        "the same from scratch with attention as one call of torch (sdpa), which never keeps all the scores",
         partial(_scratch, fused=True),
         check=partial(check_scratch_design, "fused"),
         work="joined",
