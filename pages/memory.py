@@ -6,7 +6,7 @@ from kvviz.memory.calculator import answers
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.memory.figures import example_table, headline
-from kvviz.ui.memory.form import ask, memory_form, offer_examples
+from kvviz.ui.memory.form import ask, memory_form
 from kvviz.ui.memory.gpu import on_a_gpu
 from kvviz.ui.memory.known_figures import how_we_know, log_line
 from kvviz.ui.memory.layers import by_layer, look_inside
@@ -16,10 +16,7 @@ from kvviz.ui.shared.stop_and_think import of_memory, think
 
 with page("memory"):
     form = memory_form()
-    controls, results = st.columns([2, 5], gap="large")
-    with controls:
-        offer_examples(form)
-        asked = ask(form)
+    asked = ask(form)
     found = answers(asked)
     main = found[0]
 
@@ -32,12 +29,11 @@ with page("memory"):
         "A log line": lambda: log_line(main, asked),
         "How we know": lambda: how_we_know(scheduler()),
     }
-    with results:
-        headline(main, asked)
-        example_table(st.session_state.get("m_example"))
-        tabs = st.tabs(list(sections), key="m_tab", on_change="rerun")
-        for tab, draw in zip(tabs, sections.values(), strict=True):
-            with tab:
-                if tab.open:  # all at once they would keep a browser busy for seconds
-                    draw()
+    headline(main, asked)
+    example_table(st.session_state.get("m_example"))
+    tabs = st.tabs(list(sections), key="m_tab", on_change="rerun")
+    for tab, draw in zip(tabs, sections.values(), strict=True):
+        with tab:
+            if tab.open:  # all at once they would keep a browser busy for seconds
+                draw()
     think("memory", of_memory(main, asked))

@@ -21,6 +21,6 @@ with page("sweep"):
     if watched:
         shown(scheduler(), watched, address)
     else:
-        opening(chosen_preset())
+        opening(chosen_preset(), spec)
         earlier(address)
     think("sweep", of_sweep(scheduler(), watched))

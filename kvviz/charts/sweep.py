@@ -27,6 +27,7 @@ MEASURES = {
     "tokens_per_s": ("tokens per second", 1),
     "cache_bytes": ("cache at the end, MiB", 2**-20),
     "peak_bytes": ("peak above the weights, MiB", 2**-20),
+    "flops": ("work of the whole generation, GFLOP", 1e-9),
 }
 
 
@@ -57,7 +58,7 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
-    if measure in ("itl_s", "total_s"):
+    if measure in ("itl_s", "total_s", "flops"):
         _factors(figure)
     return figure if kind == "category" else name_ends(figure)
 

@@ -90,7 +90,7 @@ def _pair(row: LayerMemory, kind: Precision) -> str:
 def _element(kind: Precision) -> str:
     if kind.block == 1:
         return _under(kind.block_bytes, "bytes")
-    return rf"\underset{{\text{{bytes per value}}}}{{\tfrac{{{kind.block_bytes}}}{{{kind.block}}}}}"
+    return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", r"\text{bytes per value}")
 
 
 def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> list[str]:
@@ -104,8 +104,13 @@ def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences:
 
 
 def _under(value: int, word: str) -> str:
-    label = word if word.startswith("d_") else rf"\text{{{word}}}"
-    return rf"\underset{{{label}}}{{{_number(value)}}}"
+    """A number with its word below it; an empty comma keeps all words on one line."""
+    return _labelled(rf"\vphantom{{,}}{_number(value)}", word if word.startswith("d_") else rf"\text{{{word}}}")
+
+
+def _labelled(what: str, label: str) -> str:
+    """A label below something, as high as the tallest letters are."""
+    return rf"\underset{{\vphantom{{\text{{Aly}}}}{label}}}{{{what}}}"
 
 
 def _number(value: int) -> str:

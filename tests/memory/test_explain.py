@@ -13,7 +13,8 @@ from tests.tiny_configs import TINY
 
 def evaluated(latex):
     """Left and right side of an equation as numbers: what a reader with a pocket calculator gets."""
-    text = re.sub(r"\\underset\{(?:\\text\{[^}]*\}|[a-z_]+)\}", "", latex)
+    text = re.sub(r"\\underset\{\\vphantom\{\\text\{Aly\}\}(?:\\text\{[^}]*\}|[a-z_]+)\}", "", latex)
+    text = text.replace(r"\vphantom{,}", "")
     text = re.sub(r"\\tfrac\{(\d+)\}\{(\d+)\}", r"(\1/\2)", text).replace("{,}", "")
     text = re.sub(r"\\(?:begin|end)\{aligned\}|\\left|\\right|\\;|&|\\\\|\\ \\text\{B\}|\\mathbf", " ", text)
     left, right = text.replace(r"\cdot", "*").replace("{", "(").replace("}", ")").split("=")

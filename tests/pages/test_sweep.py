@@ -26,8 +26,10 @@ def test_every_preset_is_ready_to_press(visit):
         assert app.button(key="s_run").disabled == PRESETS[preset].gpu
         assert any(PRESETS[preset].question in words.value for words in app.markdown)
         printed = PRESETS[preset].published
-        assert len(app.get("plotly_chart")) == (
-            printed is not None and any("total_s" in row or "itl_s" in row for row in printed.rows)
+        timed = printed is not None and any("total_s" in row or "itl_s" in row for row in printed.rows)
+        assert len(app.get("plotly_chart")) == 1
+        assert any("counted by formula" in words.value for words in app.markdown) != timed, (
+            "never passed off as measured"
         )
         if PRESETS[preset].gpu:
             assert any("shows what only a GPU does" in said.value for said in [*app.error, *app.warning, *app.info])

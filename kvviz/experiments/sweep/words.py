@@ -35,6 +35,7 @@ FIGURES = {
     "cache_bytes": "cache",
     "speedup": "speed-up",
     "operations": "operations",
+    "flops": "work of the whole generation",
 }
 TIMES = ("itl_s", "ttft_s", "total_s", "tokens_per_s", "speedup")  # figures that other work disturbs
 
@@ -97,9 +98,10 @@ class Trend:
         or 'goes up and down'.
         """
         about = "≈ " if self.disturbed else ""
+        times = f"{self.ratio:,.0f}" if self.ratio >= 999.5 else f"{self.ratio:.3g}"
         within = f"within {about}{max(self.values) / min(self.values) - 1:.0%}"
         return {
-            "climbs": f"climbs to {about}{self.ratio:.3g} times",
+            "climbs": f"climbs to {about}{times} times",
             "falls": f"falls to {about}1/{1 / self.ratio:.3g}",
             "flat": f"stays flat {within}",
             "near": f"stays {within}",
@@ -120,7 +122,7 @@ class Trend:
     @property
     def range(self) -> str:
         """From where to where on the axis: 'from a prompt of 64 tokens to 512'."""
-        return RANGES[self.axis].format(self.start, self.end)
+        return RANGES[self.axis].format(self.start, self.end).replace("from 1 sequences", "from one sequence")
 
 
 def shown(figure: str, value: float | None) -> str:

@@ -54,8 +54,9 @@ def _words(layer: LayerSpec, heads: int) -> str:
     if layer.kind == "latent":
         row = layer.key_dim + layer.value_dim
         return (
-            f"All **{heads}** query heads read **one** latent row per token: {layer.key_dim} + {layer.value_dim} = "
-            f"{row} numbers, {row * BYTES:,} B in bfloat16. From it each head computes its own keys and values."
+            f"All **{heads}** query heads read **one** latent row per token (multi-head latent attention, MLA): "
+            f"{layer.key_dim} + {layer.value_dim} = {row} numbers, {row * BYTES:,} B in bfloat16. From it each head "
+            "computes its own keys and values."
         )
     width = layer.key_dim + layer.value_dim
     own = f"{layer.kv_heads} × ({layer.key_dim} + {layer.value_dim}) × {BYTES} B = {layer.kv_heads * width * BYTES:,} B"

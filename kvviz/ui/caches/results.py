@@ -78,18 +78,24 @@ def table(found: Document) -> None:
 
 
 def _row(r: Document) -> dict[str, object]:
-    first, kl = r["first_divergence"], r["kl"]
+    first = r["first_divergence"]
+    moved = None if r["copied"] is None else r["copied"] + (r["gathered"] or 0)
     return {
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
+        "Held at the end": human(r["held"]),
+        "Wasted on average": human(r["mean_wasted"]),
+        "Moved at the last step": _or_dash(moved, human),
+        "A step": _or_dash(r["itl_s"], millis),
+    }
+
+
+def _lost(r: Document) -> dict[str, object]:
+    kl = r["kl"]
+    return {
+        "Design": r["title"],
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
-        "A step": _or_dash(r["itl_s"], millis),
-        "Held at the end": human(r["held"]),
-        "Wasted, mean": human(r["mean_wasted"]),
-        "Wasted, most": human(r["most_wasted"]),
-        "Written at the last step": _or_dash(r["copied"], human),
-        "Gathered at the last step": _or_dash(r["gathered"], human),
     }
 
 
@@ -135,6 +141,7 @@ def quality(found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(quality_figure(found["runs"]), left, key="k_quality", claim="What is lost, and the memory that it saves")
     plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost so far, token by token")
+    draw_table([_lost(r) for r in rows(found)], key="k_lost", width=560)
     st.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."

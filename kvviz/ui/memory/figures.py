@@ -41,7 +41,7 @@ def _growth(memory: Memory) -> str:
         parts.append(f"{human(memory.fixed_bytes)} of it constant")
     if memory.plateau_bytes:
         parts.append(f"{human(memory.plateau_bytes)} in windows that are full")
-    parts.append(f"each further token adds {memory.per_token_bytes:,} B")
+    parts.append(f"each further token adds {human(memory.per_token_bytes)}")
     if memory.reserved_bytes != memory.total_bytes:
         parts.append(f"**{human(memory.reserved_bytes)} reserved** ({memory.reserved_bytes:,} B)")
     return "; ".join(parts)

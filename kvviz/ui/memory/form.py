@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.settings import settings
@@ -15,10 +17,12 @@ from kvviz.models.catalog.rows import examples, models
 from kvviz.models.hub_config import fetch_config
 from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
+from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form, uploaded
 from kvviz.ui.shared.plain import errors_said, plain
 
 OWN = "Your own config"
+_FIELD = 150  # CSS pixels; two fields stand beside one another on a telephone
 _NUMBERS = ("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu")
 
 
@@ -56,15 +60,17 @@ def _title(key: str) -> str:
 
 def ask(form: Form) -> Asked:
     """Draw the form and read it; the link in the address bar follows."""
-    with st.container(border=True):
-        asked = _numbers(form, _which_models(form))
+    bar, below = run_bar(), st.container()
+    with bar:
+        asked = _numbers(form, _which_models(form, below))
+        _offer_examples(form)
     form.address.write(calculator.to_params(asked))
     if calculator.in_link(asked) != asked.models:
         st.caption("This config is too long for the link in the address bar; the link holds the rest.")
     return asked
 
 
-def offer_examples(form: Form) -> None:
+def _offer_examples(form: Form) -> None:
     """Offer the examples behind one button; each fills the form."""
     rows = {row.id: row for row in examples()}
 
@@ -75,24 +81,26 @@ def offer_examples(form: Form) -> None:
             _fill(form, asked)
 
     titles = {name: row.title for name, row in rows.items()}
-    how = "Each sets the form below; its table shows all of its cases."
-    with st.popover("Examples", icon=":material/lightbulb:", width="stretch"):
+    how = "Each sets the form; its table shows all of its cases."
+    with st.popover("Examples", icon=":material/lightbulb:"):
         st.pills(how, list(rows), format_func=titles.__getitem__, on_change=take, key="m_example")
 
 
-def _which_models(form: Form) -> tuple[str, ...]:
+def _which_models(form: Form, below: DeltaGenerator) -> tuple[str, ...]:
+    """The main model and those beside it; a config of one's own is given below the bar."""
     families = list(dict.fromkeys(row.family for row in models().values()))
-    family = st.selectbox("Family", **form.choice("family", [*families, OWN]))
-    main = _own_config(form) if family == OWN else _size(form, family)
+    family = st.selectbox("Family", width=_FIELD, **form.choice("family", [*families, OWN]))
+    with below if family == OWN else nullcontext():
+        main = _own_config(form) if family == OWN else _size(form, family)
     choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
-    others = st.multiselect("Compare with", format_func=_title, **choices)
+    others = st.multiselect("Compare with", format_func=_title, width=2 * _FIELD + 16, **choices)
     return (main, *others)
 
 
 def _size(form: Form, family: str) -> str:
     ids = [row.id for row in models().values() if row.family == family]
-    return st.selectbox("Model", format_func=_title, **form.choice("model", ids))
+    return st.selectbox("Model", format_func=_title, width=_FIELD, **form.choice("model", ids))
 
 
 def _own_config(form: Form) -> str:
@@ -129,9 +137,17 @@ def _fetched(name: str) -> str:
 
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
-    one, two = st.columns([3, 2], gap="small")
-    one.number_input("Tokens in the cache", help="Prompt and new tokens together.", **form.within("tokens", 1, 2**30))
-    two.number_input("Sequences", help="Requests at once: the batch.", **form.within("batch", 1, 100_000))
+    how = "Prompt and new tokens together."
+    st.number_input("Tokens in the cache", help=how, width=_FIELD, **form.within("tokens", 1, 2**30))
+    how = "Requests at once: the batch."
+    st.number_input("Sequences", help=how, width=_FIELD, **form.within("batch", 1, 100_000))
+    with st.popover("More", icon=":material/tune:"):
+        _details(form)
+    return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})
+
+
+def _details(form: Form) -> None:
+    """Whose bytes are counted, precisions, and what few need: beams, several devices, an encoder."""
     rules = "  \n".join(f"**{row.title}**: {row.rule}" for row in VIEWS.values())
     views = form.choice("view", list(VIEWS))
     view = st.selectbox("Whose bytes", format_func=lambda name: VIEWS[name].title, help=rules, **views)
@@ -142,11 +158,9 @@ def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
         "The cache does not follow it. A quantized format's scales are left out, as formats differ; the cache's count."
     )
     four.selectbox("Weights dtype", help=how, **form.choice("weights", list(WEIGHT_BITS)))
-    with st.expander("Beams, several devices, encoder"):
-        st.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
-        how = "KV heads are shared out, or repeated if there are fewer of them; the figures are one device's."
-        st.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
-        how = "Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500."
-        source = {"placeholder": "as the tokens", **form.within("source_tokens", 1, 2**30)}
-        st.number_input("Encoder tokens", help=how, **source)
-    return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})
+    st.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
+    how = "KV heads are shared out, or repeated if there are fewer of them; the figures are one device's."
+    st.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
+    how = "Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500."
+    source = {"placeholder": "as the tokens", **form.within("source_tokens", 1, 2**30)}
+    st.number_input("Encoder tokens", help=how, **source)

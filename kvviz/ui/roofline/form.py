@@ -43,9 +43,8 @@ def ask(scheduler: Scheduler) -> tuple[RoofSpec | None, DeltaGenerator]:
 def expected(scheduler: Scheduler, spec: RoofSpec) -> str:
     """What the measurement will do and how long it takes, in words."""
     seconds = seconds_of(spec, scheduler.device)
-    if seconds is None:
-        return "How long it takes is known once the model is there."
-    return f"{len(places(spec))} prefills and decode steps, each many times: about {lasting(seconds)}."
+    each = f"{len(places(spec))} prefills and decode steps, each many times"
+    return f"{each}." if seconds is None else f"{each}: about {lasting(seconds)}."
 
 
 def progress(last: Record) -> tuple[float, str]:

@@ -55,7 +55,7 @@ def choose_picture(key: str) -> Options:
 
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
-@media (max-width: 480px) { .katex-display { font-size: 0.8em; } }</style>"""
+@media (max-width: 480px) { .katex-display { font-size: 0.7em; } }</style>"""
 
 
 def fit_formulas() -> None:

@@ -110,7 +110,8 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         else "how long is not known before it starts"
     )
     passes = "1 pass" if cut.repeats == 1 else f"{cut.repeats} passes"
-    said = [f"{len(cells(spec))} points, {len(spec.modes)} modes, {passes} of each: {time}."]
+    points = len(cells(spec))
+    said = [f"{points} point{'s' * (points > 1)}, {len(spec.modes)} modes, {passes} of each: {time}."]
     if spec.budget_s:
         said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
     if spec.prompt is not None:

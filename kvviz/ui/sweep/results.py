@@ -10,6 +10,8 @@ from kvviz.charts.sweep import AXES, MEASURES, against, heat, measures, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
+from kvviz.experiments.sweep.by_formula import counted
+from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends, why
@@ -23,6 +25,7 @@ from kvviz.store.db.stored import Stored
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import watch_new
 from kvviz.ui.shared.form import Address
+from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import draw_table
@@ -30,9 +33,13 @@ from kvviz.ui.shared.tables import draw_table
 CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes")
 
 
-def opening(preset: Preset | None) -> None:
-    """Before anything runs, draw the last sweep of this kind that is kept here, or else the published table."""
+def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
+    """Before anything runs, draw the last sweep of this kind that is kept here, else the published table, else the
+    work that is to come, by formula.
+    """
     if preset is None:
+        if spec is not None:
+            _by_formula(spec, None)
         return
     st.markdown(preset.question)
     stored = next((each for each in _kept() if each.title.startswith(preset.title) and each.state == "done"), None)
@@ -44,7 +51,12 @@ def opening(preset: Preset | None) -> None:
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:
-        st.caption("No table of this was published: **Run** draws the picture.")
+        _by_formula(spec or preset_spec(preset.id), preset)
+
+
+def _by_formula(spec: SweepSpec, preset: Preset | None) -> None:
+    if found := counted(spec):
+        _pictures(found, preset, f"{plain(', '.join(map(title, spec.models)))}: {TEXTS['sweep']['by_formula']}")
 
 
 def _kept() -> Sequence[Stored]:
@@ -117,7 +129,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
     printed = published.rows if published and measures(published.rows) else ()
     sources = [each for each in (found, printed) if each]
     axes, there = varying(sources[0]), measures(sources[0])
-    usual = next((name for name in there if name in measures(sources[-1])), there[0])
+    usual = "flops" if "flops" in there else next((name for name in there if name in measures(sources[-1])), there[0])
     pictures = st.container()
     with st.expander("Another figure, axis or scale"), st.container(horizontal=True, vertical_alignment="bottom"):
         key = f"s_measure_{preset.id}" if preset else "s_measure"
@@ -129,9 +141,11 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
     drawn = [(whose, found)] if found else []
     if preset and published and measure in measures(printed):
         drawn.append((_source(preset, published, alone=not found), printed))
-    for number, (place, (title, each)) in enumerate(zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)):
+    for number, (place, (source, each)) in enumerate(
+        zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)
+    ):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        place.markdown(f"**{said}**  \n{title}")  # in a caption its link would be too pale
+        place.markdown(f"**{said}**  \n{source}")  # in a caption its link would be too pale
         figure = against(each, measure, axis, log=log)
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         if any(line.text for line in figure.data):
