@@ -18,15 +18,16 @@ SAID = {  # beside a series
     "prefill": "prefill",
     "context": "decode step,<br>one sequence",
     "short": "1 to {batch} sequences<br>at {tokens:,} tokens",
-    "long": "1 to {batch} sequences<br>at {tokens:,} tokens",
+    "long": "the same<br>at {tokens:,} tokens",
 }
 AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "bottom"),
     "context": ("left", "top"),
     "short": ("left", "top"),
-    "long": ("left", "bottom"),
+    "long": ("left", "top"),
 }
+CLEAR = {"xshift": 30, "yshift": -18}  # of the label at the long context: below the line of the short one
 ROOF, SHEET = "#5C6672", "#9A4B7D"
 CLASSES = {  # none has the hue of a mode, such as no cache and KV cache, which are rows of the same figure
     "weights": ("products with the weights", "#3FA7C4"),
@@ -102,6 +103,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
         text = SAID[name].format(**members[-1])
         _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
+        if name == "long":
+            figure.layout.annotations[-1].update(CLEAR)
     return figure
 
 
@@ -119,8 +122,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
     figure.add_vrect(x0=low, x1=roof.ridge, fillcolor=ROOF, opacity=0.10, line_width=0, layer="below")
     look = {
         "yref": "paper",
-        "y": 0,
-        "yanchor": "bottom",
+        "y": 1,
+        "yanchor": "top",
         "showarrow": False,
         "font_color": ROOF,
         "x": math.log10(roof.ridge),

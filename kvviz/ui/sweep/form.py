@@ -41,10 +41,10 @@ def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
     fields = {"model": Field(preset.models[0]), "repeats": Field(preset.repeats), "budget": Field()}
     form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": each for field, each in fields.items()})
     model = st.selectbox("Model", format_func=title, width=270, **form.choice(f"model_{name}", _ids()))
-    repeats = st.number_input("Passes of each point", width=150, **form.within(f"repeats_{name}", 1, 20))
-    return preset_spec(
-        name, scheduler.device, models=(model,), repeats=repeats, budget_s=_budget(form, f"budget_{name}")
-    )
+    with st.popover("More", icon=":material/tune:"):
+        repeats = st.number_input("Passes of each point", width=150, **form.within(f"repeats_{name}", 1, 20))
+        budget_s = _budget(form, f"budget_{name}")
+    return preset_spec(name, scheduler.device, models=(model,), repeats=repeats, budget_s=budget_s)
 
 
 def _ids() -> list[str]:
