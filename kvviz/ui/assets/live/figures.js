@@ -3,6 +3,7 @@
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, duration, ms, rate, times } from "../shared/format.js"
 import { cacheBytes, ended, firstLookOnly, headline, mark, soFar, watched } from "../shared/state.js"
+import { gain } from "./shapes.js"
 
 // Title, tooltip, key; and the tooltip during the first look, where there is one pass and no median of several.
 const COLUMNS = [
@@ -68,7 +69,7 @@ export class Figures {
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    put(this.big, best ? `${mark(best)}${verdict(best.speedup)}` : running ? clock(state, running) : "")
+    put(this.big, best ? `${mark(best)}${gain(best.speedup, best.speedup_interval)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
@@ -80,11 +81,6 @@ export class Figures {
 
 // The 95 % interval of a speed-up.
 const between = (interval) => (interval ? ` (${interval.map((end) => end.toPrecision(3)).join(" to ")})` : "")
-
-function verdict(speedup) {
-  if (speedup >= 1.05) return `${times(speedup)} faster with the cache`
-  return `The cache brings nothing here: ${times(speedup)}`
-}
 
 // What a run has taken so far; of many modes the table tells it.
 function clock(state, { tokens, timed, seconds }) {

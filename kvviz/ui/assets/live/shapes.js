@@ -1,6 +1,6 @@
-// Two curves of one mode, what was drawn and what was measured, on one scale and in words. Plain data: no DOM.
+// What a speed-up says, and two curves of one mode, drawn and measured, on one scale and in words. Plain data: no DOM.
 
-import { ms } from "../shared/format.js"
+import { ms, times as ratio } from "../shared/format.js"
 
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
 export const TENTH = 0.1
@@ -8,6 +8,14 @@ const UNSTEADY = 0.5 // quartiles further apart than this part of the median
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
+
+// What the cache brings: it is faster or slower only where the 95 % interval says so, or by 5 % where there is none.
+export function gain(speedup, interval) {
+  const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
+  if (low > 1) return `${ratio(speedup)} faster with the cache`
+  if (high < 1) return `Slower with the cache: ${ratio(speedup)}`
+  return `No difference that these passes can tell: ${ratio(speedup)}`
+}
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
 export function scale(strokes, curves) {
