@@ -67,7 +67,8 @@ def _harm(pitfall: Pitfall, found: Document) -> None:
     most = max(wrong, default=0), max(right, default=0)
     if pitfall.shows == "logits":
         figure = off_by(right, wrong)
-        claim = f"With the mistake the logits are off by up to {most[0]:.2g}, in the right loop by {most[1]:.2g}"
+        apart = [f"{value:.2g}".replace("e-0", "e-") for value in most]
+        claim = f"With the mistake the logits are off by up to {apart[0]}, in the right loop by {apart[1]}"
     else:
         figure = by_forward(pitfall.shows, right, wrong)
         ends = f"With the mistake {human(most[0])} are alive at most, in the right loop {human(most[1])}"
