@@ -22,6 +22,7 @@ from kvviz.experiments.serving.spec import ASKS, EDITED, FIRST, SECOND, SYSTEM, 
 from kvviz.models.sources import first_model
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
+from kvviz.ui.serving.batching import batching_spec
 
 LIVE = "live"
 
@@ -33,6 +34,7 @@ def first_specs() -> tuple[Spec, ...]:
         CachesSpec(model, prompt=PROMPT),
         RoofSpec(model),
         ArrivalsSpec(),
+        batching_spec(model),
         SharingSpec(model, SYSTEM, ASKS[:4]),
         TalkSpec(model, FIRST, SECOND, EDITED),
     )

@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from kvviz.charts.gantt import KINDS
 from kvviz.charts.serving import BATCHES
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
+from kvviz.experiments.batching.run import run as served_together
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.conversation import strip
 from kvviz.ui.serving.form import PARTS, progress
 from kvviz.ui.serving.to_vllm import ROWS
@@ -41,7 +44,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 2 + 1 and len(maps(app)) == 4
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 1 + 2 + 1 and len(maps(app)) == 4 + 1
     titles = [head.value for head in app.header]
     assert titles[0].startswith("The same memory at tick") and "From this lab to vLLM" in titles
     assert "the same on every machine" in said(app) and "This is a **recording** of mini-gpt2" in said(app)
@@ -49,7 +52,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visi
 
 def test_what_is_seen_first_is_what_the_forms_ask_for(visit):
     app = visit()
-    for key in ("vf", "vs", "vt"):
+    for key in ("vf", "vb", "vs", "vt"):
         app.button(key=f"{key}_measure").click().run()
     for work in app.scheduler.jobs():
         assert recording(work.spec.kind)["document"]["spec"] == work.spec.to_dict()
@@ -119,13 +122,31 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
 
 
 @pytest.mark.slow
+def test_requests_that_are_decoded_together(visit, bench):
+    app = visit(part="Continuous batching", model="tiny-qwen3", load="160.0", memory="256")
+    document = measured(app, "vb", lambda spec: served_together(spec, bench()))
+    (work,) = app.scheduler.jobs()
+    assert work.spec == batching_spec("tiny-qwen3", 160.0, 256)
+    words = said(app)
+    for sentence in document["sentences"]:
+        assert sentence in words
+    gantt = figures(app)[3]
+    assert {bar["name"] for bar in gantt["data"]} == {words for words, _ in KINDS.values()}
+    table = next(table.value for table in app.dataframe if "Starved" in table.value)
+    assert list(table["Same tokens"]) == ["yes"] * 3
+    slider, before = next(slider for slider in app.slider if slider.label == "Step"), maps(app)[4]
+    slider.set_value(slider.min).run()
+    assert not app.exception and maps(app)[4] != before
+
+
+@pytest.mark.slow
 def test_a_shared_prompt_cold_and_warm(visit, bench):
     app = visit(model="tiny-llama", asks="3")
     app.text_area(key="v_system").set_value(SYSTEM).run()
     document = measured(app, "vs", lambda spec: sharing(spec, bench()))
     (work,) = app.scheduler.jobs()
     assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
-    tokens, times = figures(app)[3:5]
+    tokens, times = figures(app)[4:6]
     assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
     assert [bar["name"] for bar in tokens["data"]] == ["kept", "computed"]
     words = said(app)

@@ -66,6 +66,17 @@ class Engine:
         """Whether a request waits or runs."""
         return bool(self.batcher.waiting or self.batcher.running)
 
+    def picture(self) -> dict[str, object]:
+        """The blocks of the first group of layers, as JSON values: whose they are, and which could be hit again."""
+        tables = next(iter(self.cache.groups.tables.values()))
+        rows = [(one.request.number, tables.sequences[one.place]) for one in self.batcher.running]
+        return {
+            "kind": "blocks",
+            "block": tables.block,
+            "tables": [(number, list(row.blocks), row.length - row.dropped * tables.block) for number, row in rows],
+            "findable": tables.pool.cached_free,
+        }
+
     @torch.inference_mode()
     def step(self) -> Step:
         """Carry out the next step; there has to be one, so the engine has to be `busy`."""

@@ -19,13 +19,21 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.theirs import serve_theirs
-from kvviz.experiments.batching.timeline import Arrivals, Row, figures_of, request_row, scheduling_of, serve
+from kvviz.experiments.batching.timeline import (
+    Arrivals,
+    Pictures,
+    Row,
+    Steps,
+    figures_of,
+    request_row,
+    scheduling_of,
+    serve,
+)
 from kvviz.experiments.batching.words import sentences, title
 from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.models.text import book
 
-Steps = dict[str, list[float]]
 UNKNOWN = ("preempted", "recomputed_tokens", "hit_tokens", "starved")  # what transformers does not tell
 WARM_UP = 2  # requests that are served once before the clock counts
 
@@ -46,15 +54,17 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
         server([(0.0, request) for request in fit[:WARM_UP]])
         watch = Watch()
         with no_collection():
-            each, steps = server(arrivals)
+            each, steps, memory = server(arrivals)
         done = [row for row in each if row["state"] == "done"]
         same = [known.setdefault(row["number"], row["token_ids"]) == row["token_ids"] for row in done]
         figures = {**figures_of(each), "identical": all(same) if same else None}
         figures |= dict.fromkeys(UNKNOWN) if name == THEIRS else scheduling_of(each, spec.places)
+        pictures = {"stride": memory.stride, "pictures": memory.kept}
         about = {"policy": name, "title": title(name), "clean": watch.read().clean}
-        rows.append({**about, **figures, "each": each, "steps": steps})
+        rows.append({**about, **figures, "each": each, "steps": steps, **pictures})
         yield {"t": "way", "done": len(rows), "of": len(spec.policies), "title": title(name)}
     document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows, "checked": checked}
+    document |= {"title": loaded.source.title, "weights": loaded.source.weights, "note": loaded.note}
     document |= {"environment": asdict(loaded.environment), "sentences": sentences(rows, checked)}
     yield {"t": "done", "document": document}
 
@@ -82,7 +92,7 @@ def _alone(loaded: Loaded, request: Request) -> list[int]:
 
 def _served(
     spec: BatchingSpec, loaded: Loaded, name: str, between: Callable[[], None], arrivals: Arrivals
-) -> tuple[list[Row], Steps]:
+) -> tuple[list[Row], Steps, Pictures]:
     """Serve requests once under a policy."""
     model, context = loaded.model, loaded.spec.context
     if name != THEIRS:
@@ -94,4 +104,4 @@ def _served(
     for at, request in arrivals:
         if why := refused[request.number]:
             rows.append({**request_row(at, request), "state": "refused", "sentence": why, "token_ids": []})
-    return sorted(rows, key=lambda row: row["number"]), {}
+    return sorted(rows, key=lambda row: row["number"]), {}, Pictures()

@@ -3,11 +3,13 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from kvviz.experiments.batching.batcher import Request
 from kvviz.experiments.comparison.figures import nearest_rank
+from kvviz.experiments.serving.arrivals import MOST_PICTURES
 
 if TYPE_CHECKING:
     from kvviz.experiments.batching.engine import Engine
@@ -15,7 +17,23 @@ if TYPE_CHECKING:
 Arrivals = Sequence[tuple[float, Request]]  # seconds after the start, in order
 Row = dict[str, Any]  # a request as JSON values (docs/json.md)
 COLUMNS = ("began_s", "ended_s", "running", "waiting", "blocks", "computed")
+Steps = dict[str, list[float]]
 NAP_S = 0.02  # the longest sleep: a run has to hear that it should stop
+
+
+@dataclass
+class Pictures:
+    """Pictures of a memory after the steps stride, 2 x stride, ...; every second one is dropped when there are many."""
+
+    stride: int = 1
+    kept: list[dict[str, object]] = field(default_factory=list)
+
+    def keep(self, picture: dict[str, object]) -> None:
+        """Add a picture."""
+        self.kept.append(picture)
+        if len(self.kept) == MOST_PICTURES:
+            del self.kept[::2]
+            self.stride *= 2
 
 
 def request_row(at: float, request: Request) -> Row:
@@ -41,14 +59,14 @@ def serve(
     between: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
-) -> tuple[list[Row], dict[str, list[float]]]:
-    """Submit each request at its time, and step until all have ended; return the requests, and the steps' figures.
+) -> tuple[list[Row], Steps, Pictures]:
+    """Submit each request at its time, and step until all have ended; return the requests, the steps and pictures.
 
     `between` is called before every step and may raise.
     """
     coming, rows = deque(arrivals), dict[int, Row]()
-    steps: dict[str, list[float]] = {name: [] for name in COLUMNS}
-    start = clock()
+    steps: Steps = {name: [] for name in COLUMNS}
+    memory, start = Pictures(), clock()
 
     def now() -> float:
         sync()
@@ -82,11 +100,13 @@ def serve(
         figures = (began, ended, step.running, step.waiting, step.blocks, computed)
         for name, figure in zip(COLUMNS, figures, strict=True):
             steps[name].append(figure)
+        if len(steps["began_s"]) % memory.stride == 0:
+            memory.keep(engine.picture())
     for number, row in rows.items():
         one = engine.batcher.sequences[number]
         row |= {"state": one.state, "sentence": one.why, "token_ids": one.chosen, "hit_tokens": one.hits}
         row |= {"recomputed_tokens": one.recomputed, "overtaken": one.overtaken}
-    return list(rows.values()), steps
+    return list(rows.values()), steps, memory
 
 
 def figures_of(rows: Sequence[Row]) -> dict[str, Any]:

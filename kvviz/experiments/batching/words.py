@@ -84,3 +84,13 @@ def text(found: Mapping[str, Any]) -> str:
         lines.append(f"{row['policy']:14} {rate:>9} {times} {known}{mark}")
     said = [sentence.replace("**", "") for sentence in (*found["sentences"], *found.get("notes", ()))]
     return "\n".join([*lines, "", *said])
+
+
+def claim(rows: Sequence[Row]) -> str:
+    """Say in one line when a trace was done in static batches, and when where any request may join."""
+    seconds = {row["policy"]: row["seconds"] for row in rows}
+    static, continuous = seconds.get("static"), seconds.get("continuous")
+    if static is None or continuous is None:
+        return "Requests that are decoded together"
+    joined = f"after {continuous:.2g} s where one may join at any step"
+    return f"The same requests are done after {static:.2g} s in static batches, {joined}"

@@ -63,7 +63,7 @@ def test_what_happened_when_is_kept_of_each_request(family, alone):
 
     engine.step = step
     requests = [replace(known[i][0], number=number) for number, i in enumerate((2, 1, 3))]
-    rows, steps = serve(
+    rows, steps, memory = serve(
         engine, list(zip((0.0, 0.5, 5.5), requests, strict=True)), clock=lambda: clock.now, sleep=clock.sleep
     )
     first, second, third = rows
@@ -73,6 +73,7 @@ def test_what_happened_when_is_kept_of_each_request(family, alone):
     assert third["admitted_s"] == [10] and third["chunks"] == [[10, 11, 16, 33]] and third["hit_tokens"] == 16
     assert steps["running"] == [1] + [2] * 11 + [1] and steps["waiting"][5:11] == [0, 1, 1, 1, 1, 0]
     assert steps["computed"][:3] == [17, 8, 2] and steps["ended_s"] == [float(at) for at in range(1, 14)]
+    assert (memory.stride, len(memory.kept)) == (1, 13) and memory.kept[0]["tables"] == [(0, [0, 1], 17)]
     figures = figures_of(rows)
     assert (figures["ttft_s_p50"], figures["ttft_s_p99"], figures["itl_s_p99"]) == (1.5, 5.5, 1)
     assert figures["tokens_per_s"] == 24 / 13 and figures["seconds"] == 13
