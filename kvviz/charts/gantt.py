@@ -18,6 +18,7 @@ KINDS = {
     "preempted": ("preempted, waiting again", palette.AGAIN),
 }
 ROW, LEAST = 9, 120  # pixels of a request, and of a panel at least
+THICK = 0.85  # of a request's row
 
 
 class Bar(NamedTuple):
@@ -43,7 +44,7 @@ def bars(row: Found) -> Iterator[Bar]:
 def gantt_figure(policies: Sequence[Found]) -> go.Figure:
     """Draw the requests of each policy in order of arrival, all to the end of the slowest."""
     shown = [[row for row in policy["each"] if row["state"] == "done"] for policy in policies]
-    titles = [f"<b>{as_text(policy['title'])}</b>, done after {policy['seconds']:.3g} s" for policy in policies]
+    titles = [f"<b>{as_text(policy['title'])}</b>: {policy['seconds']:.3g} s" for policy in policies]
     high, above = max(LEAST, ROW * max(map(len, shown))), 14 + 2 * LINE
     area = len(policies) * high + (len(policies) - 1) * above
     figure = make_subplots(
@@ -56,12 +57,17 @@ def gantt_figure(policies: Sequence[Found]) -> go.Figure:
             spans = [bar.ended - bar.began for _, bar in own]
             says = [f"request {number}: {words} for {span:.3g} s" for (number, _), span in zip(own, spans, strict=True)]
             look = {"marker": {"color": colour, "line_width": 0}, "hovertemplate": "%{text}<extra></extra>"}
-            where = {"base": [bar.began for _, bar in own], "y": [number for number, _ in own], "orientation": "h"}
+            where = {
+                "base": [bar.began for _, bar in own],
+                "y": [number for number, _ in own],
+                "orientation": "h",
+                "width": THICK,
+            }
             figure.add_bar(x=spans, text=says, textposition="none", name=words, row=place, col=1, **where, **look)
     for title in figure.layout.annotations:
         title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=0, yshift=7)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
-    figure.update_layout(barmode="overlay", bargap=0.15, height=area + room["t"] + room["b"], margin=room)
+    figure.update_layout(barmode="overlay", height=area + room["t"] + room["b"], margin=room)
     figure.update_layout(font_size=13, showlegend=False, plot_bgcolor=GROUND)
     last = max((policy["seconds"] for policy in policies), default=0)
     figure.update_xaxes(range=[0, 1.02 * last]).update_yaxes(title="request", autorange="reversed", nticks=4)

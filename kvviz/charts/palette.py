@@ -73,5 +73,6 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#7A6FBE": "#ADA4E6",
     "#5C6672": "#A9B4BF",
     "#3B4652": "#C3CDD7",
+    "#C9D0D8": "#47525D",
     **dict(zip(RAMP, ("#2B2440", "#C7B4F2"), strict=True)),
 }

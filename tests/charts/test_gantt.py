@@ -34,4 +34,4 @@ def test_a_panel_for_each_policy_on_one_axis_without_what_was_refused():
     figure = gantt_figure(policies)
     assert {number for bar in figure.data for number in bar.y} == {4}
     assert sum(span for bar in figure.data[:4] for span in bar.x) == 8.0
-    assert "Two &lt;b&gt;</b>, done after 8 s" in figure.layout.annotations[1].text
+    assert "Two &lt;b&gt;</b>: 8 s" in figure.layout.annotations[1].text

@@ -123,10 +123,10 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
 
 @pytest.mark.slow
 def test_requests_that_are_decoded_together(visit, bench):
-    app = visit(part="Continuous batching", model="tiny-qwen3", load="160.0", memory="256")
+    app = visit(part="Continuous batching", model="tiny-qwen3", load="160", memory="256")
     document = measured(app, "vb", lambda spec: served_together(spec, bench()))
     (work,) = app.scheduler.jobs()
-    assert work.spec == batching_spec("tiny-qwen3", 160.0, 256)
+    assert work.spec == batching_spec("tiny-qwen3", 160, 256)
     words = said(app)
     for sentence in document["sentences"]:
         assert sentence in words

@@ -92,5 +92,5 @@ def claim(rows: Sequence[Row]) -> str:
     static, continuous = seconds.get("static"), seconds.get("continuous")
     if static is None or continuous is None:
         return "Requests that are decoded together"
-    joined = f"after {continuous:.2g} s where one may join at any step"
-    return f"The same requests are done after {static:.2g} s in static batches, {joined}"
+    joined = f"after {continuous:.3g} s where one may join at any step"
+    return f"The same requests are done after {static:.3g} s in static batches, {joined}"

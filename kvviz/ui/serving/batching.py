@@ -21,7 +21,7 @@ from kvviz.ui.shared.tables import draw_table, localized
 REQUESTS, LONGEST, PLACES, SEED = 24, 192, 6, 5
 
 
-def batching_spec(model: str, load: float = 80.0, memory: int = 512) -> BatchingSpec:
+def batching_spec(model: str, load: int = 80, memory: int = 512) -> BatchingSpec:
     """What the section asks for: the same requests at each visit, `load` a second, in so many slots."""
     trace = draw_trace(REQUESTS, load, LONGEST, seed=SEED)
     return BatchingSpec(model, trace.arrivals_s, trace.prompts, trace.answers, places=PLACES, slots=memory)

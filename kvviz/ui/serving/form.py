@@ -13,7 +13,7 @@ from kvviz.ui.shared.model_choice import accepted, model_field, small_models, we
 
 PARTS = ("Fragmentation", "Continuous batching", "Prefix sharing", "A conversation", "To vLLM")  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
-LOADS = (10.0, 20.0, 40.0, 80.0, 160.0)
+LOADS = (10, 20, 40, 80, 160)
 MEMORIES = (256, 512, 1024)
 SLOTS = (512, 1024, 2048, 4096)
 LONGEST = (64, 128, 256, 512)
@@ -30,7 +30,7 @@ def serving_form() -> Form:
         slots=Field(2048, one_of(*SLOTS)),
         longest=Field(256, one_of(*LONGEST)),
         seed=Field(0, whole),
-        load=Field(80.0, one_of(*LOADS)),
+        load=Field(80, one_of(*LOADS)),
         memory=Field(512, one_of(*MEMORIES)),
         asks=Field(4, whole),
         drop=Field(16, whole),
