@@ -276,7 +276,7 @@ class Anatomy {
       const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
       const words = code.trim().startsWith("#")
       const line = element("span", { class: "kv-codeline", "data-lit": String(Boolean(lit)), "data-words": String(words || nothing) }, code)
-      if (nothing && words) line.append(element("em", {}, "not in this model: nothing changes"))
+      if (nothing && words) line.append(element("em", {}, "not in this model"))
       for (const [name, shape] of made) line.append(element("em", {}, `${name} [${shape.join(", ")}]`))
       return line
     }))
