@@ -284,7 +284,7 @@ function claim(state) {
   if (!ended(state) || !lines.length || lines.length > 3) return ""
   const each = lines.map(([mode, line]) => {
     const [first, last] = ends(line)
-    return `${mode.title} ${mark(headline(state, mode))}${(last / first).toFixed(1)}× as long (${ms(first)} to ${ms(last)})`
+    return `${mode.title} ${mark(headline(state, mode))}${(last / first).toFixed(1)}× as long (${ms(first).replace(" ms", "")} to ${ms(last)})`
   })
   return `Last tokens against first ones: ${each.join(", ")}.`
 }
