@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 from kvviz.charts import palette
 from kvviz.charts.layout import as_text
 from kvviz.charts.panels import GROUND, INK, LINE
+from kvviz.experiments.batching.words import mark
 
 Found = Mapping[str, Any]
 KINDS = {
@@ -44,7 +45,7 @@ def bars(row: Found) -> Iterator[Bar]:
 def gantt_figure(policies: Sequence[Found]) -> go.Figure:
     """Draw the requests of each policy in order of arrival, all to the end of the slowest."""
     shown = [[row for row in policy["each"] if row["state"] == "done"] for policy in policies]
-    titles = [f"<b>{as_text(policy['title'])}</b>: {policy['seconds']:.3g} s" for policy in policies]
+    titles = [f"<b>{as_text(policy['title'])}</b>: {mark(policy)}{policy['seconds']:.3g} s" for policy in policies]
     high, above = max(LEAST, ROW * max(map(len, shown))), 14 + 2 * LINE
     area = len(policies) * high + (len(policies) - 1) * above
     figure = make_subplots(

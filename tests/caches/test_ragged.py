@@ -54,8 +54,8 @@ def test_eager_attention_is_taken_apart_as_well(family):
     [
         ("llama4_text", "layers that are not kept in these blocks: chunked_attention"),
         ("mamba", "layers that are not kept in these blocks: LinearAttentionLayer"),
-        ("falcon", "can't decode sequences of different lengths together"),
-        ("roberta", "mixes the sequences of a forward"),
+        ("falcon", "falcon computes attention in a way of its own"),
+        ("roberta", "its sequences can't share a forward"),
     ],
 )
 def test_a_model_that_cannot_keep_them_apart_is_refused(name, said):

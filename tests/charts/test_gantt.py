@@ -30,8 +30,10 @@ def test_bars_follow_one_another_from_the_arrival_to_the_end():
 
 def test_a_panel_for_each_policy_on_one_axis_without_what_was_refused():
     refused = {**ROW, "number": 5, "state": "refused"}
-    policies = [{"title": title, "seconds": 8.0, "each": [ROW, refused]} for title in ("One", "Two <b>")]
+    policies = [
+        {"title": title, "seconds": 8.0, "clean": False, "each": [ROW, refused]} for title in ("One", "Two <b>")
+    ]
     figure = gantt_figure(policies)
     assert {number for bar in figure.data for number in bar.y} == {4}
     assert sum(span for bar in figure.data[:4] for span in bar.x) == 8.0
-    assert "Two &lt;b&gt;</b>: 8 s" in figure.layout.annotations[1].text
+    assert "Two &lt;b&gt;</b>: ≈ 8 s" in figure.layout.annotations[1].text

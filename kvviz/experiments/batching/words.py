@@ -14,6 +14,11 @@ def title(name: str) -> str:
     return "transformers' own continuous batching" if name == THEIRS else POLICIES[name].title
 
 
+def mark(row: Row) -> str:
+    """Return "≈ " for a policy whose requests were served beside other work, else ""."""
+    return "≈ " if row["clean"] is False else ""
+
+
 def sentences(rows: Sequence[Row], checked: int) -> list[str]:
     """What the policies have shown on one trace: throughput, waits, preemptions, whether the tokens are identical."""
     timed = [row for row in rows if row["tokens_per_s"]]
@@ -35,19 +40,23 @@ def _compared(rows: Sequence[Row]) -> list[str]:
     most, least = (choose(rows, key=lambda row: row["tokens_per_s"]) for choose in (max, min))
     soonest, latest = (choose(rows, key=lambda row: row["ttft_s_p99"]) for choose in (min, max))
     said = [
-        f"**Throughput**: {most['title']} {most['tokens_per_s']:,.0f} tokens/s, {least['title']} "
-        f"{least['tokens_per_s']:,.0f}.",
-        f"**First token**: of a hundred requests, 99 have it within {millis(soonest['ttft_s_p99'])} with "
-        f"{soonest['title']}, and within {millis(latest['ttft_s_p99'])} with {latest['title']}.",
+        f"**Throughput**: {most['title']} {mark(most)}{most['tokens_per_s']:,.0f} tokens/s, {least['title']} "
+        f"{mark(least)}{least['tokens_per_s']:,.0f}.",
+        f"**First token**: of a hundred requests, 99 have it within {_time(soonest, 'ttft_s_p99')} with "
+        f"{soonest['title']}, and within {_time(latest, 'ttft_s_p99')} with {latest['title']}.",
     ]
     paced = [row for row in rows if row["itl_s_p99"] is not None]
     if paced[1:]:
         even, uneven = (choose(paced, key=lambda row: row["itl_s_p99"]) for choose in (min, max))
         said.append(
-            f"**Between two tokens**: 99 of a hundred pauses are at most {millis(even['itl_s_p99'])} with "
-            f"{even['title']}, {millis(uneven['itl_s_p99'])} with {uneven['title']}."
+            f"**Between two tokens**: 99 of a hundred pauses are at most {_time(even, 'itl_s_p99')} with "
+            f"{even['title']}, {_time(uneven, 'itl_s_p99')} with {uneven['title']}."
         )
     return said
+
+
+def _time(row: Row, name: str) -> str:
+    return mark(row) + millis(row[name])
 
 
 def _identity(rows: Sequence[Row], checked: int) -> str:
@@ -80,17 +89,16 @@ def text(found: Mapping[str, Any]) -> str:
         times = " ".join(f"{'-' if row[name] is None else millis(row[name]):>10}" for name in names)
         rate = f"{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "-"
         known = f"{'-' if row['preempted'] is None else row['preempted']:>10}"
-        mark = "" if row["clean"] is not False else "  ≈ beside other work"
-        lines.append(f"{row['policy']:14} {rate:>9} {times} {known}{mark}")
+        beside = "  ≈ beside other work" if mark(row) else ""
+        lines.append(f"{row['policy']:14} {rate:>9} {times} {known}{beside}")
     said = [sentence.replace("**", "") for sentence in (*found["sentences"], *found.get("notes", ()))]
     return "\n".join([*lines, "", *said])
 
 
 def claim(rows: Sequence[Row]) -> str:
     """Say in one line when a trace was done in static batches, and when where any request may join."""
-    seconds = {row["policy"]: row["seconds"] for row in rows}
-    static, continuous = seconds.get("static"), seconds.get("continuous")
-    if static is None or continuous is None:
+    after = {row["policy"]: f"{mark(row)}{row['seconds']:.3g} s" for row in rows if row["seconds"]}
+    if not {"static", "continuous"} <= set(after):
         return "Requests that are decoded together"
-    joined = f"after {continuous:.3g} s where one may join at any step"
-    return f"The same requests are done after {static:.3g} s in static batches, {joined}"
+    joined = f"after {after['continuous']} where one may join at any step"
+    return f"The same requests are done after {after['static']} in static batches, {joined}"

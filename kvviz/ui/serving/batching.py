@@ -7,7 +7,7 @@ from kvviz.charts.gantt import KINDS, gantt_figure
 from kvviz.charts.memory_map import KEY, STYLE, memory_map
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import draw_trace
-from kvviz.experiments.batching.words import claim
+from kvviz.experiments.batching.words import claim, mark
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LOADS, MEMORIES, progress
@@ -81,14 +81,18 @@ def _moment(found: Document) -> None:
 
 
 _COUNTS = {"Preempted": "preempted", "Computed again": "recomputed_tokens", "Starved": "starved"}
-_TIMES = {"First token p50": "ttft_s_p50", "p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
+_TIMES = {
+    "First token p50": "ttft_s_p50",
+    "First token p99": "ttft_s_p99",
+    "ITL p50": "itl_s_p50",
+    "ITL p99": "itl_s_p99",
+}
 
 
 def _row(row: Document) -> dict[str, object]:
-    times = {head: "–" if row[name] is None else millis(row[name]) for head, name in _TIMES.items()}
+    times = {head: "–" if row[name] is None else mark(row) + millis(row[name]) for head, name in _TIMES.items()}
     same = "yes" if row["identical"] else "no"
-    mark = "≈ " if row["clean"] is False else ""
-    rate = f"{mark}{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "–"
+    rate = f"{mark(row)}{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "–"
     return {
         "Policy": row["title"],
         "Tokens/s": rate,
