@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.modes import check_modes
+from kvviz.decoding.modes import check_modes, mode_named
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.catalog.rows import model_row
 
@@ -37,7 +37,9 @@ def pytest_collection_finish(session):
 
 
 def can(mode, model):
-    """Whether a mode can decode a catalog model."""
+    """Whether a mode can decode a batch of a catalog model by itself."""
+    if mode_named(mode).speculates:
+        return False
     try:
         check_modes([mode], model_row(model).config, "cpu")
     except KvvizError:

@@ -40,14 +40,15 @@ class Account:
 
     `nbytes` works out its bytes; without it they are those of the view hf-dynamic. `formula` puts that in words where
     they are not simply tokens times bytes a token. `slack` says why its storages are larger, `less` why its tensors may
-    be smaller than the formula, `elsewhere` where they lie if not in the device's memory, `beside` what else the mode
-    keeps there. `slow` says what takes time, and whether that is the design or our simple code.
+    be smaller than the formula, `more` why larger, `elsewhere` where they lie if not in the device's memory, `beside`
+    what else the mode keeps there. `slow` says what takes time, and whether that is the design or our simple code.
     """
 
     nbytes: ByteRule | None = None
     formula: str = ""
     slack: str = "capacity for tokens to come, or a window that is a view of a longer tensor until the next step"
     less: str = ""
+    more: str = ""
     elsewhere: str = ""
     beside: str = ""
     slow: str = ""

@@ -60,13 +60,15 @@ def check_design(design: Design, config: Mapping[str, object]) -> None:
     )
 
 
-def check_all_full(config: Mapping[str, object]) -> None:
-    """Raise KvvizError for a model with a layer that transformers' QuantizedCache does not take."""
+def check_all_full(
+    config: Mapping[str, object], what: str = "transformers' QuantizedCache", instead: str = "int8"
+) -> None:
+    """Raise KvvizError unless all layers look at everything, which `what` needs; the mode `instead` does not."""
     others = sorted({layer.kind for layer in _stored_layers(config)} - {"full", "latent"})
     if others:
         raise KvvizError(
-            f"transformers' QuantizedCache takes models whose layers all look at everything; this one has layers of "
-            f"kind {', '.join(others)}: take int8"
+            f"{what} takes models whose layers all look at everything; this one has layers of kind "
+            f"{', '.join(others)}: take {instead}"
         )
 
 
@@ -79,6 +81,8 @@ def reasons(row: Account, figures: Mapping[str, int], kept: int | None, device: 
     sentences = [f"By formula: {row.formula} = {formula:,} B."] if row.formula else []
     if tensors < formula and row.less:
         sentences.append(f"{row.less} says {formula - tensors:,} B more.")
+    elif tensors > formula and row.more:
+        sentences.append(f"{row.more} holds {tensors - formula:,} B more.")
     elif tensors != formula:
         sentences.append("Formula and tensors differ: this model keeps its cache in another way than its config says.")
     if storages > tensors:

@@ -18,6 +18,8 @@ _MODES: dict[str, tuple[str, str, str, str]] = {
     "watched": ("#00755A", "#35C79E", "solid", "circle"),
     "static": ("#2C5F9E", "#8FB8F0", "dash", "hexagram"),
     "quantized": ("#6B6B00", "#CFCF5A", "dot", "star-diamond"),
+    "lookup": ("#7A4FA3", "#C9A8EA", "dot", "diamond-tall"),
+    "speculative": ("#C2185B", "#FF8FB8", "longdash", "star-square"),
     **{design.name: design.line for design in DESIGNS.values()},
 }
 LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))

@@ -42,6 +42,9 @@ def run(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, or auto: the device's usual one.")] = "auto",
     device: Device = "auto",
     attn: Attention = "sdpa",
+    draft: Annotated[
+        str | None, typer.Option(help="The model that drafts for the mode speculative: one with the same tokenizer.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
@@ -76,6 +79,7 @@ def run(
         dtype=usual_here(model, weights, device) if dtype == "auto" else dtype,
         device=device,
         attn=attn,
+        draft=draft,
         sampling=Sampling(temperature, top_k, top_p, seed),
         stop_at_eos=stop_at_eos,
         stop_text=stop,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,12 +23,15 @@ class Step:
     """One step of the decode loop: the chosen `token_ids` (B,) and the `logits` (B, vocabulary).
 
     `index` 0 is the prefill. `cache` is the object that the run keeps for its next step; None if it keeps nothing.
+    `proposed` are the tokens that a draft proposed in this step, for the first sequence; None if an earlier step
+    verified the proposal that this one continues, so that no forward ran.
     """
 
     index: int
     token_ids: torch.Tensor
     logits: torch.Tensor
     cache: object
+    proposed: tuple[int, ...] | None = ()
 
 
 def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
@@ -77,14 +81,18 @@ def decode(
     new_tokens: int,
     choose: Choose = greedy,
     capacity: int | None = None,
+    draft: "PreTrainedModel | None" = None,
 ) -> Iterator[Step]:
     """Decode `new_tokens` tokens after `prompt_ids` (B, T), one Step each; step 0 is the prefill.
 
     `capacity` is the number of tokens per sequence that a mode reserves memory for, by default those of this decode. To
     stop early, for example at an end token, the caller stops iterating; testing each token here would make the device
-    wait. The mode is opened before the first step, so that the prefill's time contains only the prefill.
+    wait. The mode is opened before the first step, so that the prefill's time contains only the prefill. `draft` is the
+    model that proposes tokens in a mode that drafts.
     """
-    forward = mode_named(mode).open(model, capacity or prompt_ids.shape[1] + new_tokens)
+    found = mode_named(mode)
+    opened = partial(found.open, draft=draft) if found.drafts else found.open
+    forward = opened(model, capacity or prompt_ids.shape[1] + new_tokens)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
     return ranged(steps(forward, prompt_ids, mode, new_tokens, choose), mode)
@@ -103,7 +111,7 @@ def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int
         except Exception as error:
             error.add_note(f"decode step {index} of mode {mode}" if index else f"the prefill of mode {mode}")
             raise
-        yield Step(index, token_ids, logits, cache)
+        yield Step(index, token_ids, logits, cache, getattr(forward, "proposed", ()))
 
 
 def check_context(context: int | None, prompt_tokens: int, new_tokens: int) -> None:

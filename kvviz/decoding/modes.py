@@ -33,7 +33,7 @@ class Forward(Protocol):
         """
 
 
-Opener = Callable[["PreTrainedModel", int], Forward]  # a fresh forward on a model, for so many tokens of each sequence
+Opener = Callable[..., Forward]  # (model, tokens of each sequence): a fresh forward; one that drafts also takes `draft`
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Mode:
     `caches`: the mode keeps keys and values from step to step. `fills`: it fills a cache, at least within one step.
     `check` raises KvvizError for the config of a model that the mode can't decode. `account` is what is known of its
     cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
-    for a mode without a prediction. An `accelerator` mode needs a device with its own memory.
+    for a mode without a prediction. An `accelerator` mode needs a device with its own memory. A mode that
+    `speculates` verifies proposed tokens; if a second model `drafts` them, it is opened with that model too.
     """
 
     name: str
@@ -57,11 +58,13 @@ class Mode:
     account: Account = Account()  # noqa: RUF009, frozen
     work: str = ""
     accelerator: bool = False
+    speculates: bool = False
+    drafts: bool = False
 
 
-def _last_position_only(model: "PreTrainedModel") -> dict[str, int]:
-    """Return the argument that limits the head to the last position, if the model accepts it."""
-    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+def last_positions_only(model: "PreTrainedModel", count: int = 1) -> dict[str, int]:
+    """Return the argument that limits the head to the last positions, if the model accepts it."""
+    return {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
 
 def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool) -> Forward:
@@ -69,7 +72,7 @@ def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool)
 
     transformers tests here whether several texts are packed into one row, which makes a GPU wait once a step.
     """
-    options = _last_position_only(model)
+    options = last_positions_only(model)
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
         out = model(input_ids=ids, use_cache=fills, **options)
@@ -81,7 +84,7 @@ def _reading_all_tokens(model: "PreTrainedModel", capacity: int, *, fills: bool)
 _CACHES = ("past_key_values", "cache_params")  # names of the argument that takes a model's cache
 
 
-def _cache_argument(model: "PreTrainedModel") -> str:
+def cache_argument(model: "PreTrainedModel") -> str:
     """Return the name of the argument that takes a model's cache. Raises KvvizError for a model without one."""
     taken = inspect.signature(model.forward).parameters
     if found := next((name for name in _CACHES if name in taken), None):
@@ -96,14 +99,13 @@ def reading_new_tokens(
 
     Without a `cache`, the model makes its own in the first step.
     """
-    options, name = _last_position_only(model), _cache_argument(model)
-    counts = facts_of(model.config.model_type).counts_positions
+    options, name = last_positions_only(model), cache_argument(model)
 
     def forward(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
         nonlocal cache
         if note is not None:
             note(new)
-        where = {} if counts else {"position_ids": _positions(ids, new)}
+        where = positions(model, ids.shape[1] - new.shape[1], new)
         out = model(input_ids=new, **{name: cache}, use_cache=True, **where, **options)
         cache = out[name] if cache is None else cache
         return out.logits[:, -1], cache
@@ -111,11 +113,13 @@ def reading_new_tokens(
     return forward
 
 
-def _positions(ids: "torch.Tensor", new: "torch.Tensor") -> "torch.Tensor":
-    """Return the positions (1, t) of the new tokens in the whole sequence."""
+def positions(model: "PreTrainedModel", seen: int, new: "torch.Tensor") -> "dict[str, torch.Tensor]":
+    """Return the argument with the positions (1, t) of new tokens after `seen` ones, unless the model counts them."""
     import torch
 
-    return torch.arange(ids.shape[1] - new.shape[1], ids.shape[1], device=ids.device)[None]
+    if facts_of(model.config.model_type).counts_positions:
+        return {}
+    return {"position_ids": torch.arange(seen, seen + new.shape[1], device=new.device)[None]}
 
 
 def _with_their_cache(kind: str, model: "PreTrainedModel", capacity: int) -> Forward:
@@ -192,6 +196,23 @@ def _compiled(model: "PreTrainedModel", capacity: int) -> Forward:
     return CompiledForward(model, capacity)
 
 
+def _lookup(model: "PreTrainedModel", capacity: int) -> Forward:
+    from kvviz.decoding.speculation import LookupDraft, SpeculativeForward
+
+    _check_takes_caches(model)
+    return SpeculativeForward(model, LookupDraft(), capacity)
+
+
+def _speculative(model: "PreTrainedModel", capacity: int, draft: "PreTrainedModel | None" = None) -> Forward:
+    from kvviz.decoding.speculation import ModelDraft, SpeculativeForward
+
+    _check_takes_caches(model)
+    if draft is None:
+        raise KvvizError("speculative needs a second, smaller model with the same tokenizer that drafts: name one")
+    return SpeculativeForward(model, ModelDraft(draft, capacity), capacity)
+
+
+_PROPOSALS = "Until the next step the cache also holds proposals that were rejected, so it"
 _WHOLE_RUN = "the buffer has room for all tokens of the run from the start"
 _ROWS = (
     Mode(
@@ -249,6 +270,30 @@ _ROWS = (
             slack=_WHOLE_RUN,
             beside="on a GPU the captured step's own tensors and the libraries' workspaces",
         ),
+    ),
+    Mode(
+        "lookup",
+        "Prompt lookup",
+        "proposes what followed the last tokens when they stood in the text before, and verifies all proposals in one "
+        "forward",
+        _lookup,
+        check=partial(formula.check_all_full, what="speculation", instead="cached"),
+        account=Account(
+            more=_PROPOSALS, slow="A forward that reads several tokens takes longer than one that reads a single token."
+        ),
+        speculates=True,
+    ),
+    Mode(
+        "speculative",
+        "Speculative",
+        "a smaller model drafts the next tokens, and this one verifies all of them in one forward",
+        _speculative,
+        check=partial(formula.check_all_full, what="speculation", instead="cached"),
+        account=Account(
+            more=_PROPOSALS, slow="The draft's steps come on top, and a rejected proposal was computed for nothing."
+        ),
+        speculates=True,
+        drafts=True,
     ),
     Mode(
         "static",

@@ -24,8 +24,9 @@ class Work:
     The `filler` is "random" (seeded), "book", or "text": the prompt's own, repeated or cut to that length. `warmup`
     counts the full passes before the measured `repeats`. With a `precision`, more passes follow until the speed-up and
     the curves are known to that share of their size, or until `budget_s` seconds of timed passes are used (None: half
-    as long again as the first `repeats` take). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work,
-    checked; every other experiment has a method that returns one.
+    as long again as the first `repeats` take). `draft` is the model that proposes tokens in a mode that drafts (None:
+    `usual_draft`). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment
+    has a method that returns one.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Work:
     dtype: str = "float32"
     device: str = "auto"
     attn: str = "sdpa"
+    draft: str | None = None
     sampling: Sampling = Sampling()  # noqa: RUF009, frozen
 
 

@@ -172,6 +172,16 @@ def first_model() -> str:
     return next((row for row in models() if stored_weights(row) == "bundled"), "gpt2")
 
 
+def usual_draft(model: str) -> str:
+    """Return the bundled model that drafts for another, whose tokenizer it has. Raises KvvizError if there is none."""
+    if (own := bundled_folder(model)) is not None:
+        tokenizer = (own / "tokenizer.json").read_bytes()
+        for folder in sorted(BUNDLED.iterdir()):
+            if folder != own and (folder / "tokenizer.json").read_bytes() == tokenizer:
+                return folder.name
+    raise KvvizError(f"speculative needs a second, smaller model with the tokenizer of {model}: name one as its draft")
+
+
 def beside_catalog() -> list[str]:
     """Return the pulled models that have no catalog id, as owner/name."""
     return [name for name in pulled_ids() if name not in models()]

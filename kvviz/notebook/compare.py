@@ -80,6 +80,7 @@ def compare(
     dtype: str = "float32",
     device: str = "auto",
     attn: str = "sdpa",
+    draft: str | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -92,8 +93,8 @@ def compare(
 
     `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or your own transformers
     causal model with its `tokenizer` if you have one; your own model keeps its device, precision and attention, and is
-    measured without dropout. The work gets the cores and threads of a dashboard's worker, all but one; with `threads`,
-    that many on any core. With `repeats`
+    measured without dropout. `draft` is the id of the model that proposes tokens to the mode speculative. The work gets
+    the cores and threads of a dashboard's worker, all but one; with `threads`, that many on any core. With `repeats`
     each mode is timed exactly so often; else until the speed-up and the curves are known to `precision` (a share, 0.05
     unless given) or `budget_s` seconds of timed passes are used. Raises KvvizError with a one-sentence message if the
     work can't be done.
@@ -112,6 +113,7 @@ def compare(
         dtype=dtype,
         device=device,
         attn=attn,
+        draft=draft,
         sampling=Sampling(temperature, top_k, top_p, seed),
         stop_at_eos=stop_at_eos,
         stop_text=stop_text,
@@ -122,12 +124,14 @@ def compare(
     from kvviz.decoding.loaded_models import LoadedModels
     from kvviz.decoding.loading import adopt
     from kvviz.device.environment import share_of_machine
-    from kvviz.experiments.comparison.run import perform
+    from kvviz.experiments.comparison.run import load_draft, perform
 
     lock = measuring("compare()", tell=lambda words: print(f"kvviz: waiting: {words}", file=sys.stderr))
     with lock, share_of_machine(threads), nullcontext() if isinstance(model, str | Path) else _in_eval_mode(model):
-        loaded = LoadedModels().get(work) if isinstance(model, str | Path) else adopt(model, tokenizer)
-        return Comparison(*finished(list(perform(work, loaded, comparison_id="compare"))))
+        models = LoadedModels()
+        loaded = models.get(work) if isinstance(model, str | Path) else adopt(model, tokenizer)
+        second = load_draft(work, loaded, models.get)
+        return Comparison(*finished(list(perform(work, loaded, comparison_id="compare", draft=second))))
 
 
 def _check_own(work: ComparisonSpec) -> None:

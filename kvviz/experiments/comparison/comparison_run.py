@@ -11,8 +11,9 @@ from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
+from kvviz.decoding.modes import mode_named
 from kvviz.device.disturbance import Disturbance, undisturbed
-from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Started
+from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Speculation, Started
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
 from kvviz.models.text import book
@@ -26,6 +27,7 @@ class Checked:
     layers: list[tuple[LayerState, ...]] = field(default_factory=list)
     cache_class: str | None = None
     outliving: list[int] = field(default_factory=list)  # live tensor bytes after each step, without the logits
+    proposed: list[tuple[int, ...] | None] = field(default_factory=list)  # by a draft, as in a decode's Step
     max_delta: float | None = None
     divergence: int | None = None
     margin: float | None = None
@@ -62,6 +64,7 @@ class ComparisonRun:
     loaded: Loaded
     prompt: torch.Tensor  # (B, P)
     should_stop: Callable[[], bool] = lambda: False
+    draft: Loaded | None = None
     checked: dict[str, Checked] = field(default_factory=dict)
     memory: dict[str, MemoryAccount] = field(default_factory=dict)
     passes: dict[str, TimedPasses] = field(default_factory=dict)
@@ -81,6 +84,7 @@ class ComparisonRun:
             new_tokens=work.new_tokens if steps is None else steps,
             choose=chooser(work.sampling),
             capacity=self.prompt_tokens + work.new_tokens,
+            draft=self.draft.model if self.draft else None,
         )
 
     def observed(self, mode: str) -> Observed:
@@ -95,6 +99,18 @@ class ComparisonRun:
             "peak_bytes": allocator["peak"] if allocator else None,
             "peak_kind": allocator["kind"] if allocator else None,
         }
+
+    def speculation(self, mode: str) -> Speculation:
+        """Count what a draft proposed in the equivalence check: None each for a mode that verifies no proposals.
+
+        A proposal is accepted if the model then chose that very token. `steps` are the forwards of the model.
+        """
+        checked = self.checked[mode]
+        if not mode_named(mode).speculates:
+            return {"accepted": None, "drafted": None, "steps": None}
+        accepted = sum(proposed is None for proposed in checked.proposed)
+        drafted = sum(len(proposed or ()) for proposed in checked.proposed)
+        return {"accepted": accepted, "drafted": drafted, "steps": len(checked.proposed) - accepted}
 
     def check_stop(self) -> None:
         """Raise Stopped if the run was asked to stop."""

@@ -14,7 +14,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.decoding.read_cache import LiveTensors, cache_class, layer_states, whereabouts
 from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.figures import reference_mode
-from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, Proof
+from kvviz.experiments.comparison.records import CheckedStep, LayerFields, LayerGroup, LookedStep, Proof
 from kvviz.models.text import TextStream
 
 
@@ -37,11 +37,13 @@ def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
 class Reading:
     """What is read of one mode's latest step: its ids (B,), the layers, the text that it adds to the first sequence.
 
-    `piece` is that sequence's token alone. A mode has `ended` when each sequence has an end token or the stop text.
+    `piece` is that sequence's token alone, `proposed` are a draft's proposals as in `Step`. A
+    mode has `ended` when each sequence has an end token or the stop text.
     """
 
-    def __init__(self, run: ComparisonRun) -> None:
+    def __init__(self, run: ComparisonRun, mode: str) -> None:
         work, loaded = run.work, run.loaded
+        self._speculates = mode_named(mode).speculates
         self._codec = loaded.codec
         self._kinds = tuple(layer.kind for layer in loaded.spec.layers)
         self._end_ids = loaded.stop_ids if work.stop_at_eos else frozenset()
@@ -54,10 +56,18 @@ class Reading:
     def ended(self) -> bool:
         return all(self._ended)
 
+    def tell(self, record: LookedStep | CheckedStep) -> None:
+        """Add to a step's record where the cache lies, and what was proposed, where they apply."""
+        if self.where is not None:
+            record["where"] = self.where
+        if self._speculates:
+            record["proposed"] = self.proposed
+
     def read(self, step: Step) -> None:
         self.ids: list[int] = step.token_ids.tolist()
         self.layers = layer_states(step.cache, self._kinds)
         self.where = whereabouts(step.cache) if step.index == 0 else None
+        self.proposed = None if step.proposed is None else [self._codec.decode([one]) for one in step.proposed]
         self.piece, self.text = self._codec.decode(self.ids[:1]), self._streams[0].push(self.ids[0])
         for row, token in enumerate(self.ids):
             self._ended[row] |= token in self._end_ids
@@ -70,7 +80,7 @@ class _Lane(Reading):
     """One mode in the lockstep: its decode, and its live tensors."""
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
-        super().__init__(run)
+        super().__init__(run, mode)
         self._mode = mode_named(mode)
         self.checked = run.checked[mode]
         self.step: Step | None = None
@@ -94,6 +104,7 @@ class _Lane(Reading):
         self.checked.tokens.append(self.ids)
         self.checked.layers.append(self.layers)
         self.checked.cache_class = cache_class(self.step.cache)
+        self.checked.proposed.append(self.step.proposed)
         self.checked.outliving.append(self._live.live_bytes(self.step.logits))
 
     def record(self) -> CheckedStep:
@@ -111,8 +122,7 @@ class _Lane(Reading):
             record["piece"] = self.piece
         if checked.margin is not None:
             record["margin"] = checked.margin
-        if self.where is not None:
-            record["where"] = self.where
+        self.tell(record)
         return record
 
 

@@ -16,7 +16,7 @@ from kvviz.experiments.comparison.records import FirstLook, LookedStep
 def first_look(run: ComparisonRun) -> Iterator[FirstLook]:
     """Take each step once in every mode, and yield one record per step: its seconds, its token and the cache."""
     sync = synchroniser(run.loaded.device)
-    lanes = {mode: (Reading(run), timed(run.decode(mode), sync)) for mode in run.work.modes}
+    lanes = {mode: (Reading(run, mode), timed(run.decode(mode), sync)) for mode in run.work.modes}
     with no_collection():
         for index in range(run.work.new_tokens):
             seen: dict[str, LookedStep] = {}
@@ -38,6 +38,5 @@ def _looked(reading: Reading, clocked: Timed[Step]) -> LookedStep:
         "piece": reading.piece,
         "layers": grouped(reading.layers),
     }
-    if reading.where is not None:
-        record["where"] = reading.where
+    reading.tell(record)
     return record

@@ -112,6 +112,7 @@ class SpecFields(TypedDict):
     dtype: NotRequired[Short]
     device: NotRequired[Annotated[str, text(40)]]
     attn: NotRequired[Short]
+    draft: NotRequired[Piece | None]
     sampling: NotRequired[SamplingFields]
     stop_at_eos: NotRequired[bool]
     stop_text: NotRequired[Piece]
@@ -145,6 +146,7 @@ class ModeFields(TypedDict):
     title: Annotated[str, text(60)]
     summary: Annotated[str, text(300)]
     exact: bool
+    speculates: NotRequired[bool]
 
 
 class Started(TypedDict):
@@ -170,6 +172,10 @@ class Predicted(TypedDict):
     tracing_s: NotRequired[Size]
 
 
+# The proposals that a step's forward verified, as text; None if an earlier forward had computed the token's logits.
+Proposed = Annotated[list[Piece], list_of(check_of(Piece), 64)] | None
+
+
 class LookedStep(TypedDict):
     """One mode's step of the first look: its seconds, clocked once, and what it left in the cache."""
 
@@ -179,6 +185,7 @@ class LookedStep(TypedDict):
     piece: Piece
     layers: Annotated[list[LayerGroup], layer_groups]
     where: NotRequired[Annotated[str, text(200)]]
+    proposed: NotRequired[Proposed]
 
 
 class FirstLook(TypedDict):
@@ -200,6 +207,7 @@ class CheckedStep(TypedDict):
     divergence: Count | None
     margin: NotRequired[Size | None]
     where: NotRequired[Annotated[str, text(200)]]
+    proposed: NotRequired[Proposed]
 
 
 class Proof(TypedDict):
@@ -281,6 +289,7 @@ class Headline(TypedDict):
     max_abs_logit_diff: Size | None
     ttft_s: Size
     itl_s: NotRequired[Size | None]
+    itl_mean_s: NotRequired[Size | None]
     itl_p99_s: NotRequired[Size | None]
     tokens_per_s: Size
     total_s: Size
@@ -366,7 +375,18 @@ class Observed(TypedDict):
     peak_kind: Name | None
 
 
-class Run(Curves, PredictionFields, Observed):
+class Speculation(TypedDict):
+    """Counts of one pass in a mode that verifies a draft's proposals; None for any other mode.
+
+    `accepted` of the `drafted` tokens stand in the text; `steps` are the forwards of the model, the prefill included.
+    """
+
+    accepted: Annotated[Count | None, Absent(None)]
+    drafted: Annotated[Count | None, Absent(None)]
+    steps: Annotated[Count | None, Absent(None)]
+
+
+class Run(Curves, PredictionFields, Observed, Speculation):
     id: Annotated[str, text(120)]
     mode: Name
     exact: bool

@@ -77,6 +77,7 @@ def _run(
         "token_ids": list(rows[0]) if flat else [list(row) for row in rows],
         "text": texts[0] if flat else texts,
         **run.observed(mode),
+        **run.speculation(mode),
         "top_margin": checked.top_margins or None,
         "repeatable": passes.repeatable,
         **timed,
@@ -110,11 +111,12 @@ def _estimate(
 ) -> dict[str, float] | None:
     """Return the parts of the middle decode step: those of its prediction, or in a mode without one an estimate.
 
-    None without decode steps or paces.
+    None without decode steps or paces, and for a mode whose steps are not alike because it speculates.
     """
-    if steps < 2 or measured is None:
+    known = mode_named(mode)
+    if steps < 2 or measured is None or known.speculates:
         return None
-    loaded, known, (paces, operations) = run.loaded, mode_named(mode), measured
+    loaded, (paces, operations) = run.loaded, measured
     shape, size = estimated(loaded.source.config), (run.prompt_tokens + steps // 2, run.work.batch)
     if shape is not None and predicted and mode in predicted["step_s"]:
         return asdict(foretold(shape, step_of(shape, known.work, *size), paces, operations))

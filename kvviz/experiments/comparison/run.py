@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import cast
 
 import torch
@@ -13,7 +13,7 @@ from kvviz.cost.predict import Paces, predict
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.decoding.measure_paces import paces_of
-from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.decoding.modes import Mode, check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
 from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
 from kvviz.device.disturbance import Watch
@@ -29,6 +29,8 @@ from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Bench
 from kvviz.experiments.limits import check_prompt
+from kvviz.models.sources import usual_draft
+from kvviz.models.text import book
 
 MISSED = 0.15  # a prediction that is further off an undisturbed measurement casts doubt on its paces
 SEND_EVERY = 0.1  # seconds between two records of times; a screen needs no more
@@ -39,7 +41,25 @@ def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
     loaded = bench.load(spec)
     if spec.prompt is not None:
         check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
-    yield from perform(spec, loaded, comparison_id=bench.id, should_stop=bench.should_stop, watched=bench.watched)
+    draft = load_draft(spec, loaded, bench.load)
+    yield from perform(
+        spec, loaded, comparison_id=bench.id, should_stop=bench.should_stop, watched=bench.watched, draft=draft
+    )
+
+
+def load_draft(spec: ComparisonSpec, loaded: Loaded, load: Callable[[ComparisonSpec], Loaded]) -> Loaded | None:
+    """Load the model that drafts, if a mode needs one. Raises KvvizError for one with another tokenizer."""
+    if not any(mode_named(name).drafts for name in spec.modes):
+        return None
+    name = spec.draft or usual_draft(spec.model)
+    draft = load(replace(spec, model=name, modes=("compiled",), weights="auto"))
+    length = spec.prompt_tokens or len(draft.codec.encode(spec.prompt or ""))
+    check_context(draft.spec.context, length, spec.new_tokens)
+    one, other, text = loaded.codec, draft.codec, book()[:5000]
+    alike = type(one) is type(other) and loaded.spec.vocab_size == draft.spec.vocab_size
+    if not (alike and one.encode(text) == other.encode(text)):
+        raise KvvizError(f"{name} can't draft for {spec.model}: they do not have the same tokenizer")
+    return draft
 
 
 def perform(
@@ -49,16 +69,14 @@ def perform(
     comparison_id: str,
     should_stop: Callable[[], bool] = lambda: False,
     watched: bool = False,
+    draft: Loaded | None = None,
 ) -> Iterator[Record | Result]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
     begun = time.monotonic()
-    run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop)
+    run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop, draft)
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
-    modes: list[form.ModeFields] = [
-        {"name": mode.name, "title": mode.title, "summary": mode.summary, "exact": mode.exact}
-        for mode in map(mode_named, work.modes)
-    ]
+    modes = [_described(mode) for mode in map(mode_named, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)
@@ -73,6 +91,11 @@ def perform(
     if any((row["prediction_error"] or 0) > MISSED for row in clean):
         doubt_figures()
     yield {"t": "done", "document": document}
+
+
+def _described(mode: Mode) -> form.ModeFields:
+    fields: form.ModeFields = {"name": mode.name, "title": mode.title, "summary": mode.summary, "exact": mode.exact}
+    return {**fields, "speculates": True} if mode.speculates else fields
 
 
 def _predicted(run: ComparisonRun, paces: Paces, operations: int) -> Predicted | None:

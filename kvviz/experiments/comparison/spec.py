@@ -11,7 +11,7 @@ from kvviz.decoding.modes import mode_named
 from kvviz.decoding.requirements import Work, each_pass, foresee
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.experiments.limits import check_sizes
-from kvviz.models.sources import find_source, first_model
+from kvviz.models.sources import find_source, first_model, usual_draft
 from kvviz.models.text import STORY
 
 WEIGHTS = ("auto", "bundled", "random", "hub", "local")
@@ -51,6 +51,8 @@ class ComparisonSpec(Spec, Work):
             raise KvvizError(f"precision is {self.precision!r}; it is a share from 0.001 to 1, such as 0.05")
         if self.budget_s is not None and not _is_number(self.budget_s, 0, 1e6):
             raise KvvizError(f"budget_s is {self.budget_s!r}; it is a number of seconds from 0 to 1,000,000")
+        if self.draft is not None and (not isinstance(self.draft, str) or not self.draft.strip()):
+            raise KvvizError("draft is a model that proposes tokens, such as mini-gpt2")
         for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION), ("filler", FILLERS)):
             if getattr(self, name) not in allowed:
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
@@ -87,6 +89,8 @@ def check(spec: ComparisonSpec, limits: Limits) -> None:
         mode_named(name)
     check_sizes(spec, limits)
     find_source(spec.model, spec.weights)
+    if any(mode_named(name).drafts for name in spec.modes):
+        find_source(spec.draft or usual_draft(spec.model))
 
 
 def opening(model: str) -> ComparisonSpec:

@@ -54,6 +54,7 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
         "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
         "crossover": _crossover(once, again, fits),
         "sentence": _bounded([run for run in (once, again) if run is not None]) + _starts(known, once),
+        "speculation": [speculated(run, known.get("cached")) for run in runs if run.get("steps")],
         "advice": _advice(once, again),
         "prediction": _prediction(runs),
     }
@@ -71,6 +72,8 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 def fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
     """Fit the decode steps; return the fit, or a sentence that says why there is none."""
     steps = run.get("step_s") or ()
+    if run.get("steps"):
+        return "its tokens come several at a time"
     if prompt_tokens is None:
         return "the prompt's length is not known"
     if len(steps) > LIMITS["new_tokens"]:
@@ -128,8 +131,9 @@ def _foretold(run: Run) -> float | None:
 
 
 def _typical(run: Run) -> float | None:
+    """Return the median decode step; None without one, and for tokens that come several at a time."""
     steps = (run.get("step_s") or ())[1:]
-    return statistics.median(steps) if steps else None
+    return statistics.median(steps) if steps and not run.get("steps") else None
 
 
 def _coefficients(found: Fit) -> dict[str, Any]:
@@ -190,6 +194,30 @@ def _prediction(runs: Sequence[Run]) -> str | None:
     if not each:
         return None
     return f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
+
+
+# --- speculation --------------------------------------------------------------------------------------------------
+
+
+def speculated(run: Run, usual: Run | None) -> str:
+    """Say how many proposals a run accepted, and what they brought against the `usual` run with a cache.
+
+    Tokens per forward over what a forward costs, in steps of the usual run, is how much faster the tokens came.
+    """
+    accepted, drafted, made, forwards = run["accepted"], run["drafted"], len(run["step_s"]) - 1, run["steps"] - 1
+    if not drafted or not forwards:
+        return f"{_name(run)}: nothing was proposed, so it decoded one token at a time."
+    each, share = made / forwards, f"{accepted:,} of {drafted:,} proposals were accepted ({accepted / drafted:.0%})"
+    words = f"{_name(run)}: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each"
+    if usual is None or len(usual["step_s"]) != len(run["step_s"]):
+        return f"{words}."
+    cost = statistics.fmean(run["step_s"][1:]) * each / statistics.fmean(usual["step_s"][1:])
+    gain = f"{each / cost:.3g} times as fast" if each > cost else f"at {each / cost:.0%} of its pace"
+    less = "" if each > cost else ": too few were accepted for what they cost"
+    return (
+        f"{words}. One forward with its proposals took {cost:.3g} times a step of {_name(usual)}, so its tokens came "
+        f"{gain}{less}."
+    )
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from kvviz.ui.shared.model_choice import accepted, decodable, model_field, posit
 
 AUTO = "auto"
 OWN = "A folder, a config.json or a Hugging Face id …"
-FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled")
+FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled", "lookup", "speculative")
 MOST_NEW_TOKENS = 512
 MORE_MODES = tuple(name for name in MODES if name not in FIRST_MODES)
 LENGTHS = (16, 64, 256, 1_024, 4_096)  # prompt tokens, of the book
@@ -71,6 +71,7 @@ def _fields() -> dict[str, Field]:
         "more_modes": Field([], _modes_among(MORE_MODES), called="modes"),
         "attn": Field("sdpa", one_of(*ATTENTION)),
         "batch": Field(1, whole),
+        "draft": Field("", str),
         "own_model": Field(""),
         "repeats": Field(3),
         "precision": Field(PRECISION),
@@ -130,6 +131,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             filler="book" if length else "random",
             dtype=_dtype(form, model, weights, scheduler.device or {}),
             precision=form["precision"] or None,
+            draft=form["draft"].strip() or None if any(MODES[name].drafts for name in modes) else None,
             **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "device", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
@@ -220,6 +222,8 @@ def _modes(form: Form) -> tuple[str, ...]:
     more = form.choices("more_modes", MORE_MODES)
     st.multiselect("Cache designs, and transformers' own caches", format_func=_mode_title, help=how, **more)
     chosen = [*form["modes"], *form["more_modes"]]
+    if any(MODES[name].drafts for name in chosen):
+        st.text_input("Draft model", help=TEXTS["live"]["draft"], placeholder="a bundled one", **form.value("draft"))
     return tuple(name for name in MODES if name in chosen)
 
 

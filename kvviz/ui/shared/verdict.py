@@ -25,6 +25,9 @@ FIGURES = (
     "predicted_s",
     "prediction_error",
     "prediction_bias",
+    "accepted",
+    "drafted",
+    "steps",
 )
 
 
@@ -73,7 +76,7 @@ def _lines(found: Document) -> list[str]:
     if found["crossover"] is not None:
         words = found["crossover"]["sentence"]
         lines.append(f"{words[:1].upper()}{words[1:]}.")
-    return lines
+    return [*lines, *found["speculation"]]
 
 
 def _pace(entry: Document) -> str:

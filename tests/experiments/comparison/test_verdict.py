@@ -229,8 +229,8 @@ def test_odd_times_never_break_it(steps):
 
 def test_unknown_lengths_and_modes_are_said():
     document = made()
-    document["runs"].append({"mode": "speculative", "step_s": curve(CACHED)})
-    assert "does not know the mode" in entry(verdict(document), "speculative")["untold"][0]
+    document["runs"].append({"mode": "unheard-of", "step_s": curve(CACHED)})
+    assert "does not know the mode" in entry(verdict(document), "unheard-of")["untold"][0]
     alone = judge(None, document["runs"][1:2])
     assert alone["crossover"] is None and alone["advice"] is None
     assert alone["modes"][0]["untold"] == ["can't tell: the prompt's length is not known"]

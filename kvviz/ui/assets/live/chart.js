@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -257,11 +257,13 @@ const WIDE = 9 // steps of a running median
 // Whether a mode's line is long enough to be read off its running median; the medians of the passes are thin below it.
 const isLong = (mode, line, total) => !total && mode.times.length > 0 && line.length > MANY
 
-// The median of each step and its neighbours, without the prefill; null for a short line, which speaks for itself.
+// The median of each step and its neighbours, without the prefill; the mean where tokens come several at a time. Null for
+// a short line, which speaks for itself.
 function running(mode, line, total) {
   if (!isLong(mode, line, total)) return null
   const half = (WIDE - 1) / 2
-  return line.map((_, i) => (i ? median(line.slice(Math.max(1, i - half), i + half + 1).map((p) => p.mid)) : null))
+  const middle = mode.speculates ? mean : median
+  return line.map((_, i) => (i ? middle(line.slice(Math.max(1, i - half), i + half + 1).map((p) => p.mid)) : null))
 }
 
 function runningMedians(state, look, total) {

@@ -9,7 +9,7 @@ import { gain } from "./shapes.js"
 const COLUMNS = [
   ["Mode", "", ""],
   ["TTFT", "time to first token: the prefill, median of the repeats", "ttft", "time to first token: the prefill, read once in the first look"],
-  ["ITL", "inter-token latency: median over the decode steps, each the median of the repeats", "itl", "inter-token latency: median over the decode steps of one pass, the first look"],
+  ["ITL", "inter-token latency: median over the decode steps, each the median of the repeats; their mean where tokens come several at a time", "itl", "inter-token latency: median over the decode steps of one pass, the first look"],
   ["p99", "99th percentile of all single decode steps of all repeats", "p99"],
   ["Tokens/s", "new tokens of all sequences over the whole time, prefill included", "rate"],
   ["Per sequence", "tokens per second of one sequence of the batch", "each"],
@@ -56,7 +56,7 @@ export class Figures {
     const last = mode.rows.at(-1)
     const timed = (words) => (words === "–" ? words : mark(figures) + words)
     put(cells.ttft, timed(ms(figures?.ttft_s)))
-    put(cells.itl, timed(ms(figures?.itl_s)))
+    put(cells.itl, timed(mode.speculates ? `${ms(figures?.itl_mean_s)} mean` : ms(figures?.itl_s)))
     put(cells.p99, timed(ms(figures?.itl_p99_s)))
     put(cells.rate, timed(rate(figures?.tokens_per_s)))
     put(cells.each, timed(rate(figures?.tokens_per_s ? figures.tokens_per_s / state.spec.batch : null)))

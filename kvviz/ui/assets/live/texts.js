@@ -29,7 +29,8 @@ export class Texts {
     const body = element("div", { class: "kv-text", tabindex: "0", role: "group", "aria-label": `Text, ${mode.title}`, "data-testid": `kv-text-${mode.name}` },
                          element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
     const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
-    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0 }
+    if (mode.speculates) head.append(element("small", {}, "underlined: proposed and accepted; struck out: rejected"))
+    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0, forward: 0 }
   }
 
   extend(panel, state, mode) {
@@ -45,7 +46,27 @@ export class Texts {
       panel.spans.push(span)
       panel.body.append(span)
       span.hidden = true
+      if (mode.speculates) this.mark(panel, mode)
     }
+  }
+
+  // Marks the token before the newest. It was accepted if the newest needed no forward. If a forward ran, the model chose
+  // that token in place of a proposal, which is rejected with all that follow it.
+  mark(panel, mode) {
+    const newest = panel.done
+    const before = panel.spans[newest - 1]
+    if (mode.tokens[newest].proposed === null) {
+      before.classList.add("kv-accepted")
+      before.title += ", proposed and accepted"
+      return
+    }
+    const proposed = mode.tokens[panel.forward].proposed ?? []
+    const rejected = proposed.slice(newest - 1 - panel.forward)
+    if (before && rejected.length) {
+      const title = `${rejected.length} of ${proposed.length} proposals rejected: ${rejected.join("")}`
+      before.prepend(element("s", { class: "kv-rejected", title }, rejected[0]))
+    }
+    panel.forward = newest
   }
 
   // Whether the model's text is over with this token, and yet the run goes on.

@@ -73,7 +73,7 @@ const steps = {
 // outlive the step.
 function seen(s, mode, i, row) {
   s.steps = Math.max(s.steps, i + 1)
-  mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text }
+  mode.tokens[i] = { ids: row.ids, text: row.text, piece: row.piece ?? row.text, proposed: row.proposed }
   mode.where ??= row.where
   mode.rows[i] = { layers: row.layers.map(layerRow), outliving: row.outliving ?? null }
 }
@@ -128,6 +128,7 @@ export function quantile(sorted, share) {
   return sorted[low] + (sorted[high] - sorted[low]) * (place - low)
 }
 
+export const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length
 export const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5)
 
 // Per-step median and quartiles over the repeats so far, in seconds; before the first repeat the first look's seconds.
@@ -199,6 +200,7 @@ export function headline(state, mode) {
   return {
     ttft_s: mids[0],
     itl_s: mids.length > 1 ? median(mids.slice(1)) : null,
+    itl_mean_s: mids.length > 1 ? mean(mids.slice(1)) : null,
     total_s: total,
     tokens_per_s: total ? (mode.tokens.length * state.spec.batch) / total : null,
     speedup: null,
