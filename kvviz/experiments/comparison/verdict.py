@@ -206,9 +206,9 @@ def speculated(run: Run, usual: Run | None) -> str:
     """
     accepted, drafted, made, forwards = run["accepted"], run["drafted"], len(run["step_s"]) - 1, run["steps"] - 1
     if not drafted or not forwards:
-        return f"{_name(run)}: nothing was proposed, so it decoded one token at a time."
+        return f"**{_name(run)}**: nothing was proposed, so it decoded one token at a time."
     each, share = made / forwards, f"{accepted:,} of {drafted:,} proposals were accepted ({accepted / drafted:.0%})"
-    words = f"{_name(run)}: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each"
+    words = f"**{_name(run)}**: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each"
     if usual is None or len(usual["step_s"]) != len(run["step_s"]):
         return f"{words}."
     cost = statistics.fmean(run["step_s"][1:]) * each / statistics.fmean(usual["step_s"][1:])

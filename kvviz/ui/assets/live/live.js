@@ -257,7 +257,7 @@ function lineWords(state, chart) {
   const once = firstLookOnly(state)
   const above = chart.reach(state)?.above
   const words = [once ? "Thin: each step read once, so it is jagged. Timed passes follow." : chart.smooths(state)
-    ? "Bold: running median of 9 steps. Thin: median of the passes. Shade: quartiles." : "Line: median. Shade: quartiles."]
+    ? `Bold: running median of 9 steps${state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""}. Thin: median of the passes. Shade: quartiles.` : "Line: median. Shade: quartiles."]
   if (!once && !state.figures) words.push("Thin: first look.")
   if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
   if (!once && chart.foretells) words.push(foretold(state))
