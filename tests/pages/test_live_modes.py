@@ -26,7 +26,9 @@ def run(app):
 def test_every_mode_is_in_one_of_the_two_places(visit):
     app = visit()
     first = list(pills(app).options)
-    assert first == [MODES[name].title for name in ("uncached", "cached", "unpassed", "scratch", "compiled")]
+    assert first == [
+        MODES[name].title for name in ("uncached", "cached", "unpassed", "scratch", "compiled", "lookup", "speculative")
+    ]
     assert {*first, *app.multiselect(key="more_modes").options} == {mode.title for mode in MODES.values()}
     assert len(first) + len(app.multiselect(key="more_modes").options) == len(MODES)
     assert run(app) == ("uncached", "cached")
