@@ -76,7 +76,7 @@ class RaggedCache(DynamicCache):
             kinds.add("chunked_attention")  # transformers keeps its tokens as a window's
         if kinds:
             raise KvvizError(f"{model.config.model_type} has layers that are not kept in these blocks: {min(kinds)}")
-        self._model = model
+        self._model, self._device = model, model.device
         self._attention = str(model.config._attn_implementation)
         parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
         self._configs = list({id(part.config): part.config for part in parts}.values())
@@ -98,7 +98,7 @@ class RaggedCache(DynamicCache):
         """
         order = sorted(range(len(parts)), key=lambda i: len(parts[i].ids))
         ordered = [parts[i] for i in order]
-        device = self._model.device
+        device = self._device
         self._layouts = self._laid_out(ordered)
         ids = [token for part in ordered for token in part.ids]
         where = [position for part in ordered for position in range(part.start, part.start + len(part.ids))]
@@ -130,7 +130,7 @@ class RaggedCache(DynamicCache):
         return {window: self._layout(window, parts, writes[window]) for window in writes}
 
     def _layout(self, window: Window, parts: Sequence[Part], writes: Mapping[int, int]) -> Layout:
-        block, sequences, device = self.groups.block, self.groups.tables[window].sequences, self._model.device
+        block, sequences, device = self.groups.block, self.groups.tables[window].sequences, self._device
         blocks, spans = list[int](), list[Span]()
         for new, alike in groupby(parts, key=lambda part: len(part.ids)):
             members = list(alike)
@@ -139,12 +139,15 @@ class RaggedCache(DynamicCache):
             for table in tables:
                 blocks += table.blocks + [0] * (most - len(table.blocks))
             kept = [part.start - table.dropped * block for part, table in zip(members, tables, strict=True)]
-            newest = torch.tensor(kept, device=device)[:, None, None] + self._count[:new, None]
+            newest = torch.tensor(kept, device=device).view(-1, 1, 1, 1)
+            if new > 1:
+                newest = newest + self._count[:new, None]
             held = self._count[: most * block]
             seen = held <= newest if window is None else (held <= newest) & (held > newest - window)
-            mask = torch.where(seen, self._zero, self._lowest)
-            spans.append(Span(len(members), new, most * block, mask[:, None]))
-        slots, sources = torch.tensor([list(writes), list(writes.values())], dtype=torch.long, device=device).unbind()
+            spans.append(Span(len(members), new, most * block, torch.where(seen, self._zero, self._lowest)))
+        slots, sources = (
+            torch.tensor(list(part), dtype=torch.long, device=device) for part in (writes, writes.values())
+        )
         return Layout(slots, sources, torch.tensor(blocks, device=device), spans)
 
     def update(
