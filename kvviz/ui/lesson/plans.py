@@ -15,7 +15,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Field, Form, one_of
 
 LESSON: dict[str, Any] = tomllib.loads(Path(__file__).with_name("lesson.toml").read_text(encoding="utf-8"))
-HEADS = ("When", "Page", "You", "The class should say")  # of a plan's columns
+HEADS = ("When", "Part and its page", "You", "The class should say")  # of a plan's columns
 WIDTHS = (2, 5, 9, 9)
 PLANS: dict[str, Mapping[str, Any]] = {plan["name"]: plan for plan in LESSON["plans"]}
 
@@ -42,13 +42,15 @@ def _plan(plan: Mapping[str, Any]) -> None:
     before.markdown(f"**Before the lesson**\n\n{plan['prepare']}")
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
     with st.container(key="lesson_parts"):
-        for column, words in zip(st.columns(WIDTHS), HEADS, strict=True):
+        for column, words in zip(st.columns(WIDTHS, gap="medium"), HEADS, strict=True):
             column.caption(words)
         for part, end in zip(plan["parts"], ends, strict=True):
-            when, what, does, says = st.columns(WIDTHS)
+            when, what, does, says = st.columns(WIDTHS, gap="medium")
             when.markdown(f"**{end - part['minutes']}–{end} min**")
             link = {"label": f":primary[**{part['title']}**]", "query_params": part.get("query")}
-            what.page_link(PAGES / f"{part['page']}.py", **link)
+            with what.container(gap=None):
+                st.page_link(PAGES / f"{part['page']}.py", **link)
+                st.caption(TEXTS[part["page"]]["navigation"])
             does.markdown(f"**{HEADS[2]}.** {doing(part)}")
             says.markdown(f"**{HEADS[3]}.** {part['class_says']}")
 

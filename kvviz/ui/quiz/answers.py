@@ -39,7 +39,9 @@ def answered(question: Question, part: str = "before") -> bool:
     check, answer = question.check, given(part).get(question.id)
     said = _form(check, answer, _key(part, question.id))
     if answer is not None:
-        _judge(question, answer)
+        if not check.choices:  # those say it where they stand
+            _judge(check, answer)
+        see(question)
     elif said is not None:
         try:
             given(part)[question.id] = check.read(said)
@@ -59,7 +61,8 @@ def _form(check: Check, answer: str | None, key: str) -> str | None:
         data = {"modes": modes, "colours": {"light": palette.LIGHT, "dark": palette.DARK}, "answer": answer}
         return _sketch(key=key, data={"assets": ASSETS_URL, **data}, on_drawn_change=lambda: None).drawn
     if answer is not None:
-        _marked(check, answer, key)
+        if check.choices:
+            _marked(check, answer, key)
         return None
     if check.choices:
         places = [str(place) for place in range(len(check.choices))]
@@ -69,26 +72,25 @@ def _form(check: Check, answer: str | None, key: str) -> str | None:
 
 
 def _marked(check: Check, answer: str, key: str) -> None:
-    """Draw what there was to choose from where it stood, with the right answer marked, and the one that was taken."""
-    there = map(str, range(len(check.choices))) if check.choices else dict.fromkeys([answer, check.answer])
+    """Draw what there was to choose from where it stood: the right answer and why it is, and the one that was taken."""
     with st.container(key=f"marked_{key}", gap=None):
-        for place, each in enumerate(there):
+        for place in range(len(check.choices)):
+            each = str(place)
             mark = "right" if check.is_right(each) else "wrong" if each == answer else "other"
             words = f"**{check.shown(each)}**" if mark == "right" else check.shown(each)
             yours = " *(your answer)*" if each == answer else ""
+            why = f"\n\n{check.because}" if mark == "right" else ""
             with st.container(key=f"{mark}_{key}_{place}"):
-                st.markdown(f"{MARKS[mark]} {words}{yours}")
+                st.markdown(f"{MARKS[mark]} {words}{yours}{why}")
 
 
-def _judge(question: Question, answer: str) -> None:
-    check = question.check
+def _judge(check: Check, answer: str) -> None:
     said = f"You said: {check.shown(answer)}."
     if check.is_right(answer):
         st.success(f"{said} Right. {check.because}", icon=":material/check_circle:")
     else:
         words = f"{said} It is: {check.shown(check.answer)}. {check.because}"
         st.warning(words, icon=":material/cancel:")
-    see(question)
 
 
 def see(question: Question) -> None:
