@@ -15,6 +15,7 @@ from kvviz.base.words import brief
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
+from kvviz.experiments.comparison.figures import mark
 from kvviz.experiments.comparison.records import ShapeName
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.evidence import counted
@@ -102,6 +103,7 @@ def _entry(run: Run, found: Fit | str, line: Fit | str | None) -> dict[str, Any]
         "untold": _untold(found) if isinstance(found, Fit) else [f"can't tell: {found}"],
         "bound": estimate.within(measured).words if estimate else None,
         "estimate_s": _whole(run, estimate) if estimate else None,
+        "mark": mark(run),
         "measured_s": measured,
         "prediction_error": run.get("prediction_error"),
         "prediction_bias": run.get("prediction_bias"),

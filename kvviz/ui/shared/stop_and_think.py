@@ -20,9 +20,7 @@ SMALLER = "int4"
 
 
 def think(page: str, at_hand: AtHand | None = None) -> None:
-    """Draw what the page comes to in short, and under it its questions; who has answered one reads the whole answer."""
-    st.header("In short", anchor=False)
-    st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
+    """Draw the page's questions, and under them what it comes to; who has answered one reads the whole answer."""
     st.header("Stop and think", anchor=False)
     st.caption("Answer first, then read: the whole answer, with the figures of this page, comes after yours.")
     with st.container(key="fold_questions", gap=None):
@@ -31,6 +29,8 @@ def think(page: str, at_hand: AtHand | None = None) -> None:
                 st.markdown(f"**{question.check.ask}**")
                 if answered(question):
                     st.markdown(question.answer(at_hand or AtHand()))
+    st.header("In short", anchor=False)
+    st.markdown("\n".join(f"- {question.short}" for question in on_page(page)))
 
 
 def of_live(scheduler: Scheduler, watched: str | None) -> AtHand:

@@ -25,6 +25,7 @@ FIGURES = (
     "predicted_s",
     "prediction_error",
     "prediction_bias",
+    "passes",
     "accepted",
     "drafted",
     "steps",
@@ -84,13 +85,17 @@ def _pace(entry: Document) -> str:
     measured, predicted = entry["measured_s"], entry["estimate_s"]
     near = predicted and 1 / OFF <= measured / predicted <= OFF
     because = f", by prediction {entry['bound']}" if near else ""
-    return f"**{MODES[entry['mode']].title}**: {brief(measured)} for a median step{because}{_slope(entry)}."
+    typical = f"{entry['mark']}{brief(measured)}"
+    return f"**{MODES[entry['mode']].title}**: {typical} for a median step{because}{_slope(entry)}."
 
 
 def _slope(entry: Document) -> str:
-    """What each further token of context adds to a step: of a straight line all along it, of a square on average."""
+    """What each further token of context adds to a step: of a straight line all along it, of a square on average.
+
+    Nothing is said of a run that other work disturbed: the work may have changed along the run, too.
+    """
     curve = entry["line"] or entry["fit"]
-    if curve is None:
+    if curve is None or entry["mark"]:
         return ""
     slope, square, which = curve["b_s_per_token"], curve.get("c_s_per_token2"), ""
     tokens = f"{curve['last_token'] - curve['first_token']:,.0f} tokens of context"

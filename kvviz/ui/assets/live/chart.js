@@ -255,7 +255,7 @@ const MANY = 48 // steps; on a line of more the markers would hide it
 const WIDE = 9 // steps of a running median
 
 // Whether a mode's line is long enough to be read off its running median; the medians of the passes are thin below it.
-const isLong = (mode, line, total) => !total && mode.times.length > 0 && line.length > MANY
+const isLong = (mode, line, total) => !total && line.length > MANY
 
 // The median of each step and its neighbours, without the prefill; the mean where tokens come several at a time. Null for
 // a short line, which speaks for itself.

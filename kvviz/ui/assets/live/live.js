@@ -3,7 +3,7 @@
 import { dataButton } from "../frame/chart_table.js"
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
-import { bytes, ms, rate } from "../shared/format.js"
+import { bytes, ms, rate, times } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, watched, withStatus } from "../shared/state.js"
@@ -248,7 +248,9 @@ class Fold {
 function keptWords(state, alone) {
   const { device_name, device } = state.environment
   const how = alone ? "Another machine, or other work beside it, gives other figures." : "Press Run to measure this machine."
-  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}. ${how}`
+  const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
+  const of = firstLookOnly(state) ? " Shown now: its first look, one pass of each mode." : clean > 0 && clean < Infinity ? ` Medians of ${clean} undisturbed passes or more.` : ""
+  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}.${of} ${how}`
 }
 
 // What the lines of the chart are, and how far those go that are cut off at its edge.
@@ -256,8 +258,9 @@ function lineWords(state, chart) {
   if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return ""
   const once = firstLookOnly(state)
   const above = chart.reach(state)?.above
-  const words = [once ? "Thin: each step read once, so it is jagged. Timed passes follow." : chart.smooths(state)
-    ? `Bold: running median of 9 steps${state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""}. Thin: median of the passes. Shade: quartiles.` : "Line: median. Shade: quartiles."]
+  const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
+  const words = chart.smooths(state) ? [`Bold: running median of 9 steps${several}.`] : []
+  words.push(once ? "Thin: each step timed once, so it is jagged; timed passes follow." : words.length ? "Thin: median of the passes. Shade: quartiles." : "Line: median. Shade: quartiles.")
   if (!once && !state.figures) words.push("Thin: first look.")
   if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
   if (!once && chart.foretells) words.push(foretold(state))
@@ -280,11 +283,12 @@ function foretold(state) {
 
 // How the ends of each finished curve compare, the prefill left out: the chart's message.
 function claim(state) {
-  const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([, line]) => line.length > 3)
+  const lines = state.modes.map((mode) => [mode, curve(mode).map((point) => point.mid)]).filter(([mode, line]) => line.length > 3 && !mode.speculates)
   if (!ended(state) || !lines.length || lines.length > 3) return ""
   const each = lines.map(([mode, line]) => {
     const [first, last] = ends(line)
-    return `${mode.title} ${mark(headline(state, mode))}${(last / first).toFixed(1)}× as long (${ms(first).replace(" ms", "")} to ${ms(last)})`
+    const about = mark(headline(state, mode))
+    return `${mode.title} ${about}${times(last / first)} as long (${about}${ms(first).replace(" ms", "")} to ${ms(last)})`
   })
   return `Last tokens against first ones: ${each.join(", ")}.`
 }
