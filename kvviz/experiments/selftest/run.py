@@ -62,9 +62,11 @@ def _prompt(loaded: Loaded, batch: int = 1, tokens: int = PROMPT) -> torch.Tenso
 
 
 def _modes(loaded: Loaded, *, exact: bool = True) -> list[str]:
-    """Return the modes that can decode this model on its device."""
+    """Return the modes that can decode a batch of this model on its device by themselves."""
     found = []
     for name, mode in MODES.items():
+        if mode.speculates:
+            continue
         try:
             check_modes([name], loaded.source.config, loaded.device)
         except KvvizError:

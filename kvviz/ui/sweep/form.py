@@ -74,7 +74,10 @@ def _grid() -> SweepSpec:
     )
     chosen = st.multiselect("Models", format_func=title, width=400, **form.choices("models", ids))
     modes = st.multiselect(
-        "Modes", format_func=lambda name: MODES[name].title, width=400, **form.choices("modes", list(MODES))
+        "Modes",
+        format_func=lambda name: MODES[name].title,
+        width=400,
+        **form.choices("modes", [name for name, mode in MODES.items() if not mode.drafts]),
     )
     prompts = st.text_input("Prompt lengths, tokens", width=180, **form.value("prompts"))
     new = st.text_input("New tokens", width=150, **form.value("new"))
