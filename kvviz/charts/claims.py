@@ -28,8 +28,11 @@ def of_latency(runs: Sequence[Found]) -> str:
     return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
 
 
-def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
-    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes."""
+def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0, *, told: bool = True) -> str:
+    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes.
+
+    Times of which nobody `told` how disturbed they were are approximate, with two digits; those alike are said once.
+    """
     whole = [curve.so_far[-1] for curve in curves]
     if view == "total":
         return _listed("The whole run takes", [(s, brief(s), c.name) for s, c in zip(whole, curves, strict=True)])
@@ -42,7 +45,13 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) ->
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
     ends = [(median(curve.step_s[-END:]), curve.name) for curve in curves]
-    return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
+    if told:
+        return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
+    alike: dict[float, list[str]] = {}
+    for seconds, name in ends:
+        alike.setdefault(float(f"{seconds:.2g}"), []).append(name)
+    parts = [(s, f"≈ {millis(s)}{' each' if names[1:] else ''}", " and ".join(names)) for s, names in alike.items()]
+    return _listed("At the end a token takes", parts)
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

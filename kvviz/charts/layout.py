@@ -3,7 +3,8 @@
 import html
 import math
 from collections.abc import Sequence
-from statistics import median
+from itertools import accumulate
+from statistics import fmean, median
 from typing import Any
 
 import plotly.graph_objects as go
@@ -30,6 +31,7 @@ FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
 APART = 0.07  # of the axis, between two names
 END = 32  # steps at the end of a line, over which one slow step does not show
+LAST = 5  # points of a long line whose median is where it ends, though the very last may be a spike
 
 
 def name_ends(figure: go.Figure) -> go.Figure:
@@ -55,8 +57,8 @@ def name_ends(figure: go.Figure) -> go.Figure:
 
 
 def _end(values: Sequence[float]) -> float:
-    """Where a line ends: its last value, or the median of the last END of a long line, which may end in a spike."""
-    return median(values[-END:]) if len(values) > 4 * END else values[-1]
+    """Where a line ends: its last value, or the median of the last few of a long line, which may end in a spike."""
+    return median(values[-LAST:]) if len(values) > 4 * END else values[-1]
 
 
 def _width(name: str) -> int:
@@ -72,12 +74,37 @@ def name_at_edge(figure: go.Figure, names: Sequence[tuple[str, str, float]], rea
     figure.update_layout(showlegend=False, margin_r=24 + 8 * max(_width(name) for name, _, _ in names))
     y = math.log10 if figure.layout.yaxis.type == "log" else float
     low, high = map(y, reach)
-    room, before = (figure.layout.height or 450) - 80, -math.inf
-    for name, colour, value in sorted(names, key=lambda each: each[2]):
-        place = (y(value) - low) / (high - low or 1)
-        before = max(place, before + APART * (1 + name.count("<br>")))
+    room = (figure.layout.height or 450) - 80
+    ranked = sorted(names, key=lambda each: each[2])
+    wanted = [(y(value) - low) / (high - low or 1) for _, _, value in ranked]
+    places = _apart(wanted, [APART * (1 + name.count("<br>")) for name, _, _ in ranked])
+    for (name, colour, value), want, place in zip(ranked, wanted, places, strict=True):
         label = {"text": name, "xref": "paper", "x": 1, "y": y(value), "xanchor": "left", "align": "left", "xshift": 8}
-        figure.add_annotation(**label, yshift=(before - place) * room, showarrow=False, font_color=colour)
+        figure.add_annotation(**label, yshift=(place - want) * room, showarrow=False, font_color=colour)
+
+
+def _apart(wanted: Sequence[float], high: Sequence[float]) -> list[float]:
+    """Places in order, each as near to where it is wanted as the heights allow, and none below 0.
+
+    That is isotonic regression of what is left when the names below are taken off: neighbours give way to both sides.
+    """
+    below = list(accumulate(high[1:], initial=0.0))
+    free, n = [want - under for want, under in zip(wanted, below, strict=True)], len(wanted)
+    level = [max(min(fmean(free[j : k + 1]) for k in range(i, n)) for j in range(i + 1)) for i in range(n)]
+    return [max(0.0, each) + under for each, under in zip(level, below, strict=True)]
+
+
+def watermark(figure: go.Figure, word: str) -> go.Figure:
+    """Say across a figure that nobody here has measured it."""
+    place = {"x": 0.5, "y": 0.99, "xref": "paper", "yref": "paper", "yanchor": "top", "showarrow": False}
+    return figure.add_annotation(text=f"<b>{word}</b>", font={"size": 26, "color": "rgba(128, 128, 128, 0.5)"}, **place)
+
+
+def log_ticks(least: float, most: float) -> dict[str, Any]:
+    """The ticks of a logarithmic axis at 1, 2 and 5 of each power of ten between two values, as plain numbers."""
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    ticks = [float(f"{step}e{power}") for power in powers for step in (1, 2, 5)]
+    return {"tickvals": ticks, "ticktext": [f"{tick:,g}" for tick in ticks]}
 
 
 def as_text(value: object) -> str:

@@ -22,26 +22,29 @@ FILES = ("recording", "h100-gpt2")
 
 
 @cache
-def recorded(file: str) -> tuple[dict[str, Any], list[Curve]]:
-    """The record that a recording begins with, and a curve for each of its modes: the medians of its passes."""
+def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
+    """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
+    disturbance is on record.
+    """
     records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
-    started, curves = records[0], []
-    for mode, found in by_mode(records).items():
+    started, curves, modes = records[0], [], by_mode(records)
+    for mode, found in modes.items():
         run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
         curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode)))
-    return started, curves
+    return started, curves, all(found.clean for found in modes.values())
 
 
 def recordings() -> None:
     """Draw the time of each token of each recording, under what it says and where it was made."""
     for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
-        started, curves = recorded(file)
+        started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
         weights = ", random weights" if model["weights"] == "random" else ""
         column.caption(
             f"Recorded on {KINDS[here['device']]} ({here['device_name']}): {model['title']}{weights}, "
             f"{spec['new_tokens']} new tokens"
         )
-        claim = of_curves(curves)
-        plot(overlay(curves), column, claim=claim, key=f"c_{file}")
+        plot(overlay(curves), column, claim=of_curves(curves, told=told), key=f"c_{file}")
+        if not told:
+            column.caption(TEXTS["compare"]["untold"])
     st.markdown(TEXTS["compare"]["recorded"].format(end=END))
