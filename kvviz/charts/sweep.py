@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import as_text, blank, name_ends
+from kvviz.charts.layout import as_text, blank, log_ticks, name_ends
 from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
@@ -43,6 +43,18 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return found or ["prompt_tokens"]
 
 
+FAR = 10  # times between two lines, from which on the lower one would lie on the zero of a linear axis
+
+
+def far_apart(rows: Sequence[Row], measure: str, axis: str) -> bool:
+    """Whether anywhere on the axis the highest line is more than FAR times the lowest."""
+    at: dict[Any, list[float]] = {}
+    for row in rows:
+        if row.get(measure):
+            at.setdefault(row[axis], []).append(row[measure])
+    return any(max(values) > FAR * min(values) for values in at.values())
+
+
 def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) -> go.Figure:
     """Draw a measure against one axis, with a line for each mode and each combination of the other varying axes."""
     title, factor = MEASURES[measure]
@@ -54,12 +66,18 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     combinations = list(dict.fromkeys(key[1:] for key in lines))
     kind = "category" if axis in ("model", "dtype") else "log" if log else "linear"
     types = {"xaxis_type": kind, "yaxis_type": "log" if log else "linear"}
-    figure = blank(AXES[axis], title, height=400, **types)
+    figure = blank(AXES[axis], f"{title}, logarithmic" if log else title, height=400, **types)
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
     if measure in ("itl_s", "total_s", "flops"):
         _factors(figure)
+    drawn = [value for line in figure.data for value in line.y if value > 0]
+    if log and drawn:
+        figure.update_yaxes(**log_ticks(min(drawn), max(drawn)))
+        if kind == "log":
+            places = sorted({value for line in figure.data for value in line.x})
+            figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
     return figure if kind == "category" else name_ends(figure)
 
 

@@ -95,8 +95,14 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     elsewhere = next(
         words for words in said if "climbs to 14.2 times without the cache and to 2.34 times with" in words
     )
-    assert "not measured on this machine: RTX 4090, small model" in elsewhere
+    assert elsewhere.startswith("**Published (RTX 4090, small model, one pass): from a prompt of 64 tokens to 512, ")
+    assert "not measured on this machine" in elsewhere
     drawn = [json.loads(chart.proto.spec)["data"] for chart in app.get("plotly_chart")]
+    marks = [
+        {label["text"] for label in json.loads(chart.proto.spec)["layout"]["annotations"]}
+        for chart in app.get("plotly_chart")
+    ]
+    assert ["<b>PUBLISHED</b>" in each for each in marks] == [False, True]
     factors = [next(line["text"] for line in chart if line["name"] == "No cache") for chart in drawn]
     assert factors[0] == ["2×", "4×"] and factors[1][-1] == "46.9×"
     changes = next(frame.value for frame in app.dataframe if "No cache, at 64" in frame.value.columns)

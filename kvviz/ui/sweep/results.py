@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.charts.sweep import AXES, MEASURES, against, heat, measures, varying
+from kvviz.charts.layout import watermark
+from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
@@ -16,7 +17,6 @@ from kvviz.experiments.sweep.rows import rows
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec
 from kvviz.experiments.sweep.words import FIGURES, Trend, caveats, claim, contrasts, passes, trends, why
 from kvviz.experiments.sweep.words import shown as shown_figure
-from kvviz.models.catalog.rows import Published
 from kvviz.server.jobs import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
@@ -136,17 +136,21 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         titles = {name: MEASURES[name][0] for name in there}
         measure = st.selectbox("Show", there, there.index(usual), format_func=titles.__getitem__, key=key, width=300)
         axis = st.selectbox("Against", axes, format_func=AXES.__getitem__, key="s_axis", width=200)
-        log = st.toggle("Logarithmic", key="s_log", width=150)
+        far = any(far_apart(each, measure, axis) for each in sources)
+        log = st.toggle("Logarithmic", far, key=f"s_log_{far}", width=150)
         picture = choose_picture("s_form")
-    drawn = [(whose, found)] if found else []
+    drawn = [(whose, found, "")] if found else []
     if preset and published and measure in measures(printed):
-        drawn.append((_source(preset, published, alone=not found), printed))
-    for number, (place, (source, each)) in enumerate(
+        drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
+    for number, (place, (source, each, elsewhere)) in enumerate(
         zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)
     ):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        place.markdown(f"**{said}**  \n{source}")  # in a caption its link would be too pale
         figure = against(each, measure, axis, log=log)
+        if elsewhere and published:
+            said = f"{elsewhere} ({published.note}): {said[0].lower()}{said[1:]}"
+            watermark(figure, elsewhere.upper())
+        place.markdown(f"**{said}**  \n{source}")  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         if any(line.text for line in figure.data):
             place.caption(TEXTS["sweep"]["factors"])
@@ -157,11 +161,11 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         plot(heat(found, measure, mode or usual, axes[0], axes[1]), config=picture, key="s_heat_chart")
 
 
-def _source(preset: Preset, published: Published, *, alone: bool) -> str:
+def _source(preset: Preset, *, alone: bool) -> str:
     """Whose figures the published ones are, and what to do with them."""
-    whose = f"[Published elsewhere]({preset.source})" if preset.source else "Kept elsewhere"
+    whose = f"[Published elsewhere]({preset.source})" if preset.source else "Recorded elsewhere"
     run = f" {TEXTS['sweep']['alone']}" if alone else ""
-    return f"{whose}, not measured on this machine: {published.note}.{run}"
+    return f"{whose}, not measured on this machine.{run}"
 
 
 def _tables(preset: Preset | None, found: Sequence[Record], reasons: Sequence[str], *, over: bool) -> None:
