@@ -11,8 +11,8 @@ _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, 
 # Name and colour of each part, from the bottom of the stack to its top. What is done again for each token has warm
 # hues, like the uncached mode elsewhere.
 PARTS = {
-    "linear": ("the prompt again", "#B8860B"),
-    "square": ("new tokens again", "#D55E00"),
+    "linear": ("the prompt, each time", "#B8860B"),
+    "square": ("new tokens, each time", "#D55E00"),
     "projections": ("projections", "#7A6FBE"),
     "mlp": ("MLP", "#00916E"),
     "router": ("router", "#2E7D6B"),
@@ -61,7 +61,7 @@ def area_figure(
         title, colour = PARTS[name]
         line = {"width": 1, "color": colour}
         figure.add_scatter(x=list(xs), y=list(values), name=title, stackgroup="all", line=line, **hover)
-        names.append((title, colour, below + values[-1] / 2))
+        names.append((title.replace(", ", ",<br>"), colour, below + values[-1] / 2))
         below += values[-1]
     if cached:
         figure.add_scatter(x=list(xs), y=list(cached), name="with the cache", line=palette.line("cached", 3), **hover)

@@ -8,7 +8,7 @@ from kvviz.charts.cost import area_figure, steps_figure
 def test_areas_carry_their_names_in_their_middle_and_the_cached_line_at_its_end():
     figure = area_figure([1, 2], {"linear": [1, 4], "square": [1, 8]}, x_title="x", unit="FLOP", cached=[1, 10])
     places = {label.text: label.y for label in figure.layout.annotations}
-    assert places == {"the prompt again": 2, "new tokens again": 8, "with the cache": 10}
+    assert places == {"the prompt,<br>each time": 2, "new tokens,<br>each time": 8, "with the cache": 10}
     assert figure.layout.showlegend is False
 
 

@@ -42,7 +42,9 @@ def shorthand(case: Case) -> None:
         "square": [x**2 * case.width**2 / 2 for x in xs],
     }
     cached = [(case.prompt + x) * case.width**2 for x in xs]
-    figure = area_figure(xs, parts, x_title="new tokens N", unit=" operations", cached=cached)
+    figure = area_figure(
+        xs, parts, x_title="new tokens N", unit=" multiply-adds", scale=" of one product", cached=cached
+    )
     claim = (
         f"Without the cache, {case.new:,} new token{'s' if case.new > 1 else ''} after a prompt of {case.prompt:,} "
         f"take {case.ratio:,.1f} times the work"
@@ -52,9 +54,9 @@ def shorthand(case: Case) -> None:
         st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
         st.latex(_equation(case))
         st.caption(
-            "Counted for one product of one layer: every layer has the same ones, so its factor is that of all. "
-            f"Of the two terms, the prompt read again is 2 P / N = **{case.linear_over_square:,.4g}** times the new "
-            "tokens read again, whatever d is."
+            "Counted are the multiply-adds, of 2 FLOPs each, of one product of one layer: every layer has the same "
+            "ones, so its factor is that of all. Of the two terms, reading the prompt each time is 2 P / N = "
+            f"**{case.linear_over_square:,.4g}** times reading the new tokens each time, whatever d is."
         )
         st.markdown(f"**What the cache takes instead: {human(case.cache_bytes)} of memory at the end**")
         st.caption(
