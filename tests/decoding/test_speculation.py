@@ -16,6 +16,7 @@ from kvviz.decoding.modes import check_modes
 from kvviz.decoding.speculation import COPIED, PROPOSED, LookupDraft
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import speculated
+from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.models.sources import usual_draft
 from kvviz.models.text import STORY
 from tests.draws import draws
@@ -123,6 +124,10 @@ def test_what_it_can_not_do_is_said(pair, load):
         usual_draft("tiny-qwen3")
     with pytest.raises(KvvizError, match="do not have the same tokenizer"):
         compare("mini-qwen3", modes=("speculative",), draft="tiny-gpt2", new_tokens=2, repeats=1)
+    with pytest.raises(KvvizError, match="one sequence, not 2: take batch 1"):
+        ComparisonSpec(model="mini-gpt2", prompt="x", batch=2, modes=("cached", "lookup"))
+    with pytest.raises(KvvizError, match="a sweep takes no draft model"):
+        SweepSpec(models=("mini-gpt2",), modes=("cached", "speculative"), prompt_tokens=(8,), new_tokens=(4,))
     with pytest.raises(KvvizError, match="draft is a model"):
         ComparisonSpec(model="mini-gpt2", prompt="x", draft=" ")
     assert usual_draft("mini-qwen3") == "mini-gpt2" and usual_draft("mini-gpt2") == "mini-qwen3"
