@@ -8,6 +8,7 @@ import { idle, origin, said, SCENES, whence } from "./scenes.js"
 
 const PLAY_MS = 1600
 const ASIDE = 400 // CSS pixels of the labels, the gaps and the borders beside the matrices
+const NARROW = 640, BESIDE = 230 // CSS pixels: below the first the matrices wrap, and Q stands beside the labels
 const instances = new WeakMap()
 
 export function mount({ data, parentElement, setTriggerValue }) {
@@ -55,6 +56,7 @@ class Anatomy {
     this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
+    this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
     this.without = element("input", { type: "checkbox", "data-testid": "kv-again" })
     this.without.onchange = () => { this.again = this.without.checked; this.moved({ own: true }) }
@@ -75,17 +77,17 @@ class Anatomy {
     const cells = this.matrices.A.cells
     cells.onmousemove = (event) => this.hover(event)
     cells.onmouseleave = () => this.unhover()
-    this.guess = element("div", { class: "kv-next", "data-testid": "kv-next-tokens" })
+    this.guess = element("div", { class: "kv-counts", "data-testid": "kv-next-tokens" })
     this.code = element("pre", { class: "kv-code", "data-testid": "kv-code", tabindex: "0" })
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
-    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.play, this.steps,
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps,
                         element("label", { class: "kv-switch" }, this.without, " no cache"))
     this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads, this.board,
                          element("div", { class: "kv-under" },
                                  section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
                                  element("div", {},
                                          section("The work so far", "Multiply-adds of the whole model, counted as they ran. A bar of full length is the whole walk without a cache.", this.counts),
-                                         section("The next token", "At the end of this step: the likeliest pieces, and their shares.", this.guess))))
+                                         section("The next token", "The likeliest pieces at the end of this step, and their shares: the first is taken.", this.guess))))
   }
 
   update(data, setTriggerValue) {
@@ -201,6 +203,7 @@ class Anatomy {
     const [title, words] = said(look, this.step, key, this.again)
     put(this.title, title)
     put(this.words, words)
+    put(this.place, `scene ${(this.at % SCENES.length) + 1} of ${SCENES.length}`)
     this.back.disabled = this.at === 0
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
@@ -226,7 +229,8 @@ class Anatomy {
     const asked = (rows) => rows.slice(0, now.total).map((row, i) => (asks(i) ? row : null))
     const askedOrigins = origins.map((kind) => (kind === "kept" ? "now" : kind))
     const side = now.total * ROW
-    const width = Math.round(Math.max(96, Math.min(dim * 7, (this.root.clientWidth - side - ASIDE) / 4)))
+    const wide = this.root.clientWidth
+    const width = Math.round(Math.max(96, Math.min(dim * 7, wide < NARROW ? wide - BESIDE : (wide - side - ASIDE) / 4)))
     // what the cache holds is there from the start of a step, what enters once it is computed
     const held = (row) => row < first && !this.again
     const attention = from("softmax") ? look.weights : look.scores
@@ -259,8 +263,9 @@ class Anatomy {
   }
 
   drawNext(now) {
-    this.guess.replaceChildren(...now.next.map(([text, share], i) => element("span", { class: "kv-candidate", "data-first": String(i === 0) },
-      element("b", {}, shown(text)), ` ${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`)))
+    const most = now.next[0][1]
+    this.guess.replaceChildren(...now.next.map(([text, share]) => element("div", { class: "kv-countrow" }, element("b", {}, shown(text)),
+      element("div", { class: "kv-track" }, fill(share / most, "now")), element("span", {}, `${share < 0.001 ? "<0.1" : (100 * share).toFixed(share < 0.1 ? 1 : 0)} %`))))
   }
 
   drawCode(now) {

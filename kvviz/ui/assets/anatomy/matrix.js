@@ -67,12 +67,12 @@ const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) 
 // Negative to positive, through the page's own background; from nothing to all; and what is masked. None of these
 // hues is one of the legend's, which say where a row comes from.
 export function scales(dark) {
-  const ground = dark ? [26, 34, 43] : [247, 248, 250]
+  const ground = dark ? [52, 63, 76] : [247, 248, 250]
   const [low, high] = dark ? [[245, 143, 216], [225, 230, 236]] : [[176, 50, 143], [40, 50, 61]]
   const full = dark ? [199, 180, 242] : [86, 52, 143]
-  const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** 0.8)
-  const share = (v) => mix(ground, full, Math.min(1, v) ** 0.7)
-  return { signed, share, ground, masked: dark ? [70, 82, 96] : [205, 212, 220] }
+  const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** (dark ? 0.6 : 0.8))
+  const share = (v) => mix(ground, full, Math.min(1, v) ** (dark ? 0.55 : 0.7))
+  return { signed, share, ground, masked: dark ? [20, 26, 33] : [205, 212, 220] }
 }
 
 // A bar of the colours from one value to another, for the legend.

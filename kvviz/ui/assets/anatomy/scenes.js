@@ -49,7 +49,7 @@ export function said(look, step, key, again) {
     case "score":
       if (prefill) return ["Every query meets the keys before it", `${read} queries, ${read} keys: a square, and its upper half is masked, since no token may look ahead. A query sees the keys up to its own position.`]
       if (again) return ["All the old scores, once more", `${now.total} × ${now.total} products per head, though only the last row leads to the next token.`]
-      return ["The new query reads all cached keys", `One row: 1 × ${now.total} products per head. It is the last row of the square, at position ${now.total - 1}: its offset is the ${now.total - 1} rows in the cache. No key comes after it, so nothing is masked. The older queries are not asked again, and so Q is never cached.`]
+      return ["The new query reads all cached keys", `One row: 1 × ${now.total} products per head. The hatched rows above it belong to older queries, which got their answers in earlier steps and are not asked again: so Q is never cached. The mask lines run too, but no key comes after the newest token, so they hide nothing.`]
     case "softmax":
       return ["Scores become shares", `Softmax turns a row of scores into shares that add up to 1. Point at a cell: how much of ${prefill || again ? "a token's" : `${newest}'s`} attention goes where?`]
     case "mix":
