@@ -44,10 +44,17 @@ def total(app):
 def test_the_default_compares_three_models(visit):
     app = visit()
     assert total(app) == "1.0 GiB" and "1,073,741,824 B" in said(app)
+    assert "8,192 tokens × 1 sequence × 32 layers × 4,096 B = 1.0 GiB" in said(app)
+    assert f"[the model's config]({models()['llama-3.1-8b'].source})" in said(app)
     compared = table(app, "against the first")
     assert list(compared["layers"]) == ["32 full", "36 full", "40 sliding, 8 full"]
     assert "full windows" in compared and not {"constant", "reserved"} & set(compared), "they say nothing here"
     assert app.query_params["models"] in (",".join(Asked().models), [",".join(Asked().models)])
+
+
+def test_windows_that_are_full_are_said_to_grow_no_more(visit):
+    words = said(visit(models="gemma-3-27b", batch="3"))
+    assert "With the tokens 10 of 62 layers go on growing, by 240.0 KiB a token in all" in words
 
 
 def test_a_link_restores_the_whole_form(visit):

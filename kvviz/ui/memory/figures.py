@@ -10,7 +10,8 @@ from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
-from kvviz.models.catalog.rows import examples
+from kvviz.models.catalog.rows import examples, models
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.tables import draw_table
@@ -29,10 +30,34 @@ def headline(main: Answer, asked: Asked) -> None:
     left.caption(_growth(memory))
     right.latex(equation(spec, memory))
     right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
-    view = VIEWS[asked.view]
-    st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {view.source}")
+    view, row = VIEWS[asked.view], models().get(main.key)
+    source = f"[{view.source}]({row.source})" if row and not view.source.startswith("https") else view.source
+    st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {source}")
+    st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
     if spec.context and 0 < spec.context < asked.tokens:
         st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
+
+
+def _linear(memory: Memory) -> str:
+    """What the cache grows with, in this case's numbers."""
+    rows, sequences = memory.layers, memory.batch * memory.beams
+    layers = _counted(len(rows), "layer")
+    alike = len({row.nbytes for row in rows}) == 1 and not any(row.window for row in rows)
+    if not alike or memory.per_token_bytes * memory.tokens != memory.total_bytes:
+        growing = sum(row.nbytes > row.fixed_bytes and row.held == row.seen for row in rows)
+        per_token = human(memory.per_token_bytes)
+        return TEXTS["memory"]["mixed"].format(growing=growing, layers=layers, per_token=per_token)
+    return TEXTS["memory"]["linear"].format(
+        tokens=_counted(memory.tokens, "token"),
+        sequences=_counted(sequences, "sequence"),
+        layers=layers,
+        each=f"{memory.total_bytes // (memory.tokens * sequences * len(rows)):,} B",
+        total=human(memory.total_bytes),
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _growth(memory: Memory) -> str:

@@ -55,9 +55,14 @@ def choose_picture(key: str) -> Options:
 
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
-@media (max-width: 480px) { .katex-display { font-size: 0.7em; } }</style>"""
+@media (max-width: 640px) {
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .katex-display) { row-gap: 0.5rem; }
+  .katex-display { margin: 0.3em 0; font-size: 0.95em; }
+  .katex-display > .katex { white-space: normal; }
+  .katex-display .base { margin-top: 0.35em; }
+}</style>"""
 
 
 def fit_formulas() -> None:
-    """Let the formulas of this page fit a narrow screen: a long one scrolls by itself and not with the page."""
+    """Let the formulas of this page fit a narrow screen: a long one takes a second line, or scrolls by itself."""
     st.html(_STYLE)
