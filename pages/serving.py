@@ -15,9 +15,9 @@ with page("serving"):
     form = serving_form()
     parts = st.tabs(PARTS, key=form.key("part"), default=form["part"], on_change="rerun")
     with parts[0]:
-        arrivals.section(scheduler(), form)
-    with parts[1]:
         batching.section(scheduler(), form)
+    with parts[1]:
+        arrivals.section(scheduler(), form)
     with parts[2]:
         shared_prompt.section(scheduler(), form)
     with parts[3]:

@@ -36,7 +36,7 @@ def panels_figure(
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
-    above = 14 + LINE * (1 + max(title.count("<br>") for title in titles))
+    above = 30 + LINE * (1 + max(title.count("<br>") for title in titles))
     area = rows * HIGH + (rows - 1) * above
     gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
     places: list[dict | None] = [

@@ -1,4 +1,4 @@
-"""The serving page's first section: sequences come and go in one memory, under policies side by side."""
+"""The serving page's second section: sequences come and go in one memory, under policies side by side."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -10,8 +10,10 @@ from kvviz.charts.serving import PARTS, batches_figure, waste_figure
 from kvviz.experiments.serving.policies import Growing, Paged, Prefix, Reserved
 from kvviz.experiments.serving.spec import RANGES, ArrivalsSpec
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import LONGEST, RATES, SLOTS, progress
+from kvviz.ui.serving.form import PARTS as TABS
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
@@ -56,6 +58,8 @@ def _draw(found: Document) -> None:
     st.header(claims.of_batching(found["ways"]), anchor="batching")
     plot(batches_figure(found["ways"]), key="v_running")
     st.caption(TEXTS["serving"]["batching"])
+    words, icon = "The same two kinds of batches, served by a real model", ":material/arrow_forward:"
+    st.page_link(PAGES / "serving.py", label=words, icon=icon, query_params={"part": TABS[0]})
     st.header("Every policy in figures", anchor="policies")
     draw_table([_row(way) for way in found["ways"]], key="v_table", columns=localized(*_COUNTS))
     dashes = any(way[name] is None for way in found["ways"] for name, _ in _MEANS.values())

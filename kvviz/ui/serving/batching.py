@@ -1,4 +1,4 @@
-"""The serving page's second section: requests decoded together by a real engine, under policies below one another."""
+"""The serving page's first section: requests decoded together by a real engine, under policies below one another."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""The serving page's third section: a conversation whose cache is kept, edited, and cut off at its front."""
+"""The serving page's fourth section: a conversation whose cache is kept, edited, and cut off at its front."""
 
 import html
 from pathlib import Path

@@ -11,7 +11,7 @@ from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, model_field, small_models, weights_in_words
 
-PARTS = ("Fragmentation", "Continuous batching", "Prefix sharing", "A conversation", "To vLLM")  # the page's tabs
+PARTS = ("Continuous batching", "Fragmentation", "Prefix sharing", "A conversation", "To vLLM")  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
 MEMORIES = (256, 512, 1024)

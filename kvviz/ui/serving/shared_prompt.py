@@ -1,4 +1,4 @@
-"""The serving page's second section: a system prompt that requests share, cold against warm."""
+"""The serving page's third section: a system prompt that requests share, cold against warm."""
 
 import streamlit as st
 
