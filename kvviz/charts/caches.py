@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import human, millis
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, name_ends
+from kvviz.charts.layout import blank, log_ticks, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.charts.panels import Panel, Part, panels_figure
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -40,8 +40,16 @@ def written_figures(rows: Runs) -> list[go.Figure]:
     """Draw what each design moves at each step, a panel for each; of transformers' own caches it is not counted."""
     kept = [row for row in rows if row["books"]]
     columns = [(row["books"]["copied"], row["books"]["gathered"]) for row in kept]
-    says = [f"last step moves<br>{human(row['copied'] + row['gathered'])}" for row in kept]
+    says = [_moves(row) for row in kept]
     return _panels(kept, columns, says, WRITTEN)
+
+
+def _moves(row: Run) -> str:
+    moved = human(row["copied"] + row["gathered"])
+    if not row["gathered"]:
+        return f"last step moves<br>{moved}"
+    share = "mostly" if row["gathered"] > row["copied"] else "partly"
+    return f"last step: {moved},<br>{share} our gather; a<br>kernel reads in place"
 
 
 def _wasted(run: Run) -> list[int]:
@@ -80,9 +88,8 @@ def steps_figure(runs: Runs) -> go.Figure:
         label = {"text": millis(middle / 1e3), "xref": "paper", "x": 1.0, "xanchor": "right", "showarrow": False}
         figure.add_annotation(y=run["title"], **label)
     values = [1e3 * quantiles(run["step_s"][1:], n=4)[i] for run in timed for i in (0, 2)] or [1.0]
-    ticks = [step * 10.0**power for power in range(-3, 5) for step in (1, 2, 5)]
     reach = [math.log10(min(values) / 1.2), math.log10(max(values) * 1.7)]
-    figure.update_xaxes(type="log", range=reach, tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    figure.update_xaxes(type="log", range=reach, **log_ticks(min(values), max(values)))
     return figure.update_yaxes(rangemode="normal", ticksuffix="  ", showgrid=False)
 
 

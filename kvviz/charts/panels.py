@@ -36,7 +36,7 @@ def panels_figure(
 ) -> go.Figure:
     """Draw each panel's parts stacked, all to `last` steps and `most` units; `unit` is that of the values."""
     titles = [f"<b>{as_text(panel.title)}</b>{panel.says}" for panel in panels]
-    above = 30 + LINE * (1 + max(title.count("<br>") for title in titles))
+    above = 34 + LINE * (1 + max(title.count("<br>") for title in titles))
     area = rows * HIGH + (rows - 1) * above
     gap = {"horizontal_spacing": BETWEEN, "vertical_spacing": above / area if rows > 1 else 0}
     places: list[dict | None] = [
@@ -55,7 +55,7 @@ def panels_figure(
             figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
-        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2, yshift=7)
+        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2, yshift=12)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room)
     figure.update_layout(font_size=13, showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)

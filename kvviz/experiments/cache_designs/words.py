@@ -75,9 +75,14 @@ def rows(found: Document) -> list[Document]:
     return [_row(run, reference) for run in found["runs"]]
 
 
+def caches_of(found: Document) -> list[Document]:
+    """Return the rows of all that keep a cache, transformers' own among them."""
+    return [r for r in rows(found) if r["kl"] is not None]
+
+
 def designs_of(found: Document) -> list[Document]:
     """Return the rows of the designs, without the references."""
-    return [r for r in rows(found) if r["kl"] is not None and r["mode"] != "cached"]
+    return [r for r in caches_of(found) if r["mode"] != "cached"]
 
 
 def sentences(found: Document) -> list[str]:
@@ -85,7 +90,8 @@ def sentences(found: Document) -> list[str]:
     designs = designs_of(found)
     exact = [r for r in designs if r["exact"]]
     first = [_exact(exact)] if exact else []
-    return [*first, *(_lossy(r) for r in designs if not r["exact"]), *_moved(designs)]
+    over_all = (moved_most(designs), wasted_most(caches_of(found)))
+    return [*first, *(_lossy(r) for r in designs if not r["exact"]), *filter(None, over_all)]
 
 
 def _exact(exact: Sequence[Document]) -> str:
@@ -100,11 +106,6 @@ def _lossy(r: Document) -> str:
     return f"**{r['title']}**, lossy: holds {r['share']:.0%} of the reference's bytes; tokens {r['tokens']}; {lost}."
 
 
-def _moved(designs: Sequence[Document]) -> list[str]:
-    """Name the designs that move most and least at the last step, and those that waste most over all steps."""
-    return [sentence for sentence in (moved_most(designs), wasted_most(designs)) if sentence]
-
-
 def moved_most(designs: Sequence[Document]) -> str:
     """Which designs move most and least at the last step, written and gathered; '' where fewer than two are counted."""
     written = [r for r in designs if r["copied"] is not None]
@@ -112,7 +113,9 @@ def moved_most(designs: Sequence[Document]) -> str:
         return ""
     least, most = (_those(pick, written, lambda r: r["copied"] + (r["gathered"] or 0)) for pick in (min, max))
     low, high = (human(those[0]["copied"] + (those[0]["gathered"] or 0)) for those in (least, most))
-    return f"At the last step, {named(most)} move{_s(most)} most, {high}; {named(least)} least, {low}."
+    gathered = most[0]["gathered"]
+    ours = f", of which our simple code gathers {human(gathered)}" if gathered else ""
+    return f"At the last step, {named(most)} move{_s(most)} most, {high}{ours}; {named(least)} least, {low}."
 
 
 def wasted_most(designs: Sequence[Document]) -> str:

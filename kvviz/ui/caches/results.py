@@ -18,7 +18,15 @@ from kvviz.charts.caches import (
     written_figures,
 )
 from kvviz.charts.pictures import STYLE, picture_html
-from kvviz.experiments.cache_designs.words import KL_ROUNDING, designs_of, moved_most, rows, sentences, wasted_most
+from kvviz.experiments.cache_designs.words import (
+    KL_ROUNDING,
+    caches_of,
+    designs_of,
+    moved_most,
+    rows,
+    sentences,
+    wasted_most,
+)
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
@@ -33,7 +41,7 @@ def draw(found: Document) -> None:
     """Draw all of it: what is held and wasted comes first."""
     every, designs = rows(found), designs_of(found)
     _reasons(designs)
-    _panels("held", _as_title(wasted_most(designs)) or SAME, held_figures(every), HELD)
+    _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
     table(found)
     st.fragment(lambda: pictures(found))()
     if claim := _as_title(moved_most(designs)):
@@ -80,12 +88,14 @@ def table(found: Document) -> None:
 def _row(r: Document) -> dict[str, object]:
     first = r["first_divergence"]
     moved = None if r["copied"] is None else r["copied"] + (r["gathered"] or 0)
+    ours = f" (our gather: {human(r['gathered'])})" if r["gathered"] else ""
     return {
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
+        "Logits off by": _or_dash(r["max_abs_logit_diff"], "{:.2g}".format),
         "Held at the end": human(r["held"]),
         "Wasted on average": human(r["mean_wasted"]),
-        "Moved at the last step": _or_dash(moved, human),
+        "Moved at the last step": _or_dash(moved, human) + ours,
         "A step": _or_dash(r["itl_s"], millis),
     }
 
