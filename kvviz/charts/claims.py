@@ -188,8 +188,10 @@ def of_shares(profiles: Sequence[Found]) -> str:
 
 def _largest(classes: Mapping[str, float]) -> str:
     name = max(classes, key=classes.__getitem__)
-    title = "time between operations" if name == "gaps" else CLASSES[name][0].removesuffix(" …")
-    return f"{title} ({classes[name] / sum(classes.values()):.0%})"
+    share = f"{classes[name] / sum(classes.values()):.0%}"
+    if name == "gaps":  # the profiler's own work lies there too
+        return f"time between operations (at most {share})"
+    return f"{CLASSES[name][0].removesuffix(' …')} ({share})"
 
 
 def of_batches(points: Sequence[Found]) -> str:

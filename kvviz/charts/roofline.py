@@ -35,7 +35,7 @@ CLASSES = {  # none has the hue of a mode, such as no cache and KV cache, which 
     "cache": ("cache update", "#E69F00"),
     "other": ("norms, activations, sampling …", "#7A6FBE"),
     "call": ("the whole step as one call", "#009E73"),
-    "gaps": ("between operations", "#8A94A0"),
+    "gaps": ("between operations, at most", "#8A94A0"),
 }
 FORWARDS = {
     "prefill": "prefill",
@@ -116,7 +116,7 @@ def _say(figure: go.Figure, text: str, x: float, y: float, colour: str, xanchor:
 
 
 def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
-    """Shade what lies left of the ridge, and say on both sides for what a forward waits there."""
+    """Shade what lies left of the ridge, and say on both sides what limits a forward there that reaches its roof."""
     if not low < roof.ridge < high:
         return
     figure.add_vrect(x0=low, x1=roof.ridge, fillcolor=ROOF, opacity=0.10, line_width=0, layer="below")
@@ -128,8 +128,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
         "font_color": ROOF,
         "x": math.log10(roof.ridge),
     }
-    figure.add_annotation(text="waits for bytes", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="waits for arithmetic", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="at best limited by bytes", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="at best by arithmetic", xanchor="left", xshift=8, **look)
 
 
 def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:

@@ -52,8 +52,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     flops = sorted(p["intensity"] for p in single)
     least, most = f"{flops[0]:.2g}", f"{flops[-1]:.2g}"
     said = [
-        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward waits for memory, right of it for "
-        "arithmetic.",
+        f"The ridge lies at **{roof.ridge:.3g} FLOP/B**: left of it a forward is at best limited by memory, "
+        "right of it by arithmetic.",
         f"A **decode step** of one sequence does {least}{'' if least == most else f' to {most}'} FLOP/B at any "
         f"context. At {single[-1]['tokens']:,} tokens it reaches {single[-1]['roof_share']:.0%} of the roof: "
         f"{BOUNDS[single[-1]['bound']]}.",
@@ -98,6 +98,22 @@ def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
             "not come from memory at every step, so the slanted roof is no limit here."
         )
     return said
+
+
+def from_cache(found: Mapping[str, Any]) -> str:
+    """Explain a compiled step that moves its bytes faster than memory was measured to; '' if it does not."""
+    call = next((p for p in found["profiles"] if p["forward"] == "compiled step"), None)
+    fast, read = found["fast_memory_bytes"], found["roof"]["read"]
+    points = [p for p in found["points"] if p["phase"] == DECODE and p["batch"] == 1]
+    step = next((p for p in points if call and p["tokens"] == call["tokens"]), None)
+    if not call or not step or not fast or step["weight_bytes"] > fast or step["bytes"] <= read * call["unprofiled_s"]:
+        return ""
+    times = step["bytes"] / call["unprofiled_s"] / read
+    return (
+        f"It moves {human(step['bytes'])} at {times:.2g} times the highest rate at which memory was read here: its "
+        f"weights, {human(step['weight_bytes'])}, stay in the chip's own cache of {human(fast)}, so the slanted roof "
+        "does not limit it."
+    )
 
 
 def _batches(steps: Sequence[Mapping[str, Any]]) -> list[str]:

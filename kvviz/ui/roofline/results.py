@@ -9,7 +9,7 @@ from kvviz.charts import claims
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.roofline import CLASSES, batch_figure, profile_figure, roofline_figure
 from kvviz.cost.roofline import DECODE, PREFILL, Roof, advertised
-from kvviz.experiments.roofline.words import disturbance, disturbed, in_short
+from kvviz.experiments.roofline.words import disturbance, disturbed, from_cache, in_short
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
@@ -23,12 +23,12 @@ NO_OTHER = "none"
 def draw(found: Document) -> None:
     """Draw all of it: the roofline and what it says in short come first."""
     fit_formulas()
+    for p in [p for p in found["profiles"] if disturbed(p)][:1]:
+        st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
     chart = st.container()
     for sentence in in_short(found):
         st.markdown(f"- {sentence}")
-    for p in [p for p in found["profiles"] if disturbed(p)][:1]:
-        st.warning(disturbance(p), icon=":material/warning:")
     plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
     with chart:
         st.caption(TEXTS["roofline"]["chart"])
@@ -152,8 +152,10 @@ def times(found: Document) -> None:
     if "compiled step" in both:
         eager, compiled = both["decode"], both["compiled step"]
         took, instead = millis(compiled["unprofiled_s"]), millis(eager["unprofiled_s"])
-        text = "compiled_disturbed" if disturbed(eager) or disturbed(compiled) else "compiled"
-        st.markdown(TEXTS["roofline"][text].format(took=took, instead=instead, count=f"{eager['operations']:,}"))
+        busy = disturbed(eager) or disturbed(compiled)
+        text = TEXTS["roofline"]["compiled_disturbed" if busy else "compiled"]
+        said = text.format(took=took, instead=instead, count=f"{eager['operations']:,}")
+        st.markdown(said if busy else f"{said} {from_cache(found)}".rstrip())
 
 
 def _timed(p: Document) -> dict[str, object]:
@@ -174,8 +176,9 @@ def table(found: Document) -> None:
     here = found["environment"]
     st.caption(
         f"{plain(found['title'])}, {found['weights']} weights, {found['dtype']}, on {plain(here['device_name'])}, "
-        f"{here['threads']} threads, torch {here['torch']}; ceilings of {found['measured_at'][:10]}. The step at a "
-        "context is the one in the middle of steps around it; a batch is that many copies of one sequence. "
+        f"{here['threads']} thread{'s' * (here['threads'] != 1)}, torch {here['torch']}; ceilings of "
+        f"{found['measured_at'][:10]}. The step at a context is the one in the middle of steps around it; a batch is "
+        "that many copies of one sequence. "
         f"`python -m kvviz roofline {plain(found['model'])}` measures the same."
     )
 

@@ -19,7 +19,7 @@ from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import _decoding, _measured, run
 from kvviz.experiments.roofline.spec import RoofSpec, places
-from kvviz.experiments.roofline.words import text
+from kvviz.experiments.roofline.words import from_cache, text
 from kvviz.server.scheduler import Scheduler
 from tests.cost.test_roofline import CEILINGS
 
@@ -77,6 +77,19 @@ def test_the_document_is_whole(document):
     assert [row["tokens"] for row in document["outweighs"]] == [16, 32, 64]
     assert "The ridge lies at **4.5 FLOP/B**" in " ".join(document["sentences"])
     assert "The ridge lies at 4.5 FLOP/B" in text(document)  # a terminal knows no Markdown
+
+
+def test_a_compiled_step_above_the_slanted_roof_is_explained_by_weights_in_the_chips_cache(document):
+    step = next(p for p in document["points"] if (p["phase"], p["tokens"], p["batch"]) == (DECODE, 64, 1))
+    at_the_roof = step["bytes"] / document["roof"]["read"]
+
+    def said(seconds, fast):
+        profiles = [{**p, "unprofiled_s": seconds} for p in document["profiles"]]
+        return from_cache({**document, "profiles": profiles, "fast_memory_bytes": fast})
+
+    assert "at 2 times the highest rate" in said(at_the_roof / 2, step["weight_bytes"])
+    assert said(at_the_roof / 2, step["weight_bytes"] - 1) == said(at_the_roof / 2, None) == ""
+    assert said(at_the_roof * 2, step["weight_bytes"]) == ""
 
 
 def test_a_longer_prompt_and_a_batch_do_more_with_each_byte(document):
