@@ -128,8 +128,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
         "font_color": ROOF,
         "x": math.log10(roof.ridge),
     }
-    figure.add_annotation(text="at best limited by bytes", xanchor="right", xshift=-8, **look)
-    figure.add_annotation(text="at best by arithmetic", xanchor="left", xshift=8, **look)
+    figure.add_annotation(text="at best limited<br>by bytes", align="right", xanchor="right", xshift=-8, **look)
+    figure.add_annotation(text="at best limited<br>by arithmetic", align="left", xanchor="left", xshift=8, **look)
 
 
 def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
