@@ -42,6 +42,28 @@ def bars(row: Found) -> Iterator[Bar]:
         at = stopped
 
 
+def _named(drawn: Sequence[tuple[int, Bar]]) -> Iterator[tuple[str, int, float, str]]:
+    """Where in a panel the words of the colours stand: kind, row, seconds, and the side of the words that is there.
+
+    Left of the request that waits longest, and right of the one that decodes longest, nothing else is drawn; above the
+    last prefill only where the two requests before it have ended.
+    """
+    longest = {kind: max((each for each in drawn if each[1].kind == kind), key=_span, default=None) for kind in KINDS}
+    if waits := longest["waiting"]:
+        yield "waiting", waits[0], waits[1].began, "right"
+    if decodes := longest["decode"]:
+        yield "decode", decodes[0], decodes[1].ended, "left"
+    for number, bar in reversed(drawn):
+        above = [each for row, each in drawn if number - 3 < row < number]
+        if bar.kind == "prefill" and above and max(each.ended for each in above) < bar.began:
+            yield "prefill", number - 1, (bar.began + bar.ended) / 2, "center"
+            return
+
+
+def _span(each: tuple[int, Bar]) -> float:
+    return each[1].ended - each[1].began
+
+
 def gantt_figure(policies: Sequence[Found]) -> go.Figure:
     """Draw the requests of each policy in order of arrival, all to the end of the slowest."""
     shown = [[row for row in policy["each"] if row["state"] == "done"] for policy in policies]
@@ -57,7 +79,10 @@ def gantt_figure(policies: Sequence[Found]) -> go.Figure:
             own = [(number, bar) for number, bar in drawn if bar.kind == kind]
             spans = [bar.ended - bar.began for _, bar in own]
             says = [f"request {number}: {words} for {span:.3g} s" for (number, _), span in zip(own, spans, strict=True)]
-            look = {"marker": {"color": colour, "line_width": 0}, "hovertemplate": "%{text}<extra></extra>"}
+            look: dict[str, Any] = {
+                "marker": {"color": colour, "line_width": 0},
+                "hovertemplate": "%{text}<extra></extra>",
+            }
             where = {
                 "base": [bar.began for _, bar in own],
                 "y": [number for number, _ in own],
@@ -65,7 +90,11 @@ def gantt_figure(policies: Sequence[Found]) -> go.Figure:
                 "width": THICK,
             }
             figure.add_bar(x=spans, text=says, textposition="none", name=words, row=place, col=1, **where, **look)
-    for title in figure.layout.annotations:
+        for kind, number, at, side in _named(drawn) if place == 1 else ():
+            colour = INK if kind == "waiting" else KINDS[kind][1]  # its own is too pale for words
+            look = {"font": {"size": 12, "color": colour}, "xanchor": side, "showarrow": False}
+            figure.add_annotation(text=kind, x=at, y=number, row=place, col=1, **look)
+    for title in figure.layout.annotations[: len(policies)]:
         title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=0, yshift=7)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(barmode="overlay", height=area + room["t"] + room["b"], margin=room)

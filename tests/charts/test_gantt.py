@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from kvviz.charts.gantt import Bar, bars, gantt_figure
+from kvviz.ui.shared.experiment import recording
 
 ROW = {
     "number": 4,
@@ -37,3 +38,12 @@ def test_a_panel_for_each_policy_on_one_axis_without_what_was_refused():
     assert {number for bar in figure.data for number in bar.y} == {4}
     assert sum(span for bar in figure.data[:4] for span in bar.x) == 8.0
     assert "Two &lt;b&gt;</b>: ≈ 8 s" in figure.layout.annotations[1].text
+
+
+def test_the_first_panel_names_its_colours_where_nothing_else_is_drawn():
+    rows = recording("batching")["document"]["rows"]
+    words = gantt_figure(rows).layout.annotations[len(rows) :]
+    assert {word.text for word in words} == {"waiting", "prefill", "decode"} and {word.yref for word in words} == {"y"}
+    drawn = [(row["number"], bar) for row in rows[0]["each"] for bar in bars(row)]
+    for word in words:
+        assert not any(number == word.y and bar.began < word.x < bar.ended for number, bar in drawn)
