@@ -249,8 +249,8 @@ function keptWords(state, alone) {
   const { device_name, device } = state.environment
   const how = alone ? "Another machine, or other work beside it, gives other figures." : "Press Run to measure this machine."
   const clean = Math.min(...(state.figures ?? []).map((run) => run.passes?.clean ?? 0))
-  const of = firstLookOnly(state) ? " Shown now: its first look, one pass of each mode." : clean > 0 && clean < Infinity ? ` Medians of ${clean} undisturbed passes or more.` : ""
-  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}.${of} ${how}`
+  const of = firstLookOnly(state) ? ": one pass" : clean > 0 && clean < Infinity ? `: ${clean} passes` : ""
+  return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}${of}. ${how}`
 }
 
 // What the lines of the chart are, and how far those go that are cut off at its edge.
