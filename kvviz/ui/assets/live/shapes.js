@@ -14,7 +14,7 @@ export function gain(speedup, interval) {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
   if (low > 1) return `${ratio(speedup)} faster with the cache`
   if (high < 1) return `Slower with the cache: ${ratio(speedup)}`
-  return `No difference that these passes can tell: ${ratio(speedup)}`
+  return `Too close to tell: ${ratio(speedup)}`
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.
