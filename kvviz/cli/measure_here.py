@@ -29,10 +29,9 @@ class Halted(Exception):
 
 def settle(threads: int | None = None) -> None:
     """Quieten the libraries; take the cores and threads of a dashboard's worker, or `threads` on any core."""
+    quieten_profiler()
     import kvviz.decoding.loaded_models  # noqa: F401, the libraries that the last line keeps out
     from kvviz.device.clock import keep_libraries_out
-
-    quieten_profiler()
     from kvviz.device.environment import set_threads, take_cores
 
     if threads is None:

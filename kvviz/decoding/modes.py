@@ -212,6 +212,7 @@ def _speculative(model: "PreTrainedModel", capacity: int, draft: "PreTrainedMode
     return SpeculativeForward(model, ModelDraft(draft, capacity), capacity)
 
 
+_CROPPABLE = partial(formula.check_all_full, what="speculation", instead="cached")
 _PROPOSALS = "Until the next step the cache also holds proposals that were rejected, so it"
 _WHOLE_RUN = "the buffer has room for all tokens of the run from the start"
 _ROWS = (
@@ -277,7 +278,7 @@ _ROWS = (
         "proposes what followed the last tokens when they stood in the text before, and verifies all proposals in one "
         "forward",
         _lookup,
-        check=partial(formula.check_all_full, what="speculation", instead="cached"),
+        check=_CROPPABLE,
         account=Account(
             more=_PROPOSALS, slow="A forward that reads several tokens takes longer than one that reads a single token."
         ),
@@ -288,7 +289,7 @@ _ROWS = (
         "Speculative",
         "a smaller model drafts the next tokens, and this one verifies all of them in one forward",
         _speculative,
-        check=partial(formula.check_all_full, what="speculation", instead="cached"),
+        check=_CROPPABLE,
         account=Account(
             more=_PROPOSALS, slow="The draft's steps come on top, and a rejected proposal was computed for nothing."
         ),

@@ -26,7 +26,9 @@ LONGEST = 3  # the last tokens that are looked up together; fewer where they hav
 
 
 class Draft(Protocol):
-    """Proposes the tokens that may come next."""
+    """Proposes the tokens that may come next, at most `most` at a time."""
+
+    most: int
 
     def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """Return at most `count` tokens that may follow `ids`, the whole sequence so far."""
@@ -96,7 +98,7 @@ class SpeculativeForward:
     earlier one, because the token that it was given had been proposed.
     """
 
-    def __init__(self, model: "PreTrainedModel", draft: "LookupDraft | ModelDraft", capacity: int) -> None:
+    def __init__(self, model: "PreTrainedModel", draft: Draft, capacity: int) -> None:
         from transformers import DynamicCache
 
         self._model, self._draft, self._capacity = model, draft, capacity

@@ -129,9 +129,9 @@ _beats: deque[tuple[float, float]] = deque()  # when, and seconds, of the last m
 
 
 def _beat() -> float:
-    """Seconds of a fixed piece of work, some tens of microseconds; before it, a little of it not timed.
+    """Seconds of a fixed piece of work, some tens of microseconds.
 
-    For a large model's step leaves nothing of it in the core's caches.
+    A little of it runs first, untimed, because a large model's step has pushed it out of the core's caches.
     """
     _work(200)
     start = time.perf_counter()

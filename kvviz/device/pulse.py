@@ -1,8 +1,8 @@
 """Keeps on disk how fast this machine did a fixed piece of work in its fastest stretch of time.
 
-So a core that is slow for as long as a process lives is found out, too. The rule: the fastest stretch counts until for
-SETTLED_S seconds none of FEWEST stretches or more came within SLOWED of it. Then the machine has become slower for
-good, as with a power saver, and the fastest of those stretches counts from then on. Standard library only.
+So a core that is slow for as long as a process lives is found out, too. The fastest stretch stands until the machine
+has become slower for good, as with a power saver: until at least FEWEST stretches in a row, over at least SETTLED_S
+seconds, took more than SLOWED times as long. Then the fastest of those replaces it. Standard library only.
 """
 
 import json

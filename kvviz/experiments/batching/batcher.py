@@ -1,4 +1,4 @@
-"""Decides which sequences run and what each step computes: the line, the blocks, and a policy. No tensor here.
+"""Decides which sequences run and what each step computes: the queue, the blocks, and a policy. No tensor here.
 
 A request waits until its prompt's blocks are free, then it runs. If the running sequences need more blocks than there
 are, the last one in the policy's order is preempted: its blocks are released, and it waits to be computed again, its
@@ -80,7 +80,7 @@ class Plan:
 
 
 class Batcher:
-    """The line and the running sequences, at most `places` of them, over the block tables of one memory.
+    """The queue of waiting requests, and at most `places` running sequences in the blocks of one memory.
 
     `budget` is the most tokens of a step under a policy with chunks. `context` is the most tokens of a sequence.
     """
@@ -97,7 +97,7 @@ class Batcher:
         self._ended = False  # whether a place was given back since the last plan
 
     def submit(self, request: Request) -> Sequence:
-        """Put a request into the line, or refuse it: its state and `why` say so.
+        """Put a request into the queue, or refuse it: its state and `why` say so.
 
         Raises KvvizError for a number that was there before.
         """
@@ -143,7 +143,7 @@ class Batcher:
         return Plan(admitted, preempted, parts)
 
     def _admit(self) -> list[Sequence]:
-        """Let requests from the line run while the policy, the places and the blocks allow it.
+        """Admit requests from the queue while the policy, the places and the blocks allow it.
 
         The blocks that the running ones need for their prompts, or for one more token, are not given away.
         """

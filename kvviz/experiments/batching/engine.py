@@ -54,7 +54,7 @@ class Engine:
         self.batcher = Batcher(self.cache.groups, policy, places, budget, context)
 
     def submit(self, request: Request) -> Sequence:
-        """Put a request into the line; it may be refused, and says so."""
+        """Put a request into the queue, or refuse it: its state and `why` say so."""
         return self.batcher.submit(request)
 
     def cancel(self, number: int) -> bool:

@@ -11,9 +11,9 @@ class Policy:
     """A rule for who runs.
 
     `joins`: a waiting request is admitted after any step, only after a step in which a sequence has ended, or only when
-    nothing runs. `shortest`: the line is ordered by a request's tokens in all, and not by arrival. `alone`: while there
-    are prompts to prefill, a step does nothing else. `chunked`: a step computes at most a budget of tokens, the decode
-    steps first, and cuts prompts accordingly.
+    nothing runs. `shortest`: the queue is ordered by a request's tokens in all, and not by arrival. `alone`: while
+    there are prompts to prefill, a step does nothing else. `chunked`: a step computes at most a budget of tokens, the
+    decode steps first, and cuts prompts accordingly.
     """
 
     name: str

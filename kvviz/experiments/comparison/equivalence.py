@@ -37,8 +37,8 @@ def check_equivalence(run: ComparisonRun) -> Iterator[Proof]:
 class Reading:
     """What is read of one mode's latest step: its ids (B,), the layers, the text that it adds to the first sequence.
 
-    `piece` is that sequence's token alone, `proposed` are a draft's proposals as in `Step`. A
-    mode has `ended` when each sequence has an end token or the stop text.
+    `piece` is that sequence's token alone, `proposed` are a draft's proposals as in `Step`, as text. A mode has `ended`
+    when each sequence has an end token or the stop text.
     """
 
     def __init__(self, run: ComparisonRun, mode: str) -> None:
