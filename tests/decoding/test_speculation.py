@@ -145,4 +145,7 @@ def test_the_document_counts_and_the_verdict_explains():
     gain = sum(usual["step_s"][1:]) / sum(speculative["step_s"][1:])
     assert f"{speculative['accepted']} of {speculative['drafted']} proposals were accepted" in words
     assert (f"{gain:.3g} times as fast" if gain > 1 else f"at {gain:.0%} of its pace") in words
+    busy = {"passes": {"clean": 0, "disturbed": 1}}
+    assert "≈: other work" in speculated({**speculative, **busy}, usual)
+    assert "≈: other work" in speculated(speculative, {**usual, **busy})
     assert done.document["runs"][2]["memory"]["formula"] <= done.document["runs"][2]["memory"]["tensors"]

@@ -216,9 +216,10 @@ def speculated(run: Run, usual: Run | None) -> str:
     cost = statistics.fmean(run["step_s"][1:]) * each / statistics.fmean(usual["step_s"][1:])
     gain = f"{each / cost:.3g} times as fast" if each > cost else f"at {each / cost:.0%} of its pace"
     less = "" if each > cost else ": too few were accepted for what they cost"
+    doubt = " ≈: other work disturbed these passes." if mark(run) or mark(usual) else ""
     return (
         f"{words}. One forward with its proposals took {cost:.3g} times a step of {_name(usual)}, so its tokens came "
-        f"{gain}{less}."
+        f"{gain}{less}.{doubt}"
     )
 
 
