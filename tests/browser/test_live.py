@@ -261,7 +261,14 @@ def test_a_dropped_connection_leaves_no_hole(open_page):
     run(page)
     in_state(page, "looking")
     for _ in range(3):
-        page.evaluate("() => document.querySelector('[data-testid=kv-live]').kvFeed().socket.close()")
+        page.wait_for_function(  # a socket that is still opening would complain in the console if it were closed
+            """() => {
+                 const socket = document.querySelector('[data-testid=kv-live]').kvFeed().socket
+                 if (socket.readyState !== WebSocket.OPEN) return false
+                 socket.close()
+                 return true
+               }"""
+        )
         page.wait_for_timeout(300)
     in_state(page, "done")
     steps = page.evaluate(
