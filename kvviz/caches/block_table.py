@@ -239,6 +239,28 @@ class BlockTables:
         blocks = [self.pool.share(block) for block in old.blocks]
         return self.new(Table(blocks, old.length, old.dropped, list(old.ids), list(old.hashes)))
 
+    def restore(self, sequence: int, saved: Table) -> list[tuple[int, int]]:
+        """Give a sequence all that `saved` had; return (i, block) where block i of `saved` has to be copied to.
+
+        What it has, which are cache hits, and further hits need no copy. Raises OutOfBlocks.
+        """
+        table, missing = self.sequences[sequence], list[tuple[int, int]]()
+        if table.length >= saved.length:
+            return missing
+        self.drop_front(sequence, min(saved.dropped, len(table.blocks)) * self.block)
+        table.length, table.dropped = saved.length, saved.dropped
+        table.ids, table.hashes = list(saved.ids), list(saved.hashes)
+        for place in range(len(table.blocks), len(saved.blocks)):
+            known = table.hashes[place + saved.dropped :][:1]
+            block = self.pool.hit(known[0]) if known else None
+            if block is None:
+                block = self.pool.take()
+                missing.append((place, block))
+                if known:
+                    self.pool.remember(block, known[0])
+            table.blocks.append(block)
+        return missing
+
     def release(self, sequence: int) -> None:
         """End a sequence: each of its blocks loses an owner."""
         for block in reversed(self.sequences.pop(sequence).blocks):  # the last first, so that a prefix is evicted later

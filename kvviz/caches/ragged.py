@@ -25,6 +25,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from kvviz.base.errors import KvvizError
 from kvviz.caches.base import Pair
 from kvviz.caches.layer_groups import LayerGroups, Window
+from kvviz.caches.swap import Copy, SwapSpace
 from kvviz.device.memory import is_out_of_memory
 
 NAME = "kvviz_ragged"
@@ -65,11 +66,12 @@ class Layout(NamedTuple):
 class RaggedCache(DynamicCache):
     """Keys and values of many sequences, as transformers' cache for one forward after another.
 
-    `keys[layer]` and `values[layer]` are (blocks, tokens of a block, Hkv, D), allocated at the first forward. Raises
-    KvvizError for a model with a layer that keeps anything but keys and values.
+    `keys[layer]` and `values[layer]` are (blocks, tokens of a block, Hkv, D), allocated at the first forward; room for
+    `host_blocks` in the host's memory, at the first copy. Raises KvvizError for a model with a layer that keeps more
+    than keys and values.
     """
 
-    def __init__(self, model: PreTrainedModel, blocks: int, *, share: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, blocks: int, *, share: bool = True, host_blocks: int = 0) -> None:
         super().__init__(config=model.config)
         kinds = {type(layer).__name__ for layer in self.layers if type(layer) not in (DynamicLayer, _Sliding)}
         if "chunked_attention" in (getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()):
@@ -84,6 +86,8 @@ class RaggedCache(DynamicCache):
             layer.sliding_window if isinstance(layer, _Sliding) else None for layer in self.layers
         ]
         self.groups = LayerGroups(dict.fromkeys(self._windows), blocks, share=share)
+        self.swap = SwapSpace(self.groups, host_blocks)
+        self._host: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._count = torch.arange((blocks + 1) * self.groups.block, device=model.device)
         self._zero = torch.zeros((), dtype=model.dtype, device=model.device)
         self._lowest = self._zero + torch.finfo(model.dtype).min
@@ -115,6 +119,22 @@ class RaggedCache(DynamicCache):
             )
         logits: torch.Tensor = out.logits[0]
         return logits
+
+    def carry_out(self, copy: Copy) -> int:
+        """Copy a block of every layer of a group to the host's memory or back; return the bytes."""
+        nbytes = 0
+        for layer in (layer for layer, window in enumerate(self._windows) if window == copy.window):
+            stored = self.keys[layer], self.values[layer]
+            if layer not in self._host:
+                shapes = ((self.swap.blocks, *memory.shape[1:]) for memory in stored)
+                pinned = self._device.type == "cuda"  # so that a copy need not wait for the processor
+                key, value = (torch.empty(shape, dtype=stored[0].dtype, pin_memory=pinned) for shape in shapes)
+                self._host[layer] = key, value
+            for memory, host in zip(stored, self._host[layer], strict=True):
+                here, there = memory[copy.block], host[copy.host]
+                there.copy_(here, non_blocking=True) if copy.out else here.copy_(there, non_blocking=True)
+                nbytes += here.nbytes
+        return nbytes
 
     def _laid_out(self, parts: Sequence[Part]) -> dict[Window, Layout]:
         """Add the new tokens to the tables, and find out where each group of layers writes and reads."""

@@ -1,5 +1,6 @@
 """`kvviz ceilings`, `roofline`, `caches` and `serving`: the experiments of the pages, measured in this process."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWai
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
 from kvviz.experiments.batching import words as batching_words
+from kvviz.experiments.batching.policies import Preemption
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
@@ -100,6 +102,9 @@ def serving(
     shared: Annotated[int, typer.Option(help="First tokens that all prompts of a trace have in common.")] = 0,
     temperature: Annotated[float, typer.Option(help="Of a trace's requests; 0 is greedy.")] = 0.0,
     alone: Annotated[int, typer.Option(help="Requests of a trace to decode alone as well, to compare.")] = 8,
+    preemption: Annotated[
+        Preemption, typer.Option(help="Of a trace: recompute, or swap to host memory.")
+    ] = "recompute",
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,6 +119,7 @@ def serving(
         wanted = names(policy) if policy is not None else BatchingSpec.policies
         columns = (coming.arrivals_s, coming.prompts, coming.answers)
         batch = BatchingSpec(model, *columns, wanted, weights, places, slots, budget, shared, alone, temperature, seed)
+        batch = replace(batch, preemption=preemption)
         with bench_here("kvviz serving", patient=not no_wait) as bench:
             document = {**document_here(batch, bench, _say_progress), "notes": coming.notes}
         answer(document, lambda: batching_words.text(document), as_json)

@@ -2,19 +2,22 @@
 
 A request waits until its prompt's blocks are free, then it runs. If the running sequences need more blocks than there
 are, the last one in the policy's order is preempted: its blocks are released, and it waits to be computed again, its
-tokens so far included (recompute, as in vLLM). The first one in that order is never preempted, so there is progress.
+tokens so far included (recompute, as in vLLM), or to be copied back from the host's memory, if that has room for it
+(swap). The first one in that order is never preempted, so there is progress.
 """
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
-from kvviz.caches.layer_groups import LayerGroups
+from kvviz.caches.swap import Copy, SwapSpace
 from kvviz.experiments.batching.policies import Policy, check_budget
 
+SWAPPED = ("swapped_out_blocks", "swapped_out_bytes", "swapped_in_blocks", "swapped_in_bytes")
 State = Literal["waiting", "running", "done", "cancelled", "refused"]
 
 
@@ -57,6 +60,7 @@ class Sequence:
     preempted: int = 0
     recomputed: int = 0  # tokens computed again after a preemption
     overtaken: int = 0  # later requests that were admitted before it
+    swapped: Counter[str] = field(default_factory=Counter)  # blocks and bytes, by SWAPPED
     _lost: int = field(default=0, repr=False)  # tokens that the last preemption took
 
     @property
@@ -72,24 +76,32 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in a step: who is admitted and preempted, and how many tokens of whom are computed."""
+    """What happens in a step: who is admitted and preempted, how many tokens of whom are computed, what is copied."""
 
     admitted: list[Sequence]
     preempted: list[Sequence]
     parts: dict[Sequence, int]
+    copies: list[Copy]
 
 
 class Batcher:
     """The queue of waiting requests, and at most `places` running sequences in the blocks of one memory.
 
-    `budget` is the most tokens of a step under a policy with chunks. `context` is the most tokens of a sequence.
+    `budget` is the most tokens of a step under a policy with chunks. `context` is the most tokens of a sequence. What
+    is preempted goes to `swap`, if it has room.
     """
 
     def __init__(
-        self, groups: LayerGroups, policy: Policy, places: int = 8, budget: int = 64, context: int | None = None
+        self,
+        swap: SwapSpace,
+        policy: Policy,
+        places: int = 8,
+        budget: int = 64,
+        context: int | None = None,
     ) -> None:
         check_budget(policy, places, budget)
-        self.groups, self.policy, self.places, self.context = groups, policy, places, context
+        self.swap, self.groups = swap, swap.groups
+        self.policy, self.places, self.context = policy, places, context
         self.budget = budget if policy.chunked else None
         self.sequences: dict[int, Sequence] = {}
         self.waiting: list[Sequence] = []  # in the policy's order
@@ -120,6 +132,7 @@ class Batcher:
             return False
         if one.state == "waiting":
             self.waiting.remove(one)
+            self.swap.drop(number)
             one.state = "cancelled"
         else:
             self._end(one, "cancelled")
@@ -140,7 +153,7 @@ class Batcher:
             self._preempt(last)
             parts.pop(last, None)
             preempted.append(last)
-        return Plan(admitted, preempted, parts)
+        return Plan(admitted, preempted, parts, self.swap.take_copies())
 
     def _admit(self) -> list[Sequence]:
         """Admit requests from the queue while the policy, the places and the blocks allow it.
@@ -161,23 +174,25 @@ class Batcher:
             if needed > self.groups.free - owed:
                 self.groups.release(one.place)
                 break
-            owed += needed
             self._start(one, hits)
+            owed += self.groups.needed(one.place, most - one.computed)
             admitted.append(one)
         return admitted
 
     def _start(self, one: Sequence, hits: int) -> None:
         del self.waiting[0]
         self.running.append(one)
-        one.state, one.computed = "running", hits
+        number = one.request.number
+        one.state, one.computed = "running", self.swap.get(number, one.place) if number in self.swap else hits
         one.hits += max(0, hits - one._lost)
-        one.recomputed += max(0, one._lost - hits)
+        one.recomputed += max(0, one._lost - one.computed)
         one._lost = 0
         if not one.preempted:
             for other in self.waiting:
                 other.overtaken += other.key[1] < one.key[1]
 
     def _preempt(self, one: Sequence) -> None:
+        self.swap.put(one.request.number, one.place)
         self._end(one, "waiting")
         one._lost, one.computed = one.computed, 0
         one.preempted += 1

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
 from kvviz.decoding.loop import chooser
 from kvviz.experiments.batching.batcher import Batcher, Request, Sequence
-from kvviz.experiments.batching.policies import Policy
+from kvviz.experiments.batching.policies import Policy, Preemption
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Step:
 class Engine:
     """A model, a memory of `blocks` blocks, and a policy. With `share`, equal prefixes are computed and kept once.
 
+    With `preemption` "swap", the blocks of a preempted sequence are copied to the host's memory, which has room for
+    `host_blocks`, by default as many as there are; what does not fit there is computed again.
     Raises KvvizError for a model whose sequences can't be kept apart in one forward.
     """
 
@@ -48,10 +50,13 @@ class Engine:
         budget: int = 64,
         context: int | None = None,
         share: bool = True,
+        preemption: Preemption = "recompute",
+        host_blocks: int | None = None,
     ) -> None:
         check_keeps_apart(model)
-        self.cache = RaggedCache(model, blocks, share=share)
-        self.batcher = Batcher(self.cache.groups, policy, places, budget, context)
+        room = blocks if host_blocks is None else host_blocks
+        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room if preemption == "swap" else 0)
+        self.batcher = Batcher(self.cache.swap, policy, places, budget, context)
 
     def submit(self, request: Request) -> Sequence:
         """Put a request into the queue, or refuse it: its state and `why` say so."""
@@ -82,6 +87,10 @@ class Engine:
         """Carry out the next step; there has to be one, so the engine has to be `busy`."""
         batcher = self.batcher
         plan = batcher.plan()
+        for copy in plan.copies:
+            way = "out" if copy.out else "in"
+            counts = {f"swapped_{way}_blocks": 1, f"swapped_{way}_bytes": self.cache.carry_out(copy)}
+            batcher.sequences[copy.number].swapped.update(counts)
         parts = [(one, one.computed, count) for one, count in plan.parts.items()]
         running, waiting = len(batcher.running), len(batcher.waiting)
         logits = self.cache.forward(

@@ -62,6 +62,8 @@ _ROWS = (
         chunked=True,
     ),
 )
+Preemption = Literal["recompute", "swap"]  # what becomes of a preempted sequence's keys and values
+PREEMPTIONS: tuple[Preemption, ...] = ("recompute", "swap")
 POLICIES: dict[str, Policy] = {row.name: row for row in _ROWS}
 THEIRS = "transformers"  # transformers' own continuous batching, measured beside the policies
 

@@ -14,7 +14,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import chooser, decode
 from kvviz.device.clock import no_collection, synchroniser
 from kvviz.device.disturbance import Watch
-from kvviz.experiments.batching.batcher import Request, refusal
+from kvviz.experiments.batching.batcher import SWAPPED, Request, refusal
 from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.spec import BatchingSpec
@@ -34,7 +34,7 @@ from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.models.text import book
 
-UNKNOWN = ("preempted", "recomputed_tokens", "hit_tokens", "starved")  # what transformers does not tell
+UNKNOWN = ("preempted", "recomputed_tokens", "hit_tokens", "starved", *SWAPPED)  # what transformers does not tell
 WARM_UP = 2  # requests that are served once before the clock counts
 
 
@@ -96,7 +96,15 @@ def _served(
     """Serve requests once under a policy."""
     model, context = loaded.model, loaded.spec.context
     if name != THEIRS:
-        engine = Engine(model, policy_named(name), spec.blocks, places=spec.places, budget=spec.budget, context=context)
+        engine = Engine(
+            model,
+            policy_named(name),
+            spec.blocks,
+            places=spec.places,
+            budget=spec.budget,
+            context=context,
+            preemption=spec.preemption,
+        )
         return serve(engine, arrivals, sync=synchroniser(loaded.device), between=between)
     refused = {request.number: refusal(request, spec.blocks * BLOCK, context) for _, request in arrivals}
     fit = [(at, request) for at, request in arrivals if not refused[request.number]]

@@ -7,7 +7,7 @@ from typing import ClassVar
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling, check_whole
 from kvviz.caches.block_table import BLOCK
-from kvviz.experiments.batching.policies import THEIRS, check_budget, policy_named
+from kvviz.experiments.batching.policies import PREEMPTIONS, THEIRS, Preemption, check_budget, policy_named
 from kvviz.experiments.batching.trace import MOST_REQUESTS
 from kvviz.experiments.comparison.spec import LIMITS, ComparisonSpec, comparison_like
 from kvviz.experiments.kind import Spec
@@ -29,7 +29,8 @@ class BatchingSpec(Spec):
 
     At most `places` run at once, in a memory of `slots` tokens; with chunks, a step computes at most `budget` tokens.
     The first `shared` tokens of all prompts are equal. `alone` requests are decoded alone as well, to compare tokens.
-    With a `temperature` each request draws from a seed of its own.
+    With a `temperature` each request draws from a seed of its own. With `preemption` "swap", the host's memory has room
+    for as many blocks again.
     """
 
     kind: ClassVar[str] = "batching"
@@ -51,6 +52,7 @@ class BatchingSpec(Spec):
     seed: int = 0
     dtype: str = "float32"
     device: str = "auto"
+    preemption: Preemption = "recompute"
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
@@ -74,6 +76,8 @@ class BatchingSpec(Spec):
                 raise KvvizError(f"{THEIRS} draws other random numbers: leave it out, or take a temperature of 0")
             if name != THEIRS:
                 check_budget(policy_named(name), self.places, self.budget)
+        if self.preemption not in PREEMPTIONS:
+            raise KvvizError(f"no preemption {self.preemption!r}; it is {' or '.join(PREEMPTIONS)}")
         Sampling(temperature=self.temperature)
         self.work()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from kvviz.experiments.batching.batcher import Request
+from kvviz.experiments.batching.batcher import SWAPPED, Request
 from kvviz.experiments.comparison.figures import nearest_rank
 from kvviz.experiments.serving.arrivals import MOST_PICTURES
 
@@ -106,6 +106,7 @@ def serve(
         one = engine.batcher.sequences[number]
         row |= {"state": one.state, "sentence": one.why, "token_ids": one.chosen, "hit_tokens": one.hits}
         row |= {"recomputed_tokens": one.recomputed, "overtaken": one.overtaken}
+        row |= {name: one.swapped[name] for name in SWAPPED}
     return list(rows.values()), steps, memory
 
 
@@ -132,7 +133,7 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:
-    """What the engine's scheduling cost: preemptions, tokens computed again, hits, requests that starved.
+    """What the engine's scheduling cost: preemptions, tokens computed again, what was copied, hits, who starved.
 
     A request has starved if more later ones were admitted before it than run at once.
     """
@@ -141,6 +142,7 @@ def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:
         "recomputed_tokens": sum(row["recomputed_tokens"] for row in rows),
         "hit_tokens": sum(row["hit_tokens"] for row in rows),
         "starved": sum(row["overtaken"] > places for row in rows),
+        **{name: sum(row[name] for row in rows) for name in SWAPPED},
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.base.words import millis
+from kvviz.base.words import human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
@@ -27,13 +27,22 @@ def sentences(rows: Sequence[Row], checked: int) -> list[str]:
         if row["preempted"]:
             count = f"{row['preempted']:,} preemption{'s' if row['preempted'] > 1 else ''}"
             again = f"{row['recomputed_tokens']:,} tokens were computed again"
-            said.append(f"**{row['title']}**: {count}, because the blocks ran out; {again}.")
+            said.append(f"**{row['title']}**: {count}, because the blocks ran out; {_swapped(row)}{again}.")
         if row["starved"]:
             said.append(
                 f"**{row['title']}** starves: {row['starved']:,} of {row['requests']:,} requests saw more later "
                 "ones go first than run at once."
             )
     return [*said, _identity(rows, checked), *_refusals(rows)]
+
+
+def _swapped(row: Row) -> str:
+    """What was copied to the host's memory and back, before what was computed again; "" if nothing was."""
+    if not row["swapped_out_blocks"]:
+        return ""
+    out, back = (f"{row[f'swapped_{way}_blocks']:,} blocks" for way in ("out", "in"))
+    nbytes = human(row["swapped_out_bytes"] + row["swapped_in_bytes"])
+    return f"{out} were copied to the host's memory and {back} back, {nbytes} in all, and "
 
 
 def _compared(rows: Sequence[Row]) -> list[str]:

@@ -122,6 +122,7 @@ def test_what_starves_and_what_differs_is_said():
         "tokens_per_s": None,
         "preempted": 1,
         "recomputed_tokens": 7,
+        "swapped_out_blocks": 0,
         "starved": 2,
     }
     said = sentences([{**row, "identical": False, "each": []}], 0)
@@ -131,6 +132,10 @@ def test_what_starves_and_what_differs_is_said():
     )
     assert claim([{**both[0], "seconds": None}, both[1]]) == "Requests that are decoded together"
     assert said[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
+    swap = {"swapped_out_blocks": 5, "swapped_in_blocks": 4, "swapped_out_bytes": 5120, "swapped_in_bytes": 4096}
+    assert sentences([{**row, **swap, "identical": True, "each": []}], 0)[0].endswith(
+        "5 blocks were copied to the host's memory and 4 blocks back, 9.0 KiB in all, and 7 tokens were computed again."
+    )
     assert "starves: 2 of 9 requests saw more later ones go first" in said[1] and "Not identical**: Shortest" in said[2]
 
 
@@ -158,6 +163,7 @@ def test_it_stops_between_two_steps(bench):
         ({"slots": 8}, "slots is 8"),
         ({"temperature": 1.0}, "transformers draws other random numbers"),
         ({"model": ""}, "needs a model"),
+        ({"preemption": "wait"}, "no preemption 'wait'; it is recompute or swap"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
@@ -174,9 +180,13 @@ def test_the_command_serves_a_trace(monkeypatch, capsys, document, tmp_path):
     path = tmp_path / "mine.csv"
     rows = ["2024-01-01 00:00:05,7,3", "2024-01-01 00:00:04,5,2"]
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows))
-    app(["serving", "tiny-qwen3", "--trace", str(path), "--policy", "static,chunked", "--json"], standalone_mode=False)
+    app(
+        ["serving", "tiny-qwen3", "--trace", str(path), "--policy", "static,chunked", "--preemption", "swap", "--json"],
+        standalone_mode=False,
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == json.loads(json.dumps(document["rows"])) and "goes back in time once" in found["notes"][0]
+    assert asked[0].preemption == "swap"
     assert (asked[0].prompts, asked[0].answers, asked[0].policies) == ((5, 7), (2, 3), ("static", "chunked"))
     with pytest.raises(KvvizError, match="name one, such as mini-qwen3"):
         app(["serving", "--trace", "sample"], standalone_mode=False)
