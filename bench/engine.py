@@ -32,9 +32,10 @@ from kvviz.experiments.batching.batcher import Request
 from kvviz.experiments.batching.engine import Engine, Step
 from kvviz.experiments.batching.policies import policy_named
 from kvviz.experiments.batching.theirs import serve_theirs
-from kvviz.experiments.batching.timeline import Arrivals, figures_of, serve
+from kvviz.experiments.batching.timeline import Arrivals, figures_of, serve, together
 from kvviz.experiments.batching.trace import draw_trace
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.text import Speller
 
 MODELS = {"mini-qwen3": 200, "gpt2": 16}  # requests of the trace
 PLACES, PROMPT, NEW, SLOTS, LONGEST = 8, 64, 64, 4096, 256
@@ -90,11 +91,11 @@ def trace_of(loaded: Loaded, requests: int) -> Arrivals:
 def measure(models: LoadedModels, model: str, requests: int, rounds: int) -> dict[str, Any]:
     """Measure one model; seconds are medians over the rounds."""
     loaded = models.get(ComparisonSpec(model=model, prompt="x"))
-    arrivals = trace_of(loaded, requests)
+    arrivals, spell = trace_of(loaded, requests), Speller(loaded.codec)
     ways = {
-        "engine": lambda: serve(engine_of(loaded), arrivals)[0],
+        "engine": lambda: serve(engine_of(loaded), arrivals, spell),
         "transformers": lambda: serve_theirs(
-            loaded.model, arrivals, blocks=SLOTS // BLOCK, places=PLACES, budget=LONGEST
+            loaded.model, arrivals, spell, blocks=SLOTS // BLOCK, places=PLACES, budget=LONGEST
         ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -103,7 +104,7 @@ def measure(models: LoadedModels, model: str, requests: int, rounds: int) -> dic
     for number in range(rounds):
         for name in list(ways) if number % 2 else reversed(list(ways)):
             with no_collection():
-                rows = ways[name]()
+                rows, _, _ = together(ways[name]())
             tokens[name] = [row["token_ids"] for row in rows]
             seconds[name].append(figures_of(rows)["seconds"])
     ours, theirs = (statistics.median(seconds[name]) for name in ways)

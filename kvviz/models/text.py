@@ -93,3 +93,23 @@ class TextStream:
             return ""
         self._start, self._read = self._read, len(self._ids)
         return text[len(before) :]
+
+
+class Speller:
+    """Gives the text of each token of an answer, and decodes each id only once: it is called while a run goes on."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._known: dict[int, str] = {}
+
+    def __call__(self, ids: Sequence[int]) -> list[str]:
+        pieces = [self._known.get(i) or self._piece(i) for i in ids]
+        if any("�" in piece for piece in pieces):  # part of a character: what it is depends on its neighbours
+            stream = TextStream(self._codec)
+            return [stream.push(i) for i in ids]
+        return pieces
+
+    def _piece(self, i: int) -> str:
+        """The text of a token that is not the first: some tokenizers drop the space of that one."""
+        self._known[i] = self._codec.decode([i, i])[len(self._codec.decode([i])) :]
+        return self._known[i]

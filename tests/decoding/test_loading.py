@@ -10,7 +10,7 @@ from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.decoding.loading import ONLY_EAGER, attention_of, count_params, load
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import find_source
-from kvviz.models.text import ByteCodec, TextStream, TokenizerCodec
+from kvviz.models.text import ByteCodec, Speller, TextStream, TokenizerCodec
 from tests.tiny_configs import TINY as TINY_CONFIGS
 
 
@@ -135,6 +135,8 @@ def test_a_character_of_several_tokens_comes_whole(folder):
     stream = TextStream(codec)
     pieces = [stream.push(i) for i in codec.encode(text)]
     assert "".join(pieces) == text and "" in pieces and not any("�" in piece for piece in pieces)
+    spell, plain = Speller(codec), codec.encode("ok then, ok")
+    assert spell(codec.encode(text)) == pieces and "".join(spell(plain)) == "ok then, ok" and len(spell(plain)) > 1
 
 
 def test_a_model_without_fused_attention_runs_eager_and_says_so(engine, tmp_path):

@@ -1,5 +1,6 @@
 """Run a trace of requests through one model under each policy, and hold their tokens against those decoded alone."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -21,28 +22,32 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.theirs import serve_theirs
 from kvviz.experiments.batching.timeline import (
     Arrivals,
-    Pictures,
-    Row,
-    Steps,
+    Part,
     figures_of,
-    request_row,
     scheduling_of,
     serve,
+    together,
 )
 from kvviz.experiments.batching.words import sentences, title
 from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
-from kvviz.models.text import book
+from kvviz.models.text import Speller, book
 
 UNKNOWN = ("preempted", "recomputed_tokens", "hit_tokens", "starved", *SWAPPED)  # what transformers does not tell
+PROMPT_END = 48  # tokens of a prompt whose text is kept
 WARM_UP = 2  # requests that are served once before the clock counts
 
 
 def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
-    """Serve the trace under each policy: a record for each, then the document. Raises Stopped if it has to stop."""
+    """Serve the trace under each policy: records of its parts, and one for each, then the document.
+
+    Raises Stopped if it has to stop.
+    """
     loaded = bench.load(spec.work())
-    yield look(spec, loaded)
     arrivals = list(zip(spec.arrivals_s, _requests(spec, loaded), strict=True))
+    prompts = [loaded.codec.decode(request.prompt[-PROMPT_END:]) for _, request in arrivals]
+    yield {**look(spec, loaded), "prompts": prompts}
+    spell = Speller(loaded.codec)
     fit = [request for _, request in arrivals if not refusal(request, spec.blocks * BLOCK, loaded.spec.context)]
     known: dict[int, list[int]] = {}
     for request in fit[:: -(-len(fit) // spec.alone)] if fit and spec.alone else []:
@@ -50,11 +55,14 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
         known[request.number] = _alone(loaded, request)
     checked, rows = len(known), []
     for name in spec.policies:
-        server = partial(_served, spec, loaded, name, bench.check_stop)
-        server([(0.0, request) for request in fit[:WARM_UP]])
-        watch = Watch()
+        server = partial(_serving, spec, loaded, name, spell, bench.check_stop)
+        deque(server([(0.0, request) for request in fit[:WARM_UP]]), maxlen=0)
+        watch, parts = Watch(), []
         with no_collection():
-            each, steps, memory = server(arrivals)
+            for part in server(arrivals):
+                parts.append(part)
+                yield {"t": "part", "policy": name, **part}
+        each, steps, memory = together(parts)
         done = [row for row in each if row["state"] == "done"]
         same = [known.setdefault(row["number"], row["token_ids"]) == row["token_ids"] for row in done]
         figures = {**figures_of(each), "identical": all(same) if same else None}
@@ -63,7 +71,8 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
         about = {"policy": name, "title": title(name), "clean": watch.read().clean}
         rows.append({**about, **figures, "each": each, "steps": steps, **pictures})
         yield {"t": "way", "done": len(rows), "of": len(spec.policies), "title": title(name)}
-    document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows, "checked": checked}
+    document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows}
+    document |= {"prompts": prompts, "checked": checked}
     document |= {"title": loaded.source.title, "weights": loaded.source.weights, "note": loaded.note}
     document |= {"environment": asdict(loaded.environment), "sentences": sentences(rows, checked)}
     yield {"t": "done", "document": document}
@@ -90,9 +99,9 @@ def _alone(loaded: Loaded, request: Request) -> list[int]:
     return [int(step.token_ids) for step in steps]
 
 
-def _served(
-    spec: BatchingSpec, loaded: Loaded, name: str, between: Callable[[], None], arrivals: Arrivals
-) -> tuple[list[Row], Steps, Pictures]:
+def _serving(
+    spec: BatchingSpec, loaded: Loaded, name: str, spell: Speller, between: Callable[[], None], arrivals: Arrivals
+) -> Iterator[Part]:
     """Serve requests once under a policy."""
     model, context = loaded.model, loaded.spec.context
     if name != THEIRS:
@@ -105,11 +114,7 @@ def _served(
             context=context,
             preemption=spec.preemption,
         )
-        return serve(engine, arrivals, sync=synchroniser(loaded.device), between=between)
+        return serve(engine, arrivals, spell, sync=synchroniser(loaded.device), between=between)
     refused = {request.number: refusal(request, spec.blocks * BLOCK, context) for _, request in arrivals}
-    fit = [(at, request) for at, request in arrivals if not refused[request.number]]
-    rows = serve_theirs(model, fit, blocks=spec.blocks, places=spec.places, budget=spec.budget, between=between)
-    for at, request in arrivals:
-        if why := refused[request.number]:
-            rows.append({**request_row(at, request), "state": "refused", "sentence": why, "token_ids": []})
-    return sorted(rows, key=lambda row: row["number"]), {}, Pictures()
+    sizes = {"blocks": spec.blocks, "places": spec.places, "budget": spec.budget}
+    return serve_theirs(model, arrivals, spell, refused=refused, **sizes, between=between)

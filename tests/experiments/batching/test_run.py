@@ -14,8 +14,9 @@ from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.timeline import figures_of, serve
+from kvviz.experiments.batching.timeline import figures_of, serve, together
 from kvviz.experiments.batching.words import claim, sentences, text
+from kvviz.models.text import ByteCodec, Speller
 
 SPEC = BatchingSpec(
     "tiny-qwen3",
@@ -63,9 +64,10 @@ def test_what_happened_when_is_kept_of_each_request(family, alone):
 
     engine.step = step
     requests = [replace(known[i][0], number=number) for number, i in enumerate((2, 1, 3))]
-    rows, steps, memory = serve(
-        engine, list(zip((0.0, 0.5, 5.5), requests, strict=True)), clock=lambda: clock.now, sleep=clock.sleep
-    )
+    arrivals = list(zip((0.0, 0.5, 5.5), requests, strict=True))
+    parts = list(serve(engine, arrivals, Speller(ByteCodec(512)), clock=lambda: clock.now, sleep=clock.sleep))
+    assert len(parts) == 13 and all(len(part["steps"]["began_s"]) <= 1 for part in parts), "a step takes long enough"
+    rows, steps, memory = together(parts)
     first, second, third = rows
     assert first["admitted_s"] == [0] and first["chunks"] == [[0, 1, 0, 17]]
     assert first["token_s"] == [float(at) for at in range(1, 13)] and first["ended_s"] == 12
@@ -74,6 +76,7 @@ def test_what_happened_when_is_kept_of_each_request(family, alone):
     assert steps["running"] == [1] + [2] * 11 + [1] and steps["waiting"][5:11] == [0, 1, 1, 1, 1, 0]
     assert steps["computed"][:3] == [17, 8, 2] and steps["ended_s"] == [float(at) for at in range(1, 14)]
     assert (memory.stride, len(memory.kept)) == (1, 13) and memory.kept[0]["tables"] == [(0, [0, 1], 17)]
+    assert "".join(first["pieces"]) == ByteCodec(512).decode(first["token_ids"]) and len(first["pieces"]) == 12
     figures = figures_of(rows)
     assert (figures["ttft_s_p50"], figures["ttft_s_p99"], figures["itl_s_p99"]) == (1.5, 5.5, 1)
     assert figures["tokens_per_s"] == 24 / 13 and figures["seconds"] == 13
@@ -107,12 +110,25 @@ def test_every_policy_serves_the_same_requests_with_the_same_tokens(document):
 @pytest.mark.slow
 def test_the_document_is_json_and_says_what_it_shows(records, document):
     json.dumps(document, allow_nan=False)
-    assert [record["t"] for record in records] == ["look", "way", "way", "way", "done"]
+    assert [record["t"] for record in records if record["t"] != "part"] == ["look", "way", "way", "way", "done"]
     said = " ".join(document["sentences"])
     assert "Identical**: each request got the same tokens under every policy; 2 of them" in said
     assert "**Refused**: request 2 has no prompt: there is nothing to continue; 1 more was refused" in said
     shown = text({**document, "notes": ["A note."]})
     assert "transformers" in shown and "A note." in shown and "**" not in shown
+
+
+@pytest.mark.slow
+def test_the_parts_put_together_are_the_document(records, document):
+    codec = ByteCodec(512)
+    for row in document["rows"]:
+        parts = [json.loads(json.dumps(record)) for record in records if record.get("policy") == row["policy"]]
+        each, steps, memory = together(parts)
+        assert (each, steps) == (row["each"], row["steps"]) and len(parts) >= 1
+        assert (memory.stride, memory.kept) == (row["stride"], json.loads(json.dumps(row["pictures"])))
+        assert all("".join(one["pieces"]) == codec.decode(one["token_ids"]) for one in each)
+        assert [picture["step"] for picture in memory.kept] == [*range(1, len(steps["began_s"]) + 1)]
+    assert records[0]["prompts"] == document["prompts"] and len(document["prompts"]) == 6
 
 
 def test_what_starves_and_what_differs_is_said():
