@@ -54,7 +54,7 @@ def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and what was served last."""
     if last.get("t") == "way":
         return last["done"] / last["of"], f"{last['done']} of {last['of']}: {last['title']}"
-    return 0.0, "Serving …" if last.get("t") == "look" else "Loading …"
+    return 0.0, "Serving …" if last.get("t") in ("look", "part") else "Loading …"
 
 
 def where(found: Document) -> None:
