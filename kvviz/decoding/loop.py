@@ -40,25 +40,37 @@ def greedy(logits: torch.Tensor, index: int) -> torch.Tensor:
 
 
 def chooser(sampling: Sampling) -> Choose:
-    """Return the function that chooses tokens from logits, in every mode the same from the same logits.
+    """Return the function that chooses tokens from logits, in every mode the same from the same logits."""
+    return Sampler(sampling) if sampling.temperature else greedy
 
-    The random number of step n depends only on the seed and n.
-    """
-    if sampling.temperature == 0:
-        return greedy
 
-    def choose(logits: torch.Tensor, index: int) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(sampling.seed * 1_000_003 + index)
-        device = "cpu" if logits.device.type == "mps" else logits.device  # MPS has no float64
-        draw = torch.rand(logits.shape[0], 1, generator=generator, dtype=torch.float64).to(device)
-        share = _filtered(logits.to(device), sampling).cumsum(dim=-1)  # (B, vocabulary)
-        return (share < draw * share[:, -1:]).sum(dim=-1).to(logits.device)
+@dataclass(frozen=True)
+class Sampler:
+    """Draws tokens from logits. The random numbers of step n depend only on the seed and n."""
 
-    return choose
+    sampling: Sampling
+
+    def __call__(self, logits: torch.Tensor, index: int) -> torch.Tensor:
+        """Draw a token for each row: (B, vocabulary) -> (B,)."""
+        return draw(self.shares(logits), self.numbers(index, logits.shape[0])).to(logits.device)
+
+    def numbers(self, index: int, count: int) -> torch.Tensor:
+        """Return the first random numbers (count,) of a step, from 0 to 1."""
+        generator = torch.Generator().manual_seed(self.sampling.seed * 1_000_003 + index)
+        return torch.rand(count, generator=generator, dtype=torch.float64)
+
+    def shares(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the probabilities (B, vocabulary) after temperature, top-k and top-p, not renormalised."""
+        return _filtered(logits.cpu() if logits.device.type == "mps" else logits, self.sampling)  # MPS has no float64
+
+
+def draw(shares: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Draw a token for each row of shares (B, vocabulary), of whatever sum, by random numbers (B,)."""
+    share = shares.cumsum(dim=-1)
+    return (share < numbers.to(shares.device)[:, None] * share[:, -1:]).sum(dim=-1)
 
 
 def _filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Probabilities (float64) after temperature, top-k and top-p, not renormalised."""
     logits = logits.double()
     logits = (logits - logits.max(dim=-1, keepdim=True).values) / sampling.temperature  # finite at the largest
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
@@ -95,6 +107,8 @@ def decode(
     forward = opened(model, capacity or prompt_ids.shape[1] + new_tokens)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
+    if hasattr(forward, "choosing"):
+        choose = forward.choosing(choose)
     return ranged(steps(forward, prompt_ids, mode, new_tokens, choose), mode)
 
 

@@ -24,7 +24,10 @@ Config = Mapping[str, object]
 
 
 class Forward(Protocol):
-    """The forward of one run. If it has a method `prepare(batch)`, the loop calls it before the clock starts."""
+    """The forward of one run. If it has a method `prepare(batch)`, the loop calls it before the clock starts.
+
+    One that has a say in which token is chosen has a method `choosing(choose)`, which returns how the loop chooses.
+    """
 
     def __call__(self, ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
         """Return the logits (B, vocabulary) of the last position and the cache that the run keeps (or None).
@@ -60,6 +63,13 @@ class Mode:
     accelerator: bool = False
     speculates: bool = False
     drafts: bool = False
+
+    def exactly(self, temperature: float) -> bool:
+        """Whether the mode gives the same tokens as `uncached` in float32 at a sampling temperature (0: greedy).
+
+        A draft that draws leads to other draws of the same distribution.
+        """
+        return self.exact and not (self.drafts and temperature)
 
 
 def last_positions_only(model: "PreTrainedModel", count: int = 1) -> dict[str, int]:

@@ -1,19 +1,23 @@
 """Speculation: what a draft proposes, what is accepted, and that the text is the one without it."""
 
+import math
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from kvviz import compare
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
-from kvviz.decoding.loop import chooser, decode
+from kvviz.decoding import speculation
+from kvviz.decoding.loop import Sampler, chooser, decode, draw
 from kvviz.decoding.modes import check_modes
-from kvviz.decoding.speculation import COPIED, PROPOSED, LookupDraft
+from kvviz.decoding.speculation import COPIED, PROPOSED, LookupDraft, verified
+from kvviz.experiments.comparison.expected_text import compare_modes
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import speculated
 from kvviz.experiments.sweep.spec import SweepSpec
@@ -43,8 +47,10 @@ def tokens(found):
     return [int(step.token_ids) for step in found]
 
 
-@pytest.mark.parametrize("mode", ["lookup", "speculative"])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, top_k=40, seed=5)])
+@pytest.mark.parametrize(
+    ("mode", "sampling"),
+    [("lookup", Sampling()), ("speculative", Sampling()), ("lookup", Sampling(temperature=0.9, top_k=40, seed=5))],
+)
 def test_the_text_is_the_models_own(pair, mode, sampling):
     found = steps(pair, mode, sampling)
     assert tokens(found) == tokens(steps(pair, "cached", sampling))
@@ -54,8 +60,10 @@ def test_the_text_is_the_models_own(pair, mode, sampling):
 
 
 @pytest.mark.parametrize("mode", ["lookup", "speculative"])
-def test_a_token_is_accepted_only_if_it_was_proposed_and_chosen(pair, mode):
-    found = steps(pair, mode)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=5)])
+def test_a_token_is_accepted_only_if_it_was_proposed_and_chosen(pair, mode, sampling):
+    found = steps(pair, mode, sampling)
+    assert tokens(found) == tokens(steps(pair, mode, sampling)), "one seed, one text"
     proposed, at = (), 0
     for i, step in enumerate(found):
         if step.proposed is None:
@@ -78,34 +86,93 @@ def test_the_cache_is_cropped_to_the_tokens_that_stand(pair):
     )
 
 
+def right(token, q, p, numbers):
+    return verified(token, q, p, numbers)
+
+
+def from_the_model_again(token, q, p, numbers):
+    """Is wrong: in place of a rejected token it draws from p, so what p and q agree on comes too often."""
+    return token if numbers[0] * q[token] < p[token] else int(draw(p[None], numbers[1:]))
+
+
+def by_its_share_alone(token, q, p, numbers):
+    """Is wrong: it accepts with p(x), as if the draft had been certain of x."""
+    return token if numbers[0] < p[token] else int(draw((p - q).clamp(min=0)[None], numbers[1:]))
+
+
+def always(token, q, p, numbers):
+    return token
+
+
+def chi_square(drawn, shares, count):
+    """How far counts lie from their expectations; what can't be drawn must not be."""
+    if set(drawn) - {one for one, share in shares.items() if share}:
+        return math.inf
+    return sum((drawn[one] - count * share) ** 2 / (count * share) for one, share in shares.items() if share)
+
+
+@pytest.mark.parametrize("rule", [right, from_the_model_again, by_its_share_alone, always])
+def test_the_rejection_rule_gives_the_models_distribution(rule):
+    p = torch.tensor([0.45, 0.3, 0.15, 0.1, 0], dtype=torch.float64)
+    q = torch.tensor([0, 0.2, 0.3, 0.2, 0.3], dtype=torch.float64)
+    numbers = torch.rand(3000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    guesses = draw(q.expand(3000, -1), numbers[:, 0]).tolist()
+    drawn = Counter(rule(guess, q, p, own) for guess, own in zip(guesses, numbers[:, 1:], strict=True))
+    chi = chi_square(drawn, dict(enumerate(p.tolist())), 3000)
+    assert (chi < 16.3) == (rule is right), "the 99.9 % quantile for 3 degrees of freedom"
+
+
+def four_tokens(seed):
+    """A model of one layer and four tokens."""
+    torch.manual_seed(seed)
+    size = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 16, "vocab_size": 4, "initializer_range": 0.4}
+    return GPT2LMHeadModel(GPT2Config(**size, bos_token_id=None, eos_token_id=None)).eval()
+
+
 @pytest.mark.slow
-def test_drawn_texts_are_distributed_as_the_models_own(pair):
-    """Chi-square over all texts of three tokens, with two that can be drawn at each place, against exact shares."""
-    loaded, _ = pair
-    hot = {"temperature": 2.0, "top_k": 2}
-    shares, prompt = {(): 1.0}, loaded.codec.encode(STORY)
-    for _ in range(3):
-        texts = list(shares)
+@pytest.mark.parametrize(("rule", "count"), [(right, 600), (from_the_model_again, 200)])
+def test_drawn_texts_are_distributed_as_the_models_own(monkeypatch, rule, count):
+    """Chi-square over the second and third token of texts of four, which a draft proposed, against exact shares."""
+    monkeypatch.setattr(speculation, "verified", rule)
+    model, draft, prompt, shares = four_tokens(1), four_tokens(2), [1, 2, 3], Counter()
+    for text in product(range(4), repeat=3):
         with torch.inference_mode():
-            logits = loaded.model(torch.tensor([[*prompt, *text] for text in texts])).logits[:, -1]
-        best = (logits / hot["temperature"]).double().topk(2, -1)
-        shares = {
-            (*text, int(token)): shares[text] * float(share)
-            for text, tokens, row in zip(texts, best.indices, best.values.softmax(-1), strict=True)
-            for token, share in zip(tokens, row, strict=True)
-        }
-    drawn = Counter(
-        tuple(tokens(steps(pair, "speculative", Sampling(**hot, seed=i), new_tokens=3))) for i in range(200)
+            each = Sampler(Sampling(1.0, top_k=3)).shares(model(torch.tensor([[*prompt, *text]])).logits[0, 2:5])
+        shares[text[1:]] += float((each / each.sum(-1, keepdim=True))[range(3), text].prod())
+    assert sum(shares.values()) == pytest.approx(1)
+
+    def text(seed):
+        choose = chooser(Sampling(1.0, top_k=3, seed=seed))
+        found = decode(model, torch.tensor([prompt]), mode="speculative", new_tokens=4, choose=choose, draft=draft)
+        return tuple(tokens(found))
+
+    chi = chi_square(Counter(text(seed)[1:3] for seed in range(count)), shares, count)
+    assert (chi < 31.3) == (rule is right), "the 99.9 % quantile for 11 degrees of freedom"
+
+
+def test_a_draft_that_is_the_model_itself_draws_what_the_model_draws(load):
+    same, hot = (load("mini-gpt2"),) * 2, Sampling(temperature=0.9, top_k=40, top_p=0.95, seed=5)
+    found = steps(same, "speculative", hot)
+    assert tokens(found) == tokens(steps(same, "cached", hot))
+    assert all(step.proposed is None or step.index % (PROPOSED + 1) == 1 for step in found[1:]), "all are accepted"
+
+
+def test_sampled_speculation_is_told_from_a_wrong_text():
+    modes, made = ("speculative", "cached", "lookup"), {"new_tokens": 12, "repeats": 1, "prompt": "A story"}
+    done = compare("tiny-llama", modes=modes, draft="tiny-qwen3", temperature=1.5, seed=3, **made).document
+    assert done["reference"] == "cached" and done["identical"]
+    assert [(run["exact"], run["identical"]) for run in done["runs"]] == [(False, False), (True, True), (True, True)]
+    same, (sentence,) = compare_modes(done)
+    assert same and "sampled (same distribution, other draws)" in sentence
+    assert speculated(done["runs"][0], done["runs"][1]).endswith(
+        "Its tokens are sampled: same distribution, other draws."
     )
-    assert drawn.keys() <= shares.keys()
-    chi = sum((drawn[text] - 200 * share) ** 2 / (200 * share) for text, share in shares.items())
-    assert chi < 24.3, "the 99.9 % quantile for 7 degrees of freedom"
 
 
 @draws(60)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(0, COPIED))
 def test_a_lookup_copies_what_followed_the_longest_match(ids, count):
-    found = LookupDraft().propose(ids, count)
+    found = [proposal.token for proposal in LookupDraft().propose(ids, count)]
     assert len(found) <= count
     seen = [n for n in (3, 2, 1) if n < len(ids) and any(ids[i : i + n] == ids[-n:] for i in range(len(ids) - n))]
     if not seen:

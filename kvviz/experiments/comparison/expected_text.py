@@ -99,11 +99,16 @@ def compare_modes(document: Document) -> tuple[bool, list[str]]:
     """Whether each exact mode chose the reference's tokens, and a sentence for each mode that did not."""
     others = [run for run in document["runs"] if not run["identical"]]
     parts = (
-        f"{run['mode']} is {'exact' if run['exact'] else 'lossy'}, and from new token "
+        f"{run['mode']} is {_kind(run)}, and from new token "
         f"{cast(int, run['first_divergence']) + 1} on its tokens are not those of {document['reference']}"
         for run in others
     )
     return not any(run["exact"] for run in others), list(parts)
+
+
+def _kind(run: Run) -> str:
+    lossy = "lossy" if run.get("drafted") is None else "sampled (same distribution, other draws)"
+    return "exact" if run["exact"] else lossy
 
 
 def _reference(document: Pinned | Document) -> PinnedRun | Run:

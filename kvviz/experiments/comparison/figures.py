@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_type_hints
 
 from kvviz.cost.predict import bias, off_by
+from kvviz.decoding.modes import MODES
 from kvviz.device.clock import quartiles
 from kvviz.experiments.comparison.records import Curves, Document, Done, Figures, Headline, PredictionFields, Record
 
 
 def reference_mode(modes: Sequence[str]) -> str:
-    """Return the mode that the others are compared with: uncached if it runs, else the first."""
-    return "uncached" if "uncached" in modes else modes[0]
+    """Return the mode that the others are compared with: uncached if it runs, else the first without a draft model."""
+    return "uncached" if "uncached" in modes else next((m for m in modes if not MODES[m].drafts), modes[0])
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:

@@ -73,7 +73,7 @@ def _run(
     return {
         "id": run_id,
         "mode": mode,
-        "exact": mode_named(mode).exact,
+        "exact": mode_named(mode).exactly(run.work.sampling.temperature),
         "token_ids": list(rows[0]) if flat else [list(row) for row in rows],
         "text": texts[0] if flat else texts,
         **run.observed(mode),

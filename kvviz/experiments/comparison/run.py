@@ -76,7 +76,7 @@ def perform(
     run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop, draft)
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
-    modes = [_described(mode) for mode in map(mode_named, work.modes)]
+    modes = [_described(mode, work.sampling.temperature) for mode in map(mode_named, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)
@@ -93,8 +93,9 @@ def perform(
     yield {"t": "done", "document": document}
 
 
-def _described(mode: Mode) -> form.ModeFields:
-    fields: form.ModeFields = {"name": mode.name, "title": mode.title, "summary": mode.summary, "exact": mode.exact}
+def _described(mode: Mode, temperature: float) -> form.ModeFields:
+    exact = mode.exactly(temperature)
+    fields: form.ModeFields = {"name": mode.name, "title": mode.title, "summary": mode.summary, "exact": exact}
     return {**fields, "speculates": True} if mode.speculates else fields
 
 

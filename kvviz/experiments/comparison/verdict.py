@@ -211,15 +211,16 @@ def speculated(run: Run, usual: Run | None) -> str:
         return f"**{_name(run)}**: nothing was proposed, so it decoded one token at a time."
     each, share = made / forwards, f"{accepted:,} of {drafted:,} proposals were accepted ({accepted / drafted:.0%})"
     words = f"**{_name(run)}**: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each"
+    drawn = "" if run.get("exact", True) else " Its tokens are sampled: same distribution, other draws."
     if usual is None or len(usual["step_s"]) != len(run["step_s"]):
-        return f"{words}."
+        return f"{words}.{drawn}"
     cost = statistics.fmean(run["step_s"][1:]) * each / statistics.fmean(usual["step_s"][1:])
     gain = f"{each / cost:.3g} times as fast" if each > cost else f"at {each / cost:.0%} of its pace"
     less = "" if each > cost else ": too few were accepted for what they cost"
     doubt = " ≈: other work disturbed these passes." if mark(run) or mark(usual) else ""
     return (
         f"{words}. One forward with its proposals took {cost:.3g} times a step of {_name(usual)}, so its tokens came "
-        f"{gain}{less}.{doubt}"
+        f"{gain}{less}.{doubt}{drawn}"
     )
 
 

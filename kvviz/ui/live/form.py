@@ -288,7 +288,7 @@ def _sampling(form: Form) -> None:
     two.number_input("Top-k (0: off)", disabled=off, **form.within("top_k", 0, 1000))
     three.number_input("Top-p (1: off)", step=0.05, disabled=off, **form.within("top_p", 0.05, 1.0))
     four.number_input("Seed", help="Of the draws, and of random weights.", **form.within("seed", 0, 2**32 - 1))
-    st.caption("The draw of a step depends on the seed and the step alone, so every mode draws the same token.")
+    st.caption(TEXTS["live"]["draws"])
 
 
 def in_words(seconds: float) -> str:

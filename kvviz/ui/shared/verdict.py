@@ -29,6 +29,7 @@ FIGURES = (
     "accepted",
     "drafted",
     "steps",
+    "exact",
 )
 
 

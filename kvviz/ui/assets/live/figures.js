@@ -116,12 +116,13 @@ export function checked(state) {
 function identity(state) {
   if (watched(state)) return ["watched: one run, nothing to compare with", true]
   const modes = compared(state)
-  if (!modes.length) return ["", ""]
+  const drawn = state.modes.filter((m) => m.speculates && !m.exact).map((m) => `${m.title}: sampled, same distribution, other draws`)
+  if (!modes.length) return [drawn.join(""), ""]
   const total = ended(state) || state.running ? Math.max(...modes.map((m) => m.tokens.length)) : state.spec.new_tokens
   const split = modes.find((m) => m.divergence !== null)
   if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${why(split, state)}`, false]
   const same = Math.min(state.proofSteps, ...modes.map((m) => m.tokens.length))
-  return [`${same} of ${total} tokens identical`, true]
+  return [[`${same} of ${total} tokens identical`, ...drawn].join(" · "), true]
 }
 
 function why({ margin, delta }, state) {
