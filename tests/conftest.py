@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import hypothesis
 import pytest
 
 from kvviz.base.errors import KvvizError
@@ -23,6 +24,8 @@ def pytest_configure(config):
     if "gpu" not in config.option.markexpr:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before any process of the tests imports torch
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    hypothesis.settings.register_profile("kvviz", deadline=None)  # one timing on a busy machine says nothing
+    hypothesis.settings.load_profile("kvviz")
 
 
 def pytest_collection_finish(session):

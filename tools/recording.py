@@ -19,6 +19,8 @@ from kvviz.experiments.comparison.spec import opening, rehearsal
 from kvviz.experiments.kind import Spec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import ASKS, EDITED, FIRST, SECOND, SYSTEM, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.experiments.sweep.plan import preset_spec
+from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.sources import first_model
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
@@ -37,6 +39,7 @@ def first_specs() -> tuple[Spec, ...]:
         batching_spec(model),
         SharingSpec(model, SYSTEM, ASKS[:4]),
         TalkSpec(model, FIRST, SECOND, EDITED),
+        preset_spec(next(iter(PRESETS))),
     )
 
 

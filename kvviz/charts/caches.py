@@ -62,13 +62,14 @@ def _panels(
     """Two figures to stand beside one another, their panels in order from left to right over both."""
     highest = max((sum(values) for column in columns for values in zip(*column, strict=True)), default=1)
     unit, size = unit_for(highest)
-    panels = []
+    panels, lines = [], max((said.count("<br>") for said in says), default=0)
     for row, column, said in zip(rows, columns, says, strict=True):
         stacked = [
             Part(name, colour, [value / size for value in values])
             for (name, colour), values in zip(parts, column, strict=True)
         ]
-        panels.append(Panel(row["title"], stacked, f"<br>{said}"))
+        below = "<br>\u00a0" * (lines - said.count("<br>"))  # all titles stand at one height
+        panels.append(Panel(row["title"], stacked, f"<br>{said}{below}"))
     last = max((len(column[0]) for column in columns), default=1)
     sides = [[panel for i, panel in enumerate(panels) if i // 2 % 2 == side] for side in (0, 1)]
     most, down = highest / size or 1, -(-len(sides[0]) // 2)

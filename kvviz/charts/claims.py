@@ -6,8 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from kvviz.base.words import brief, human, millis
-from kvviz.charts.curves import Curve
-from kvviz.charts.layout import END
+from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.cache_designs.words import KL_ROUNDING
@@ -44,7 +43,7 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0, *,
         ratios = [(whole[baseline] / s, c.name) for s, c in zip(whole, curves, strict=True) if c is not base]
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
-    ends = [(median(curve.step_s[-END:]), curve.name) for curve in curves]
+    ends = [(at_the_end(curve.step_s), curve.name) for curve in curves]
     if told:
         return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
     alike: dict[float, list[str]] = {}

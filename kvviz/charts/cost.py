@@ -78,7 +78,7 @@ def steps_figure(
     for mode, values in costs.items():
         look = {"name": CASES[mode], "line": palette.line(mode, 3), "hovertemplate": "%{y:.4s}FLOP"}
         figure.add_scatter(x=list(xs), y=list(values), **look)
-    return _marked(name_ends(figure), mark)
+    return _marked(name_ends(figure).update_xaxes(range=[xs[0], xs[-1]]), mark)  # as the chart beside it
 
 
 def _marked(figure: go.Figure, mark: tuple[int, str] | None) -> go.Figure:

@@ -102,6 +102,25 @@ def curve_of(
     return Curve(name, steps, low, high, held, prompt_tokens, predicted, run["mode"], repeats)
 
 
+TENTH = 0.1
+
+
+def at_the_end(step_s: Sequence[float]) -> float:
+    """Return the seconds of a step at the end of a run: the median of the last tenth of its decode steps."""
+    decode = step_s[1:] or step_s
+    return median(decode[-max(1, round(TENTH * len(decode))) :])
+
+
+WIDE = 9  # steps of a running median
+MANY = 48  # steps of a line that is read off its running median
+
+
+def running(values: Sequence[float]) -> list[float | None]:
+    """Return the median of each step and its neighbours, without the prefill: None for that."""
+    half = WIDE // 2
+    return [median(values[max(1, i - half) : i + half + 1]) if i else None for i in range(len(values))]
+
+
 ALIGNMENTS = {"step": "new token", "position": "position in the context"}
 
 # Which of the four charts are drawn, from the top: the time of each token, the time so far, the cache, the speed-up.
@@ -176,6 +195,11 @@ def _draw(
     for row, (values, words) in enumerate((lines[which] for which in drawn), 1):
         hover = ("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>"
         look = {"name": name, "mode": mode, "line": line, "marker": {"size": 5}, "showlegend": row == 1}
+        if drawn[row - 1] == 0 and len(curve.step_s) > MANY:
+            bold = _at([None if s is None else 1000 * s for s in running(curve.step_s)], shown)
+            named = {"name": f"{name}, running median", "showlegend": False, "hoverinfo": "skip"}
+            figure.add_scatter(x=x, y=bold, mode="lines", line=line, row=row, col=1, **named, **group)
+            look |= {"line": {**line, "width": 1}, "opacity": 0.45}
         figure.add_scatter(x=x, y=list(values), text=words, hovertemplate=hover, row=row, col=1, **look, **group)
 
 

@@ -30,13 +30,15 @@ def blank(x: str | None, y: str, **more: Any) -> go.Figure:
 FEW = 5  # lines that carry their names at their ends
 LONGEST = 18  # characters of such a name
 APART = 0.07  # of the axis, between two names
-END = 32  # steps at the end of a line, over which one slow step does not show
+LONG = 128  # points of a line that is long
 LAST = 5  # points of a long line whose median is where it ends, though the very last may be a spike
 
 
 def name_ends(figure: go.Figure) -> go.Figure:
     """Put each line's name at its end in place of the legend, if they are few, short, and all at the right edge."""
-    named = [line for line in figure.data if line.name and line.x is not None and len(line.x)]
+    named = [
+        line for line in figure.data if line.name and line.hoverinfo != "skip" and line.x is not None and len(line.x)
+    ]
     names = [line.name if len(line.name) <= LONGEST else line.name.replace(", ", "<br>") for line in named]
     short = all(_width(name) <= LONGEST for name in names)
     together = len({line.x[-1] for line in named}) == 1 and all(line.y[-1] is not None for line in named)
@@ -58,7 +60,7 @@ def name_ends(figure: go.Figure) -> go.Figure:
 
 def _end(values: Sequence[float]) -> float:
     """Where a line ends: its last value, or the median of the last few of a long line, which may end in a spike."""
-    return median(values[-LAST:]) if len(values) > 4 * END else values[-1]
+    return median(values[-LAST:]) if len(values) > LONG else values[-1]
 
 
 def _width(name: str) -> int:

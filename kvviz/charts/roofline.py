@@ -13,7 +13,8 @@ from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
 
 COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
-MARKERS = {"prefill": "diamond", "context": "circle", "short": "triangle-up", "long": "square"}
+MARKERS = {"prefill": "diamond", "context": "circle-open", "short": "triangle-up", "long": "square"}
+SIZE = {"context": 18}  # a ring around the first points of the batches, which it would hide or they it
 SAID = {  # beside a series
     "prefill": "prefill",
     "context": "decode step,<br>one sequence",
@@ -24,7 +25,7 @@ AT = {"prefill": max, "context": min}  # the label stands at the highest or the 
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "bottom"),
     "context": ("left", "top"),
-    "short": ("left", "top"),
+    "short": ("right", "bottom"),
     "long": ("left", "top"),
 }
 CLEAR = {"xshift": 30, "yshift": -18}  # of the label at the long context: below the line of the short one
@@ -97,7 +98,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     for name, members in series(points).items():
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
-        look = {"name": titles[name], "mode": "lines+markers", "marker": {"symbol": MARKERS[name], "size": 10}}
+        marker = {"symbol": MARKERS[name], "size": SIZE.get(name, 10), "line_width": 3 if name in SIZE else 0}
+        look = {"name": titles[name], "mode": "lines+markers", "marker": marker}
         line = {"color": COLOURS[name], "width": 2}
         figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
         end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]

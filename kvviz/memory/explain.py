@@ -53,10 +53,10 @@ def _product(term: Term, memory: Memory) -> str:
     row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
     parts = states = _state_terms(row, term.layer, kind, sequences)
     if row.kv_heads and row.held:
-        parts = [rf"{_under(row.held, _held_word(row))} \cdot {_token(row, term.layer, kind)}", *states]
+        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {_token(row, term.layer, kind)}", *states]
     one = " + ".join(parts)
-    factors = [_under(term.count, "layers"), *([_under(sequences, "sequences")] if sequences > 1 else [])]
-    return r" \cdot ".join([*factors, rf"\left({one}\right)" if states else one])
+    factors = [_under(term.count, "layers"), _under(sequences, "sequences" if sequences > 1 else "sequence")]
+    return r" \;\cdot\; ".join([*factors, rf"\left({one}\right)" if states else one])
 
 
 def _held_word(row: LayerMemory) -> str:
@@ -69,12 +69,12 @@ def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
     """Bytes of one held token in one layer."""
     scale = rf" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
     index = f" + {_under(layer.index_dim, 'indexer key')}{scale}" if layer.index_dim else ""
-    text = rf"{_under(row.kv_heads, 'KV heads')} \cdot {_pair(row, kind)}"
+    text = rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; {_pair(row, kind)}"
     if layer.latent:
         text = rf"{_under(row.key_dim, 'latent')}{scale} + {_under(row.value_dim, 'rotary key')}{scale}"
     if index or layer.latent:
         text = rf"\left({text}{index}\right)"
-    return text if kind.head_bytes else rf"{text} \cdot {_element(kind)}"
+    return text if kind.head_bytes else rf"{text} \;\cdot\; {_element(kind)}"
 
 
 def _pair(row: LayerMemory, kind: Precision) -> str:
@@ -83,7 +83,7 @@ def _pair(row: LayerMemory, kind: Precision) -> str:
         scale = _under(kind.head_bytes, "scale")
         return rf"\left({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')} + 2 \cdot {scale}\right)"
     if row.key_dim == row.value_dim:
-        return rf"{_under(2, 'K and V')} \cdot {_under(row.key_dim, 'head dim')}"
+        return rf"{_under(2, 'K and V')} \;\cdot\; {_under(row.key_dim, 'head dim')}"
     return rf"({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')})"
 
 
@@ -100,7 +100,7 @@ def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences:
     stated = row.state_bytes // sequences - index
     if sum(math.prod(shape) * size for shape, size in sized) != stated:
         return [_under(stated, "bytes of states")]
-    return [r" \cdot ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
+    return [r" \;\cdot\; ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]
 
 
 def _under(value: int, word: str) -> str:

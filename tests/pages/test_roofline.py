@@ -167,7 +167,7 @@ def test_a_time_that_was_disturbed_is_not_held_against_another(visit, records):
     answered(app, "r", lambda _: [*records[:-1], {"t": "done", "document": {**document, "profiles": loud}}])
     words = said(app)
     assert "are not held against each other" in words and "The same step, compiled" not in words
-    assert "This machine was busy with something else" in app.warning[0].value
+    assert "The machine was busy with something else" in app.warning[0].value
 
 
 @pytest.mark.slow

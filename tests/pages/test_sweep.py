@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from kvviz.experiments.sweep.spec import PRESETS, SweepSpec
+from kvviz.ui.shared.experiment import recording
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def test_every_preset_is_ready_to_press(visit):
         assert any(PRESETS[preset].question in words.value for words in app.markdown)
         printed = PRESETS[preset].published
         timed = printed is not None and any("total_s" in row or "itl_s" in row for row in printed.rows)
-        assert len(app.get("plotly_chart")) == 1
+        recorded = preset == recording("sweep")["document"]["spec"]["preset"]
+        assert len(app.get("plotly_chart")) == 1 + recorded
+        assert recorded == any("This is a **recording** of" in words.value for words in app.markdown)
         assert any("counted by formula" in words.value for words in app.markdown) != timed, (
             "never passed off as measured"
         )
@@ -95,7 +98,7 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     elsewhere = next(
         words for words in said if "climbs to 14.2 times without the cache and to 2.34 times with" in words
     )
-    assert elsewhere.startswith("**Published (RTX 4090, small model, one pass): from a prompt of 64 tokens to 512, ")
+    assert elsewhere.startswith("**Published (RTX 4090, a small model without a name, one pass): from a prompt of 64 ")
     assert "not measured on this machine" in elsewhere
     drawn = [json.loads(chart.proto.spec)["data"] for chart in app.get("plotly_chart")]
     marks = [

@@ -37,8 +37,9 @@ def in_short(found: Mapping[str, Any]) -> list[str]:
     if widest["batch"] > 1:
         gain = widest["tokens_per_s"] / step["tokens_per_s"]
         said.append(
-            f"A **batch** moves the step to the right: {widest['batch']} sequences together do "
-            f"{widest['intensity']:.2g} FLOPs for each byte, and {gain:.2g} times the tokens a second of one."
+            f"A **batch** moves the step to the right: at {widest['tokens']:,} tokens, {widest['batch']} sequences "
+            f"together do {widest['intensity']:.2g} FLOPs for each byte, and {gain:.2g} times the tokens a "
+            "second of one."
         )
     return said
 
@@ -74,9 +75,9 @@ def disturbed(profile: Mapping[str, Any]) -> bool:
 def disturbance(p: Mapping[str, Any]) -> str:
     """Say by which two figures of a profile something else is seen to have used the device."""
     return (
-        f"**This machine was busy with something else**: the {p['forward']} took {millis(p['unprofiled_s'])} by itself "
-        f"and {millis(p['wall_s'])} a moment later under the profiler, though the profiler adds work. Times of this "
-        "measurement are too long; measure again when the machine is idle."
+        f"**The machine was busy with something else** when this was measured: the {p['forward']} took "
+        f"{millis(p['unprofiled_s'])} by itself and {millis(p['wall_s'])} a moment later under the profiler, though "
+        "the profiler adds work. These times are too long; measure again when the machine is idle."
     )
 
 

@@ -5,14 +5,14 @@ from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import lasting
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.cache_designs import words
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
-from kvviz.experiments.cache_designs.words import PARTS
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.experiment import run_bar
-from kvviz.ui.shared.form import Field, Form, some_of, whole
+from kvviz.ui.shared.form import Field, Form, one_of, some_of, whole
 from kvviz.ui.shared.plain import errors_said
 
 PROMPT = (
@@ -22,6 +22,7 @@ PROMPT = (
 LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
+PARTS = ("What it wastes", "What it loses", "Where tokens lie", "What it moves, and when")  # the page's tabs
 
 
 def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
@@ -35,6 +36,7 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
         batch=Field(2, whole),
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field(list(RACED), some_of(*offered), ",".join),
+        part=Field(PARTS[0], one_of(*PARTS)),
     )
     bar = run_bar()
     with bar:
@@ -88,6 +90,6 @@ def progress(last: Record) -> tuple[float, str]:
     """How far the measurement is: a share, and which part is under way."""
     if last.get("t") != "part":
         return 0.0, "Loading the model …" if last.get("t") != "look" else "The tokens …"
-    names = list(PARTS)
+    names = list(words.PARTS)
     share = (names.index(last["part"]) + last["done"] / max(1, last["of"])) / len(names)
     return min(1.0, share), f"Now {last['words']}: {last['done']} of {last['of']}"

@@ -27,6 +27,7 @@ from kvviz.experiments.cache_designs.words import (
     sentences,
     wasted_most,
 )
+from kvviz.ui.caches.form import PARTS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form
@@ -38,18 +39,23 @@ SAME = "No cache wastes anything"
 
 
 def draw(found: Document) -> None:
-    """Draw all of it: what is held and wasted comes first."""
+    """Draw all of it: a tab for what each design wastes, loses, keeps where, and moves."""
     every, designs = rows(found), designs_of(found)
-    _reasons(designs)
-    _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
-    table(found)
-    st.fragment(lambda: pictures(found))()
-    if claim := _as_title(moved_most(designs)):
-        _panels("written", claim, written_figures(every), WRITTEN)
-    st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
-    plot(steps_figure(found["runs"]), key="k_latency")
-    st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
-    quality(found)
+    wasted, lost, kept, moved = st.tabs(PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun")
+    with wasted:
+        _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
+        _reasons(caches_of(found))
+        table(found)
+    with lost:
+        quality(found)
+    with kept:
+        st.fragment(lambda: pictures(found))()
+    with moved:
+        if claim := _as_title(moved_most(designs)):
+            _panels("written", claim, written_figures(every), WRITTEN)
+        st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
+        plot(steps_figure(found["runs"]), key="k_latency")
+        st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
     where(found)
 
 

@@ -9,7 +9,6 @@ import streamlit as st
 
 from kvviz.charts.claims import of_curves
 from kvviz.charts.curves import Curve, curve_of, overlay
-from kvviz.charts.layout import END
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.files.schema import by_mode
@@ -47,4 +46,4 @@ def recordings() -> None:
         plot(overlay(curves), column, claim=of_curves(curves, told=told), key=f"c_{file}")
         if not told:
             column.caption(TEXTS["compare"]["untold"])
-    st.markdown(TEXTS["compare"]["recorded"].format(end=END))
+    st.markdown(TEXTS["compare"]["recorded"])

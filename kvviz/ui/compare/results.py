@@ -7,8 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import brief, human, millis
 from kvviz.charts.claims import of_curves
-from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, Curve, curve_of, overlay
-from kvviz.charts.layout import END
+from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay
 from kvviz.experiments.comparison.figures import mark
 from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run
@@ -58,8 +57,8 @@ def overlaid(runs: Sequence[Run]) -> None:
             )
     thin = " Thin and dashed: what was predicted before the run." if any(c.predicted_s for c in curves) else ""
     st.caption(
-        "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles. At the end: the "
-        f"median of the last {END} tokens.{thin}"
+        "Drag over the chart to zoom; double-click to zoom out. The band is between the quartiles; of a long line the "
+        f"bold one is the running median of {WIDE} steps. At the end: the median of the last tenth of the tokens.{thin}"
     )
     if max(len(curve.step_s) for curve in curves) > MAX_POINTS:
         st.caption("Of these long runs the lowest and the highest of every few steps are drawn.")

@@ -22,7 +22,7 @@ def ceilings() -> None:
         draw_table([_measured(one) for one in reversed(found)])
         st.caption(TEXTS["cost"]["measured"])
     else:
-        st.info(TEXTS["cost"]["unmeasured"])
+        st.caption(TEXTS["cost"]["unmeasured"])
     with st.expander("Known accelerators, as advertised"):
         memory, source = st.column_config.NumberColumn(format="%.1f"), st.column_config.LinkColumn()
         columns = {**localized("Read, GB/s"), "Memory, GiB": memory, "Source": source}

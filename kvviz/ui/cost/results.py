@@ -54,8 +54,8 @@ def shorthand(case: Case) -> None:
         st.markdown("**The shorthand: T · d² for a step that reads T tokens**")
         st.latex(_equation(case))
         st.caption(
-            "Counted are the multiply-adds, of 2 FLOPs each, of one product of one layer: every layer has the same "
-            "ones, so its factor is that of all. Of the two terms, reading the prompt each time is 2 P / N = "
+            "Counted are the multiply-adds, of 2 FLOPs each, of one product of one layer. Each layer does the same, so "
+            "the ratio holds for the whole model. Of the two terms, reading the prompt each time is 2 P / N = "
             f"**{case.linear_over_square:,.4g}** times reading the new tokens each time, whatever d is."
         )
         st.markdown(f"**What the cache takes instead: {human(case.cache_bytes)} of memory at the end**")

@@ -53,7 +53,7 @@ def measured(
         scheduler.stop(work.id, owner())
         st.rerun()
     before = recording(spec.kind) if work is None else None
-    st.caption(f"{_recorded_words(before, press)} {words}" if before else words)
+    st.caption(f"{recorded_words(before, press)} {words}" if before else words)
     if pressed:
         with errors_said():
             _submit(scheduler, spec, key, again=done)
@@ -80,16 +80,15 @@ def recording(kind: str) -> Record | None:
     return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else None
 
 
-def _recorded_words(kept: Record, press: str) -> str:
+def recorded_words(kept: Record, press: str, of: str = "") -> str:
+    """Say of what, where and when a recording was made; `of` where its document does not tell, as Markdown."""
     found = kept["document"]
     if "environment" not in found:
         return (
             f"Computed with the settings that the page opens with, the same on every machine; **{press}** takes yours."
         )
-    where = plain(found["environment"]["device_name"])
-    return (
-        f"This is a **recording** of {found['title']} on {where}, made on {kept['made']}: **{press}** for this machine."
-    )
+    what, where = of or found["title"], plain(found["environment"]["device_name"])
+    return f"This is a **recording** of {what} on {where}, made on {kept['made']}: **{press}** for this machine."
 
 
 def _last(records: Sequence[str]) -> Record:

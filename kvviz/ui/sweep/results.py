@@ -23,7 +23,7 @@ from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
 from kvviz.store.db.stored import Stored
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.shared.experiment import watch_new
+from kvviz.ui.shared.experiment import recorded_words, recording, watch_new
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import plain
@@ -34,8 +34,8 @@ CHANGES = ("itl_s", "total_s", "speedup", "ttft_s", "tokens_per_s", "peak_bytes"
 
 
 def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
-    """Before anything runs, draw the last sweep of this kind that is kept here, else the published table, else the
-    work that is to come, by formula.
+    """Before anything runs, draw the last sweep of this kind that is kept here, else the recording that comes with
+    kvviz, else the published table, else the work that is to come, by formula.
     """
     if preset is None:
         if spec is not None:
@@ -48,6 +48,9 @@ def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
         when = f"{stored.created:%Y-%m-%d %H:%M}"
         _pictures(document["rows"], preset, f"A kept sweep of this server: {plain(work)} on {plain(place)}, {when}.")
+    elif (kept := recording(SweepSpec.kind)) and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
+        of = ", ".join(map(title, kept["document"]["spec"]["models"]))
+        _pictures(kept["document"]["rows"], preset, recorded_words(kept, "Run", of))
     elif preset.published is not None and measures(preset.published.rows):
         _pictures([], preset)
     else:

@@ -237,14 +237,14 @@ function firstLook(state, look) {
 
 const FAINT = 8 // lines of disturbed passes that are drawn for each mode
 
-// Passes that other work disturbed and that the median leaves out.
+// Passes that other work disturbed and that the median leaves out; of a long line its running median, without the spikes.
 function disturbed(state, look) {
   return state.modes.flatMap((mode) => {
     const left = disturbedPasses(state, mode)
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
-    return left.slice(-FAINT).map((seconds) => ({
+    return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
       type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
-      x: seconds.map((_, i) => i + 1), y: seconds.map((s) => s * 1000), line: { color: look.colour(mode.name), width: 1 },
+      x: line.map((_, i) => i + 1), y: running(mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })

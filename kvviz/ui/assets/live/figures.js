@@ -27,7 +27,8 @@ export class Figures {
     this.head = element("tr", {}, ...COLUMNS.map(([title, tip, key]) => element("th", { title: tip, "data-figure": key }, title)))
     this.table = element("table", { class: "kv-figures", "data-testid": "kv-figures" }, element("thead", {}, this.head), this.body)
     this.spent = element("div", { class: "kv-spent", "data-testid": "kv-spent" })
-    this.call = element("div", { class: "kv-call" }, this.big, this.spent, this.badge)
+    this.sure = element("div", { class: "kv-sure", title: "the 95 % interval of the speed-up" })
+    this.call = element("div", { class: "kv-call" }, this.big, this.sure, this.spent, this.badge)
     this.node = scrolled("The figures of each mode", "kv-scroll", this.table)
     this.rows = new Map()
   }
@@ -71,6 +72,7 @@ export class Figures {
     const running = best || ended(state) ? null : soFar(state)
     put(this.big, best ? `${mark(best)}${gain(best.speedup, best.speedup_interval)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
+    put(this.sure, best ? between(best.speedup_interval).trim() : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)
@@ -86,7 +88,7 @@ const between = (interval) => (interval ? ` (${interval.map((end) => end.toPreci
 function clock(state, { tokens, timed, seconds }) {
   if (seconds.length > 3) return ""
   const each = state.modes.map((mode, i) => `${mode.title} ${duration(seconds[i])}`)
-  return `${timed ? "Timed" : "First look"}, ${tokens === 1 ? "1 token" : `${tokens} tokens`}: ${each.join(", ")}`
+  return `${timed ? "Timed" : "First look, one pass"}, ${tokens === 1 ? "1 token" : `${tokens} tokens`}: ${each.join(", ")}`
 }
 
 const IN_MS = 10 // seconds

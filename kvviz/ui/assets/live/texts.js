@@ -21,7 +21,8 @@ export class Texts {
       const panel = this.panels.get(mode.name)
       this.extend(panel, state, mode)
       const count = Math.min(shown(mode), mode.tokens.length)
-      this.reveal(panel, count, count < mode.tokens.length || !ended(state))
+      const whole = count === mode.tokens.length && (ended(state) || count >= state.spec.new_tokens)
+      this.reveal(panel, count, !whole)
     }
   }
 
