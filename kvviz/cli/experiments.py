@@ -8,7 +8,7 @@ import typer
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import millis
 from kvviz.cli.measure_here import alone, bench_here, document_here
-from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names
+from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names, numbers
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
 from kvviz.experiments.batching import words as batching_words
@@ -18,6 +18,8 @@ from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.kind import Record, Spec
+from kvviz.experiments.load import words as load_words
+from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.roofline import words as roofline_words
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving import spec as asked
@@ -105,13 +107,27 @@ def serving(
     preemption: Annotated[
         Preemption, typer.Option(help="Of a trace: recompute, or swap to host memory.")
     ] = "recompute",
+    rates: Annotated[str | None, typer.Option(help="Requests a second, such as 10,20,40, or `auto`.")] = None,
+    seconds: Annotated[int, typer.Option(help="The most that a sweep of rates may take.")] = LoadSpec.seconds,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Give many sequences one memory under several policies; with a model, measure what a shared prefix saves.
 
     With --trace or --policy, decode a trace of requests together on the model, under scheduling policies.
+    With --rates, serve the same drawn requests at one rate after another: throughput against latency.
     """
+    if rates is not None:
+        if model is None:
+            raise KvvizError("requests are served by a model: name one, such as mini-gpt2")
+        given = () if rates == "auto" else numbers("--rates", rates)
+        count = LoadSpec.requests if requests is None else requests
+        under = policy or LoadSpec.policy
+        load = LoadSpec(model, weights, under, given, seconds, count, longest, places, slots, budget, seed)
+        with bench_here("kvviz serving", patient=not no_wait) as bench:
+            swept = document_here(load, bench, _say_progress)
+        answer(swept, lambda: load_words.text(swept), as_json)
+        return
     if trace is not None or policy is not None:
         if model is None:
             raise KvvizError("a trace is served by a model: name one, such as mini-qwen3")

@@ -2,9 +2,10 @@
 
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -12,6 +13,8 @@ from kvviz.base.errors import KvvizError
 from kvviz.models.catalog.rows import models
 from kvviz.models.hub_config import fetch_config
 from kvviz.models.sources import Source, find_source, looks_like_hub_id
+
+T = TypeVar("T")
 
 
 def _model_path(context: typer.Context, model: str | None) -> str | None:
@@ -59,10 +62,19 @@ def names(text: str) -> tuple[str, ...]:
 
 def counts(option: str, text: str) -> tuple[int, ...]:
     """Read a list of whole numbers, separated by commas. Raises KvvizError."""
+    return _listed(option, text, int, "whole numbers")
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """Read a list of numbers, separated by commas. Raises KvvizError."""
+    return _listed(option, text, float, "numbers")
+
+
+def _listed(option: str, text: str, read: Callable[[str], T], what: str) -> tuple[T, ...]:
     try:
-        return tuple(int(count) for count in text.split(","))
+        return tuple(read(each) for each in text.split(","))
     except ValueError as error:
-        raise KvvizError(f"{option} is {text[:80]!r}; it takes whole numbers, separated by commas") from error
+        raise KvvizError(f"{option} is {text[:80]!r}; it takes {what}, separated by commas") from error
 
 
 def source_with_config(model: str) -> Source:

@@ -145,6 +145,13 @@ def foretold(shape: Shape, forward: Forward, paces: Paces, operations: int) -> S
     return StepEstimate(forward.seen, **{**found, looking: found[looking] + parts["attention"]})
 
 
+def forward_seconds(shape: Shape, forward: Forward, paces: Paces, operations: int, *, queues: bool) -> float:
+    """Predict a forward's seconds; `queues` as in `predict`."""
+    found = step_parts(shape, forward, paces, operations)
+    starting = found.pop("starting")
+    return max(sum(found.values()), starting) if queues else sum(found.values()) + starting
+
+
 def predict(
     shape: Shape,
     paces: Paces,
@@ -164,10 +171,7 @@ def predict(
 
     def seconds(work: str, index: int) -> float:
         forward = step_of(shape, work if index else AGAIN, prompt_tokens + index, batch)
-        found = step_parts(shape, forward, paces, operations)
-        starting = found.pop("starting")
-        total = max(sum(found.values()), starting) if queues else sum(found.values()) + starting
-        return float(f"{total:.6g}")
+        return float(f"{forward_seconds(shape, forward, paces, operations, queues=queues):.6g}")
 
     return {mode: [seconds(work, index) for index in range(new_tokens)] for mode, work in works.items()}
 

@@ -10,6 +10,7 @@ from kvviz.experiments.comparison.figures import figures_record
 from kvviz.experiments.inside import spec as inside
 from kvviz.experiments.kind import Kind, Spec
 from kvviz.experiments.limits import check_decodable
+from kvviz.experiments.load import spec as load
 from kvviz.experiments.roofline import spec as roofline
 from kvviz.experiments.serving import spec as serving
 from kvviz.experiments.sweep import plan as sweep_plan
@@ -32,6 +33,7 @@ _ROWS = (
     Kind(serving.SharingSpec, check_decodable, serving.estimate, run="sharing"),
     Kind(serving.TalkSpec, check_decodable, serving.estimate, run="conversation"),
     Kind(batching.BatchingSpec, check_decodable),
+    Kind(load.LoadSpec, check_decodable, load.estimate),
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),
     Kind(inside.MistakeSpec, check_decodable, run="mistake"),
     Kind(inside.FirstStepsSpec, lambda spec, limits: None, run="first_steps"),  # it brings its own untrained model

@@ -19,6 +19,7 @@ from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSpec
+from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
@@ -176,6 +177,7 @@ SPECS = (
     SharingSpec("tiny-gpt2", "a system prompt", ("one", "two")),
     TalkSpec("tiny-gpt2", "first", "second", "edited"),
     BatchingSpec("tiny-gpt2", (0.0, 0.5), (8, 4), (3, 2)),
+    LoadSpec("tiny-gpt2"),
     AnatomySpec(**SMALL),
     MistakeSpec(**SMALL, mistake="positions"),
     FirstStepsSpec(),

@@ -44,7 +44,7 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
     Raises Stopped if it has to stop.
     """
     loaded = bench.load(spec.work())
-    arrivals = list(zip(spec.arrivals_s, _requests(spec, loaded), strict=True))
+    arrivals = list(zip(spec.arrivals_s, requests_of(spec, loaded), strict=True))
     prompts = [loaded.codec.decode(request.prompt[-PROMPT_END:]) for _, request in arrivals]
     yield {**look(spec, loaded), "prompts": prompts}
     spell = Speller(loaded.codec)
@@ -78,7 +78,7 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
     yield {"t": "done", "document": document}
 
 
-def _requests(spec: BatchingSpec, loaded: Loaded) -> list[Request]:
+def requests_of(spec: BatchingSpec, loaded: Loaded) -> list[Request]:
     """The requests: `shared` tokens that are equal, then those of a book, for each request from a place of its own."""
     text = loaded.codec.encode(book())
     common = list(islice(cycle(text), spec.shared))

@@ -1,0 +1,73 @@
+"""Figures of a load sweep: goodput, the step time by running sequences, where decoding stops being free.
+
+Standard library only.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from kvviz.device.clock import quartiles
+from kvviz.experiments.batching.timeline import Row, Steps
+
+FREE = 1.25  # a step takes at most so many times as long as one of a single sequence: its other tokens are free
+FEW = 3  # steps with so many sequences, at least: one alone may be a spike
+Point = Mapping[str, Any]  # a rate of a document (docs/json.md)
+
+
+def waits(rows: Iterable[Row]) -> list[tuple[float, float | None]]:
+    """Of each request that was served: its TTFT, and the mean time between its tokens, None for a single token."""
+    found: list[tuple[float, float | None]] = []
+    for row in rows:
+        if row["state"] == "done":
+            times, gaps = row["token_s"], len(row["token_s"]) - 1
+            between = round((times[-1] - times[0]) / gaps, 6) if gaps else None
+            found.append((round(times[0] - row["arrival_s"], 6), between))
+    return found
+
+
+def goodput(point: Point, ttft_s: float, itl_s: float) -> float:
+    """Requests a second whose first token came within `ttft_s`, and whose others took at most `itl_s` on average."""
+    good = sum(first <= ttft_s and (gap is None or gap <= itl_s) for first, gap in point["waits"])
+    return good / point["seconds"]
+
+
+def mean_context(prompts: Sequence[int], answers: Sequence[int]) -> int:
+    """The context of a request's decode step, on average over all of them; 2 where there is none."""
+    steps = sum(answer - 1 for answer in answers)
+    seen = sum((answer - 1) * (prompt + answer / 2) for prompt, answer in zip(prompts, answers, strict=True))
+    return max(2, round(seen / steps)) if steps else 2
+
+
+def by_running(passes: Iterable[Steps]) -> list[dict[str, float]]:
+    """Median and quartiles of the pure decode steps, in which each sequence computes one token, by their sequences."""
+    found = defaultdict[int, list[float]](list)
+    for steps in passes:
+        for began, ended, running, computed in zip(
+            *(steps[name] for name in ("began_s", "ended_s", "running", "computed")), strict=True
+        ):
+            if running == computed:
+                found[int(running)].append(ended - began)
+    rows = []
+    for running in sorted(found):
+        if len(found[running]) >= FEW:
+            low, middle, high = quartiles(found[running])
+            rows.append({"running": running, "steps": len(found[running]), "s": middle, "s_q1": low, "s_q3": high})
+    return rows
+
+
+def free_up_to(rows: Sequence[Mapping[str, float]]) -> int | None:
+    """The most sequences whose step, and that of all fewer ones, takes at most FREE times as long as the smallest."""
+    free = None
+    for row in rows:
+        if row["s"] > FREE * rows[0]["s"]:
+            break
+        free = int(row["running"])
+    return free
+
+
+def missed(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """Median of (predicted - measured) / measured; below 0, it took longer. None without a pair."""
+    errors = [(predicted - actual) / actual for predicted, actual in pairs if predicted is not None and actual]
+    return median(errors) if errors else None

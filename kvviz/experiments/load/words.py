@@ -1,0 +1,145 @@
+"""What a load sweep has shown, in sentences, titles and a table: each figure is the document's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.base.words import human, millis
+from kvviz.experiments.batching.words import mark
+from kvviz.experiments.load.figures import FREE, goodput
+
+Found = Mapping[str, Any]  # a document (docs/json.md)
+
+
+def offered(rate: float) -> str:
+    """A rate of arrival on every page."""
+    return f"{rate:.3g} requests/s"
+
+
+def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | None:
+    """The rate with the highest goodput, and that; None if no request at any rate kept to the limits."""
+    pairs = [(point, goodput(point, ttft_s, itl_s)) for point in found["rows"]]
+    top = max(pairs, key=lambda pair: pair[1], default=None)
+    return top if top and top[1] else None
+
+
+def claim(found: Found, ttft_s: float, itl_s: float) -> str:
+    """Say what part of the throughput keeps to two limits: the goodput, at which rate, and the most without limits."""
+    limits = f"the first token within {millis(ttft_s)}, the others {millis(itl_s)} apart on average"
+    everything = [*found["rows"], found["at_once"]]
+    most = max(everything, key=lambda point: point["completed_per_s"])
+    top = best(found, ttft_s, itl_s)
+    if top is None:
+        return f"No request got {limits}, at any rate"
+    point, good = top
+    return (
+        f"{mark(point)}{good:.3g} requests/s get {limits}: the goodput, at {offered(point['rate'])} offered. "
+        f"Without limits {mark(most)}{most['completed_per_s']:.3g}/s are completed"
+    )
+
+
+def steps_claim(found: Found) -> str:
+    """Say up to how many sequences a decode step is free, and what the most of them cost."""
+    steps = found["steps"]
+    if len(steps) < 2:
+        return "The time of a decode step"
+    first, last, free = steps[0], steps[-1], found["free_up_to"]
+    said = f"{_many(last['running'])} take {last['s'] / first['s']:.2g} times as long as {_many(first['running'])}"
+    if free == last["running"]:
+        return f"Decoding is free up to {_many(free)} at least: {said}"
+    tokens = f"{last['running'] / first['running']:.3g} times the tokens"
+    return f"Decoding is free up to {_many(free)}: {said}, and make {tokens}"
+
+
+def _many(sequences: int) -> str:
+    return f"{sequences} sequence{'' if sequences == 1 else 's'}"
+
+
+def sentences(found: Found) -> list[str]:
+    """What the sweep has shown: capacity, waits, where decoding stops being free, and how well it was foretold."""
+    once = found["at_once"]
+    said = [_capacity(found), *_waits(found["rows"])]
+    if once["predicted"]:
+        error = once["predicted"]["completed_per_s"] / once["completed_per_s"] - 1
+        said.append(
+            f"**Foretold**: the cost model, which knows this engine's scheduler and this device's paces, has "
+            f"{once['predicted']['completed_per_s']:.3g} requests/s completed where {mark(once)}"
+            f"{once['completed_per_s']:.3g} were, {_off(error)}."
+        )
+    if len(found["steps"]) > 1:
+        said.append(_free(found))
+    if found["outweighs"]:
+        said.append(_outweighs(found))
+    if found["short"]:
+        said.append(f"The {found['spec']['seconds']} s were used up before the knee was found more closely.")
+    return said
+
+
+def _capacity(found: Found) -> str:
+    steady, growing = found["knee"]["steady"], found["knee"]["growing"]
+    once = f"all at once, {mark(found['at_once'])}{found['at_once']['completed_per_s']:.3g} a second were completed"
+    if growing is None:
+        return f"**The queue** grew without bound at none of these rates; {once}."
+    point = next(point for point in found["rows"] if point["rate"] == growing)
+    behind = f"by {point['per_s']:.2g} ± {point['within']:.1g} requests each second"
+    below = f", and did not at {offered(steady)}" if steady else ""
+    return f"**The queue** grew without bound at {offered(growing)}, {behind}{below}; {once}."
+
+
+def _waits(rows: Sequence[Found]) -> list[str]:
+    steady = [point for point in rows if not point["unbounded"]]
+    if len(steady) < 2:
+        return []
+    first, last = steady[0], steady[-1]
+    parts = [
+        f"{name} of 99 in a hundred at most {mark(first)}{millis(first[field])}, then {mark(last)}{millis(last[field])}"
+        for name, field in (("TTFT", "ttft_s_p99"), ("ITL", "itl_s_p99"))
+        if first[field] is not None and last[field] is not None
+    ]
+    return [f"**Waiting**, from {offered(first['rate'])} to {offered(last['rate'])}: {'; '.join(parts)}."]
+
+
+def _off(error: float) -> str:
+    """How far a prediction is off, in words: (predicted - measured) / measured."""
+    return "as measured" if abs(error) < 0.005 else f"{abs(error):.0%} too {'many' if error > 0 else 'few'}"
+
+
+def step_error(found: Found) -> str:
+    """How far the predicted step times are off, in the median; '' if there is no prediction."""
+    error = found["steps_missed"]
+    if error is None:
+        return ""
+    if abs(error) < 0.005:
+        return "The cost model's steps take as long as those measured, in the median."
+    way = "shorter" if error < 0 else "longer"
+    return f"The cost model's steps are {abs(error):.0%} {way} than those measured, in the median."
+
+
+def _free(found: Found) -> str:
+    free, steps = found["free_up_to"], found["steps"]
+    first = _many(steps[0]["running"])
+    rule = f"a step takes at most {FREE:g} times as long as that of {first}"
+    most = f"{_many(steps[-1]['running'])} take {millis(steps[-1]['s'])}, {first} {millis(steps[0]['s'])}"
+    return f"**Decoding is free** up to {_many(free)}: {rule}. {most}. {step_error(found)}".rstrip()
+
+
+def _outweighs(found: Found) -> str:
+    heavy = found["outweighs"]
+    sizes = f"{human(heavy['weight_bytes'])} of weights, {human(heavy['cache_bytes'])} of each cache"
+    at = f"at a context of {heavy['tokens']:,} tokens, the mean of these requests"
+    if heavy["batch"] is None:
+        return f"**Bytes**: {at}, a step reads more weights than caches, whatever the batch ({sizes})."
+    return f"**Bytes**: {at}, a step of {_many(heavy['batch'])} or more reads more of caches than of weights ({sizes})."
+
+
+def text(found: Found) -> str:
+    """Format a load sweep for a terminal."""
+    names = ("ttft_s_p50", "ttft_s_p99", "itl_s_p50", "itl_s_p99")
+    heads = " ".join(f"{head:>10}" for head in ("TTFT p50", "p99", "ITL p50", "p99", "foretold"))
+    lines = [f"{'offered/s':>10} {'completed':>10} {heads}"]
+    for row in [*found["rows"], found["at_once"]]:
+        times = " ".join(f"{'-' if row[name] is None else millis(row[name]):>10}" for name in names)
+        foretold = f"{row['predicted']['completed_per_s']:.3g}" if row["predicted"] else "-"
+        beside = ("  the queue grows" if row.get("unbounded") else "") + ("  ≈ beside other work" if mark(row) else "")
+        rate = f"{row['rate']:.3g}" if row["rate"] else "all"
+        lines.append(f"{rate:>10} {row['completed_per_s']:>10.3g} {times} {foretold:>10}{beside}")
+    return "\n".join([*lines, "", *(sentence.replace("**", "") for sentence in found["sentences"])])

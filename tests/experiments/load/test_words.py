@@ -1,0 +1,76 @@
+"""What a load sweep claims: sentences whose numbers are the document's."""
+
+import pytest
+
+from kvviz.experiments.load.words import claim, sentences, step_error, steps_claim
+
+
+def point(rate, completed, waits, clean=True, **more):
+    times = {"ttft_s_p50": 0.01, "ttft_s_p99": 0.02, "itl_s_p50": 0.003, "itl_s_p99": 0.004}
+    usual = {"seconds": len(waits) / completed, "unbounded": False, "predicted": None}
+    return {"rate": rate, "completed_per_s": completed, "waits": waits, "clean": clean, **times, **usual, **more}
+
+
+QUICK, SLOW = [(0.1, 0.01)] * 4, [(0.1, 0.01), (0.1, 0.05), (0.9, None), (0.1, None)]
+GREW = {"unbounded": True, "per_s": 18.0, "within": 3.0}
+STEPS = [{"running": 1, "s": 0.002}, {"running": 2, "s": 0.0022}, {"running": 8, "s": 0.005}]
+FOUND = {
+    "spec": {"seconds": 20},
+    "rows": [point(10, 10, QUICK), point(40, 30, SLOW, **GREW)],
+    "at_once": point(None, 32, SLOW, clean=False, predicted={"completed_per_s": 40.0}),
+    "knee": {"steady": 10, "growing": 40},
+    "steps": STEPS,
+    "steps_missed": -0.25,
+    "free_up_to": 2,
+    "outweighs": {"tokens": 85, "weight_bytes": 4 * 2**20, "cache_bytes": 2**19, "batch": 9},
+    "short": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("ttft", "itl", "says"),
+    [
+        (0.2, 0.02, "15 requests/s get the first token within 200 ms, the others 20 ms apart on average: the goodput, "
+         "at 40 requests/s offered. Without limits ≈ 32/s are completed"),
+        (0.5, 0.005, "7.5 requests/s get the first token within 500 ms"),
+        (0.05, 0.02, "No request got the first token within 50 ms, the others 20 ms apart on average, at any rate"),
+    ],
+)  # fmt: skip
+def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
+    assert claim(FOUND, ttft, itl).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("free", "steps", "says"),
+    [
+        (2, STEPS, "Decoding is free up to 2 sequences: 8 sequences take 2.5 times as long as 1 sequence, and make 8 "
+         "times the tokens"),
+        (1, STEPS, "Decoding is free up to 1 sequence: 8 sequences"),
+        (2, STEPS[:2], "Decoding is free up to 2 sequences at least: 2 sequences take 1.1 times as long"),
+        (1, STEPS[:1], "The time of a decode step"),
+    ],
+)  # fmt: skip
+def test_decoding_is_free_up_to_a_number_of_sequences(free, steps, says):
+    assert steps_claim({"steps": steps, "free_up_to": free}).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(-0.25, "25% shorter than"), (0.1, "10% longer than"), (0.001, "as long as those measured"), (None, "")],
+)
+def test_the_prediction_says_how_far_it_is_off(error, says):
+    assert says in step_error({"steps_missed": error}) and bool(step_error({"steps_missed": error})) is bool(says)
+
+
+def test_the_sentences_are_those_of_the_sweep():
+    queue, foretold, free, heavy = sentences(FOUND)
+    assert "at 40 requests/s, by 18 ± 3 requests each second, and did not at 10 requests/s" in queue
+    assert "all at once, ≈ 32 a second were completed" in queue
+    assert "has 40 requests/s completed where ≈ 32 were, 25% too many" in foretold
+    assert "free** up to 2 sequences: a step takes at most 1.25 times as long as that of 1 sequence" in free
+    assert "a step of 9 sequences or more reads more of caches than of weights (4.0 MiB of weights, 512.0 KiB" in heavy
+    steady = [point(10, 10, QUICK), point(20, 20, QUICK)]
+    bare = {**FOUND, "rows": steady, "knee": {"steady": 20, "growing": None}, "steps": [], "outweighs": None}
+    queue, waits, foretold, short = sentences({**bare, "short": True})
+    assert "at none of these rates" in queue and waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
+    assert short.startswith("The 20 s were used up")
