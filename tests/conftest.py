@@ -111,8 +111,19 @@ def scheduler_without_worker():
     module.use(None)
 
 
+@pytest.fixture(scope="session")
+def components_found_once():
+    """Streamlit's tester reads the metadata of every installed package for each page; they stay the same."""
+    from streamlit.components.v2 import manifest_scanner
+
+    with pytest.MonkeyPatch.context() as patch:
+        found = manifest_scanner.scan_component_manifests()
+        patch.setattr(manifest_scanner, "scan_component_manifests", lambda: found)
+        yield
+
+
 @pytest.fixture
-def open_page(scheduler_without_worker):
+def open_page(scheduler_without_worker, components_found_once):
     """`open_page("memory", tokens="64")` is that page with that in its address; `app.scheduler` has no worker."""
     from streamlit.testing.v1 import AppTest
     from streamlit.util import calc_hash

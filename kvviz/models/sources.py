@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from kvviz.base.errors import ConfigError, KvvizError
@@ -125,7 +126,13 @@ def looks_like_hub_id(model: str) -> bool:
 
 def bundled_folder(model: str) -> Path | None:
     """Return the folder of a model whose weights come with kvviz; None for any other."""
-    return BUNDLED / model if (BUNDLED / model / "config.json").is_file() else None
+    return BUNDLED / model if model in _bundled() else None
+
+
+@cache
+def _bundled() -> frozenset[str]:
+    """Return the names of those models; a page asks for every model of its catalog each time that it is drawn."""
+    return frozenset(path.parent.name for path in BUNDLED.glob("*/config.json"))
 
 
 def _from_catalog(model: str, weights: str) -> Source:
