@@ -81,15 +81,18 @@ def serving(home):
         server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("home")) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
-    """The system's Chromium, else Playwright's own; without either the browser tests are skipped, but never in CI."""
+    """The system's Chromium, else Playwright's own; without either the browser tests are skipped, but never in CI.
+
+    Playwright keeps an event loop in this process until the last of these tests is over.
+    """
     from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -129,7 +132,7 @@ class Browsers:
         self.free.append(context)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browsers(chromium, server):
     return Browsers(chromium, server)
 
@@ -168,7 +171,7 @@ def open_page(browsers, server):
     assert "Error" not in log and '"error"' not in log
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def measured(browsers, server):
     """`measured("tiny-gpt2")` is the path of a finished comparison of 16 new tokens, measured once on the live page."""
     paths = {}
