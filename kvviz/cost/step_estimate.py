@@ -73,18 +73,24 @@ class Model:
     params: int
     shape: Shape | None
 
-    def parts(self, tokens: int, dtype: str, rates: Rates, work: int | None = None) -> dict[str, float]:
+    def parts(
+        self, tokens: int, dtype: str, rates: Rates, work: int | None = None, calls: int | None = None
+    ) -> dict[str, float]:
         """Estimate the seconds of a forward over `tokens` tokens by part, if it does `work` FLOPs or 2 x params each.
 
-        Every weight is read once, whatever the number of tokens.
+        Every weight is read once, whatever the number of tokens. It starts as many operations as eager PyTorch does, or
+        `calls` of them.
         """
+        eager = len(self.spec.layers) * OPERATIONS_PER_LAYER
         return {
             "reading the weights": self.params * DTYPE_BYTES[dtype] / rates.read,
             "computing": (2 * self.params * tokens if work is None else work) / rates.flops_in(dtype),
-            "launching operations": len(self.spec.layers) * OPERATIONS_PER_LAYER * rates.launch,
+            "launching operations": (eager if calls is None else calls) * rates.launch,
         }
 
-    def step(self, tokens: int, batch: int, dtype: str, rates: Rates, *, caches: bool) -> StepEstimate | None:
+    def step(
+        self, tokens: int, batch: int, dtype: str, rates: Rates, *, caches: bool, calls: int | None = None
+    ) -> StepEstimate | None:
         """Estimate a step at that context: over 1 token if the mode `caches`, else over all of them.
 
         None for a model whose cache can't be counted.
@@ -92,12 +98,13 @@ class Model:
         processed, scanned = batch * (1 if caches else tokens), 0
         try:
             if self.shape is None:
-                weights, computing, starting = self.parts(processed, dtype, rates).values()
+                weights, computing, starting = self.parts(processed, dtype, rates, None, calls).values()
                 if caches:
                     scanned = kv_memory(self.spec, tokens, batch=batch, dtype=dtype).total_bytes
             else:
                 forward = (cached_step if caches else prefill)(self.shape, tokens, batch)
-                _, computing, starting = self.parts(processed, dtype, rates, total_flops(self.shape, forward)).values()
+                work = total_flops(self.shape, forward)
+                _, computing, starting = self.parts(processed, dtype, rates, work, calls).values()
                 weights = weight_bytes_read(self.shape, forward, dtype) / rates.read
                 if caches:
                     scanned = cache_bytes_read(self.shape, tokens, batch, dtype, forward.source or None)
@@ -106,7 +113,15 @@ class Model:
         return StepEstimate(tokens, weights, computing, starting, scanned / rates.read)
 
     def pass_seconds(
-        self, prompt_tokens: int, new_tokens: int, dtype: str, rates: Rates, *, caches: bool, batch: int = 1
+        self,
+        prompt_tokens: int,
+        new_tokens: int,
+        dtype: str,
+        rates: Rates,
+        *,
+        caches: bool,
+        batch: int = 1,
+        calls: int | None = None,
     ) -> float:
         """Estimate one full pass: a prefill and new_tokens - 1 decode steps, each over 1 token or over all so far.
 
@@ -117,7 +132,7 @@ class Model:
             seen, step = prompt_tokens + index, caches and index > 0
             forward = self.shape and (cached_step if step else prefill)(self.shape, seen, batch)
             work = total_flops(self.shape, forward) if self.shape and forward else None
-            reading, computing, starting = self.parts(batch * (1 if step else seen), dtype, rates, work).values()
+            reading, computing, starting = self.parts(batch * (1 if step else seen), dtype, rates, work, calls).values()
             return max(reading, computing) + starting
 
         if new_tokens <= 64:

@@ -47,7 +47,8 @@ class Mode:
     `check` raises KvvizError for the config of a model that the mode can't decode. `account` is what is known of its
     cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
     for a mode without a prediction. An `accelerator` mode needs a device with its own memory. A mode that
-    `speculates` verifies proposed tokens; if a second model `drafts` them, it is opened with that model too.
+    `speculates` verifies proposed tokens; if a second model `drafts` them, it is opened with that model too. `calls` is
+    how many operations a step starts, where that does not depend on the model; None where it does.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Mode:
     accelerator: bool = False
     speculates: bool = False
     drafts: bool = False
+    calls: int | None = None
 
     def exactly(self, temperature: float) -> bool:
         """Whether the mode gives the same tokens as `uncached` in float32 at a sampling temperature (0: greedy).
@@ -281,6 +283,7 @@ _ROWS = (
             slack=_WHOLE_RUN,
             beside="on a GPU the captured step's own tensors and the libraries' workspaces",
         ),
+        calls=1,
     ),
     Mode(
         "lookup",

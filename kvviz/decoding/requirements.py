@@ -127,8 +127,8 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
     model = Model(*size_of(source), estimated(source.config or {}))
     size = (prompt_length(work), work.new_tokens, work.dtype, Rates(**device["rates"]))
     return {
-        name: model.pass_seconds(*size, caches=mode_named(name).caches, batch=work.batch)
-        for name in dict.fromkeys(work.modes)
+        name: model.pass_seconds(*size, caches=mode.caches, batch=work.batch, calls=mode.calls)
+        for name, mode in ((name, mode_named(name)) for name in dict.fromkeys(work.modes))
     }
 
 
@@ -167,8 +167,8 @@ def foresee(
     traced = traced if predicted is None else predicted["tracing_s"]
 
     def forwards(prompt: int, count: int, mode: str) -> float:
-        caches = mode_named(mode).caches
-        return model.pass_seconds(prompt, count, work.dtype, rates, caches=caches, batch=work.batch)
+        caches, calls = mode_named(mode).caches, mode_named(mode).calls
+        return model.pass_seconds(prompt, count, work.dtype, rates, caches=caches, batch=work.batch, calls=calls)
 
     prompt, one = prompt_length(work), sum(passes.values())
     text = prompt + work.new_tokens - 1

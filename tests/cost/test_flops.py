@@ -19,7 +19,8 @@ from kvviz.cost.flops import (
     weight_bytes_read,
 )
 from kvviz.cost.shape import read_shape
-from kvviz.cost.step_estimate import Model
+from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER, Model
+from kvviz.decoding.modes import mode_named
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import model_row, models
 from tests.cli.conftest import call
@@ -172,6 +173,15 @@ def test_a_long_pass_is_estimated_like_the_sum_of_its_steps(caches):
         two = [gpt2.pass_seconds(49 + i, n, *rest[1:], caches=caches) for n in (1, 2)]
         steps.append(two[1] - two[0])
     assert gpt2.pass_seconds(50, 300, "float32", RATES, caches=caches) == pytest.approx(sum(steps), rel=0.01)
+
+
+def test_a_step_of_one_call_starts_once():
+    gpt2, size = model("gpt2"), (512, 1, "float32", RATES)
+    eager, once = (gpt2.step(*size, caches=True, calls=calls) for calls in (None, mode_named("compiled").calls))
+    assert once.starting_s == RATES.launch and eager.starting_s == 12 * OPERATIONS_PER_LAYER * RATES.launch
+    assert (once.weights_s, once.scan_s) == (eager.weights_s, eager.scan_s)
+    both = [gpt2.pass_seconds(8, 3, "float32", RATES, caches=True, calls=calls) for calls in (None, 1)]
+    assert both[0] - both[1] == pytest.approx(3 * (eager.starting_s - once.starting_s))
 
 
 def test_what_can_not_be_counted_is_still_estimated():

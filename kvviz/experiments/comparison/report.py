@@ -121,7 +121,7 @@ def _estimate(
     if shape is not None and predicted and mode in predicted["step_s"]:
         return asdict(foretold(shape, step_of(shape, known.work, *size), paces, operations))
     model = Model(loaded.spec, loaded.params, shape)
-    estimate = model.step(*size, loaded.dtype, paces.rates, caches=known.caches)
+    estimate = model.step(*size, loaded.dtype, paces.rates, caches=known.caches, calls=known.calls)
     return asdict(estimate) if estimate else None
 
 

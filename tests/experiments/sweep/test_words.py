@@ -160,7 +160,7 @@ def test_random_tables_are_said_to_go_alike_as_a_slow_reading_finds(one, other, 
         said = "The shapes differ" if apart > 0 else "It has the" if sure > 0 else "These points can't tell"
         assert f"table. {said}" in sentence
         figures = re.search(r"power (\S+) ± (\S+) here and (\S+) ± (\S+) in", sentence).groups()
-        assert list(map(float, figures)) == pytest.approx([a, h, b, k], abs=0.00501)  # they are rounded
+        assert list(map(float, figures)) == pytest.approx([a, h, b, k], abs=0.006)  # they are rounded
 
 
 def test_few_repeats_and_other_tokens_are_said():
