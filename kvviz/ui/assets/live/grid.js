@@ -61,7 +61,8 @@ export class CacheGrid {
   // What is where at this step: for each layer, the positions held, computed now, and those no longer kept.
   rows() {
     const seen = this.state.prompt.tokens + this.upto - 1
-    const fed = this.upto === 1 ? seen : 1
+    const guesses = this.guesses()
+    const fed = this.upto === 1 ? seen : guesses.fresh
     const groups = this.mode.rows[this.upto - 1].layers
     if (!groups.length) return Array.from({ length: this.layers }, () => ({ seen, held: 0, fresh: 1, again: seen }))
     const rows = []
@@ -71,7 +72,21 @@ export class CacheGrid {
     return rows
   }
 
+  // How many tokens this step's forward has read; the proposals that lie in the cache behind the text, and whether this
+  // step has rejected them.
+  guesses() {
+    const { tokens } = this.mode
+    const step = this.upto - 1
+    const forward = tokens.slice(0, this.upto).findLastIndex((token) => token.proposed)
+    if (forward < 0) return { fresh: 1, behind: [], rejected: false }
+    const { proposed } = tokens[forward]
+    const rejected = this.upto < tokens.length && tokens[this.upto].proposed !== null
+    return { fresh: step === forward ? 1 + proposed.length : 0, behind: proposed.slice(step - forward), rejected }
+  }
+
   cells(paint) {
+    const { behind, rejected } = this.guesses()
+    const { text } = this.look.theme()
     const colour = this.look.colour(this.mode.name)
     const gap = this.cell >= 5 ? 1 : 0
     this.rows().forEach((row, layer) => {
@@ -90,8 +105,14 @@ export class CacheGrid {
       }
       const first = row.seen - row.held
       fade(first, (from, to, alpha) => bar(from, to, alpha))
-      bar(first, row.seen - row.fresh, 0.55)
-      bar(row.seen - row.fresh, row.seen, 1)
+      const stand = row.seen - behind.length
+      bar(first, Math.min(stand, row.seen - row.fresh), 0.55)
+      bar(row.seen - row.fresh, stand, 1)
+      bar(stand, row.seen, 0.28)
+      if (!rejected) return
+      paint.fillStyle = text
+      paint.globalAlpha = 1
+      paint.fillRect(LEFT + stand * this.step, y + (this.cell - gap) / 2 - 0.5, behind.length * this.step, 1)
     })
     paint.globalAlpha = 1
   }
@@ -125,12 +146,14 @@ export class CacheGrid {
     const colour = this.look.colour(this.mode.name)
     const again = !this.mode.rows[this.upto - 1].layers.length
     const slides = this.rows().some((row) => row && row.held < row.seen && !again)
-    const key = `${again} ${slides} ${colour}`
+    const { speculates } = this.mode
+    const key = `${again} ${slides} ${speculates} ${colour}`
     if (this.explained === key) return
     this.explained = key
     const items = again
       ? [[0.28, "computed again at this step, kept nowhere"], [0.85, "the newest token"]]
-      : [[0.55, "held in the cache"], [1, "written at this step"], ...(slides ? [[0.14, "slid out of the window"]] : [])]
+      : [[0.55, "held in the cache"], [1, "written at this step"], ...(slides ? [[0.14, "slid out of the window"]] : []),
+         ...(speculates ? [[0.28, "proposed and read ahead; struck out: rejected, cropped before the next forward"]] : [])]
     this.legend.replaceChildren(element("span", {}, "A column is a token, a row a layer."), ...items.map(([alpha, words]) => {
       const swatch = element("i", { class: "kv-swatch" })
       Object.assign(swatch.style, { background: colour, opacity: alpha })
@@ -155,10 +178,13 @@ export class CacheGrid {
   }
 
   describe(layer, position, row) {
-    const lines = [`Layer ${layer} · position ${position + 1} · ${JSON.stringify(this.token(position))}`]
+    const { behind, rejected } = this.guesses()
+    const guess = behind[position - row.seen + behind.length]
+    const lines = [`Layer ${layer} · position ${position + 1} · ${JSON.stringify(guess ?? this.token(position))}`]
     if (position >= row.seen) return [...lines, "not there yet"]
     if (row.again) return [...lines, "K and V computed again at this step, then dropped"]
     if (position < row.seen - row.held) return [...lines, `slid out: this layer holds the last ${count(row.held)} tokens`]
+    if (guess !== undefined) lines.push(rejected ? "rejected: cropped before the next forward" : "proposed, and read ahead")
     const one = (shape) => `[${shape.map((n, i) => (i === 2 ? 1 : n)).join(", ")}]`
     return [...lines, `K ${one(row.key_shape)}, V ${one(row.value_shape)}, ${row.dtype}`, `${bytes(row.nbytes / row.held)} of ${bytes(row.nbytes)} in this layer`]
   }
