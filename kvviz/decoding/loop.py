@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -102,14 +101,18 @@ def decode(
     wait. The mode is opened before the first step, so that the prefill's time contains only the prefill. `draft` is the
     model that proposes tokens in a mode that drafts.
     """
-    found = mode_named(mode)
-    opened = partial(found.open, draft=draft) if found.drafts else found.open
-    forward = opened(model, capacity or prompt_ids.shape[1] + new_tokens)
+    forward = opened(model, mode, capacity or prompt_ids.shape[1] + new_tokens, draft=draft)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
     if hasattr(forward, "choosing"):
         choose = forward.choosing(choose)
     return ranged(steps(forward, prompt_ids, mode, new_tokens, choose), mode)
+
+
+def opened(model: "PreTrainedModel", mode: str, capacity: int, *, draft: "PreTrainedModel | None" = None) -> Forward:
+    """Open a mode's forward for so many tokens of each sequence; only a mode that drafts gets the `draft`."""
+    found = mode_named(mode)
+    return found.open(model, capacity, draft=draft) if found.drafts else found.open(model, capacity)
 
 
 def steps(forward: Forward, prompt_ids: torch.Tensor, mode: str, new_tokens: int, choose: Choose) -> Iterator[Step]:

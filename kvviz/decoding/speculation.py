@@ -138,7 +138,7 @@ class SpeculativeForward:
     def __init__(self, model: "PreTrainedModel", draft: Draft, capacity: int) -> None:
         from transformers import DynamicCache
 
-        self._model, self._draft, self._capacity = model, draft, capacity
+        self._model, self.draft, self._capacity = model, draft, capacity
         self._cache: Cache = DynamicCache(config=model.config)
         self._name, self._limit = cache_argument(model), tuple(last_positions_only(model))
         self._ahead: list[tuple[Proposal, torch.Tensor]] = []  # a proposal, and the logits after it
@@ -156,9 +156,9 @@ class SpeculativeForward:
         if not isinstance(choose, Sampler):
             return choose
         self._sampler = choose
-        return partial(self._verify, choose)
+        return partial(self._chosen, choose)
 
-    def _verify(self, sampler: Sampler, logits: torch.Tensor, index: int) -> torch.Tensor:
+    def _chosen(self, sampler: Sampler, logits: torch.Tensor, index: int) -> torch.Tensor:
         token, q = self._ahead[0][0] if self._ahead else Proposal(0)
         if q is None:
             return sampler(logits, index)
@@ -174,14 +174,25 @@ class SpeculativeForward:
                 return logits, self._cache
             self._ahead = []
         seen = ids.shape[1] - new.shape[1]
-        if rejected := self._cache.get_seq_length() - seen:
-            self._cache.crop(-rejected)
         self._prompt = self._prompt or ids.shape[1]
         room = self._capacity - ids.shape[1] - 1  # the last token of all needs no proposal after it
-        count, index = max(0, min(self._draft.most, room)) if seen else 0, ids.shape[1] - self._prompt
-        guesses = self._draft.propose(ids[0].tolist(), count, self._sampler, index)
+        guesses = self.propose(ids, max(0, min(self.draft.most, room)) if seen else 0)
         self.proposed = tuple(guess.token for guess in guesses)
-        read = torch.cat([new, new.new_tensor([self.proposed])], dim=1) if guesses else new
+        logits = self.verify(new, seen, self.proposed)
+        self._ahead = [(guess, logits[:, place]) for place, guess in enumerate(guesses, start=1)]
+        return logits[:, 0], self._cache
+
+    def propose(self, ids: torch.Tensor, count: int) -> list[Proposal]:
+        """Let the draft propose what follows `ids` (1, T), at most `count` tokens."""
+        return self.draft.propose(ids[0].tolist(), count, self._sampler, ids.shape[1] - self._prompt)
+
+    def verify(self, new: torch.Tensor, seen: int, guesses: Sequence[int]) -> torch.Tensor:
+        """Read `new` (1, t) and the guesses after the first `seen` tokens; the cache loses what it holds beyond those.
+
+        Return the logits (1, guesses + 1, vocabulary) after the last of `new` and after each guess.
+        """
+        self.crop(seen)
+        read = torch.cat([new, new.new_tensor([guesses])], dim=1) if guesses else new
         out = self._model(
             input_ids=read,
             **{self._name: self._cache},
@@ -189,9 +200,13 @@ class SpeculativeForward:
             **positions(self._model, seen, read),
             **{name: len(guesses) + 1 for name in self._limit},
         )
-        logits = out.logits[:, -len(guesses) - 1 :]
-        self._ahead = [(guess, logits[:, place]) for place, guess in enumerate(guesses, start=1)]
-        return logits[:, 0], self._cache
+        logits: torch.Tensor = out.logits[:, -len(guesses) - 1 :]
+        return logits
+
+    def crop(self, seen: int) -> None:
+        """Take from the cache what it holds beyond the first `seen` tokens."""
+        if rejected := self._cache.get_seq_length() - seen:
+            self._cache.crop(-rejected)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

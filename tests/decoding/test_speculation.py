@@ -19,7 +19,7 @@ from kvviz.decoding.modes import check_modes
 from kvviz.decoding.speculation import COPIED, PROPOSED, LookupDraft, verified
 from kvviz.experiments.comparison.expected_text import compare_modes
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.experiments.comparison.verdict import speculated
+from kvviz.experiments.comparison.speculated import speculated
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.models.sources import usual_draft
 from kvviz.models.text import STORY
@@ -208,6 +208,10 @@ def test_the_document_counts_and_the_verdict_explains():
     for run in (lookup, speculative):
         assert run["steps"] + run["accepted"] == NEW and run["accepted"] <= run["drafted"]
         assert run["identical"] and run["repeatable"] and run["estimate"] is None
+        assert run["accepted"] <= run["tried"] <= min(run["drafted"], run["accepted"] + run["steps"] - 1)
+        assert run["usual_s"] > 0 and all(row["forward_s"] > row["draft_s"] > 0 for row in run["verified"])
+    (full,) = speculative["verified"]
+    assert full["proposals"] == PROPOSED and 0 < full["forwards"] < speculative["steps"]
     words = speculated(speculative, usual)
     gain = sum(usual["step_s"][1:]) / sum(speculative["step_s"][1:])
     assert f"{speculative['accepted']} of {speculative['drafted']} proposals were accepted" in words

@@ -13,7 +13,15 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
 from kvviz.decoding.modes import mode_named
 from kvviz.device.disturbance import Disturbance, undisturbed
-from kvviz.experiments.comparison.records import MemoryAccount, ModeFields, Observed, SpecFields, Speculation, Started
+from kvviz.experiments.comparison.records import (
+    MemoryAccount,
+    ModeFields,
+    Observed,
+    Parts,
+    SpecFields,
+    Speculation,
+    Started,
+)
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Spec
 from kvviz.models.text import book
@@ -68,6 +76,7 @@ class ComparisonRun:
     checked: dict[str, Checked] = field(default_factory=dict)
     memory: dict[str, MemoryAccount] = field(default_factory=dict)
     passes: dict[str, TimedPasses] = field(default_factory=dict)
+    parts: dict[str, Parts] = field(default_factory=dict)
     stopped_because: str = ""
 
     @property
@@ -106,11 +115,22 @@ class ComparisonRun:
         A proposal is accepted if the model then chose that very token. `steps` are the forwards of the model.
         """
         checked = self.checked[mode]
+        parts = self.parts.get(mode, {"usual_s": None, "verified": None})
         if not mode_named(mode).speculates:
-            return {"accepted": None, "drafted": None, "steps": None}
+            return {"accepted": None, "drafted": None, "steps": None, "tried": None, **parts}
+        chosen = [row[0] for row in checked.tokens]
         accepted = sum(proposed is None for proposed in checked.proposed)
-        drafted = sum(len(proposed or ()) for proposed in checked.proposed)
-        return {"accepted": accepted, "drafted": drafted, "steps": len(checked.proposed) - accepted}
+        rejected = sum(  # forwards one of whose proposals was: then no more of them is tried
+            any(guess != token for guess, token in zip(proposed or (), chosen[step:], strict=False))
+            for step, proposed in enumerate(checked.proposed)
+        )
+        return {
+            "accepted": accepted,
+            "drafted": sum(len(proposed or ()) for proposed in checked.proposed),
+            "steps": len(checked.proposed) - accepted,
+            "tried": accepted + rejected,
+            **parts,
+        }
 
     def check_stop(self) -> None:
         """Raise Stopped if the run was asked to stop."""

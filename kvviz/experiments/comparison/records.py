@@ -375,15 +375,33 @@ class Observed(TypedDict):
     peak_kind: Name | None
 
 
-class Speculation(TypedDict):
+class Verified(TypedDict):
+    """The forwards that verified so many proposals, and the seconds of drafting these and of one such forward."""
+
+    proposals: Annotated[int, whole(0, 64)]
+    forwards: Count
+    draft_s: Seconds
+    forward_s: Seconds
+
+
+class Parts(TypedDict):
+    """Seconds of speculation's parts, clocked by themselves; `usual_s` is the model's forward of one token."""
+
+    usual_s: Annotated[Annotated[float, number(1e-9, 1e9)] | None, Absent(None)]
+    verified: Annotated[list[Verified] | None, Absent(None)]
+
+
+class Speculation(Parts):
     """Counts of one pass in a mode that verifies a draft's proposals; None for any other mode.
 
     `accepted` of the `drafted` tokens stand in the text; `steps` are the forwards of the model, the prefill included.
+    `tried` counts the drafted tokens that the model accepted or rejected: those after a rejected one are neither.
     """
 
     accepted: Annotated[Count | None, Absent(None)]
     drafted: Annotated[Count | None, Absent(None)]
     steps: Annotated[Count | None, Absent(None)]
+    tried: Annotated[Count | None, Absent(None)]
 
 
 class Run(Curves, PredictionFields, Observed, Speculation):

@@ -27,6 +27,7 @@ from kvviz.experiments.comparison.memory_account import account_memory
 from kvviz.experiments.comparison.records import Clocked, Pass, Predicted, Record, Result, Times
 from kvviz.experiments.comparison.report import comparison_document
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.speculation_parts import clock_parts
 from kvviz.experiments.kind import Bench
 from kvviz.experiments.limits import check_prompt
 from kvviz.models.sources import usual_draft
@@ -86,6 +87,7 @@ def perform(
     for part in (*([first_look] if watched else ()), check_equivalence, account_memory, timed_passes):
         for record in part(run):
             yield cast(Record, {**record, "at": round(time.monotonic() - begun, 3)})
+    clock_parts(run)
     document = comparison_document(comparison_id, run, (paces, operations), predicted)
     clean = [row for row in document["runs"] if row["passes"] and row["passes"]["clean"]]
     if any((row["prediction_error"] or 0) > MISSED for row in clean):

@@ -18,6 +18,7 @@ from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, cro
 from kvviz.experiments.comparison.figures import mark
 from kvviz.experiments.comparison.records import ShapeName
 from kvviz.experiments.comparison.spec import LIMITS
+from kvviz.experiments.comparison.speculated import expected, speculated
 from kvviz.experiments.evidence import counted
 from kvviz.experiments.shapes import shape
 
@@ -51,11 +52,13 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
         if isinstance(found, Fit) and any(not row.told for row in found.coefficients[2:])
     }
     again, once = _first(known, caches=False), _first(known, caches=True)
+    speculating = [run for run in runs if run.get("steps")]
     return {
         "modes": [_entry(run, fits.get(run["mode"], STRANGE), lines.get(run["mode"])) for run in runs],
         "crossover": _crossover(once, again, fits),
         "sentence": _bounded([run for run in (once, again) if run is not None]) + _starts(known, once),
-        "speculation": [speculated(run, known.get("cached")) for run in runs if run.get("steps")],
+        "speculation": [speculated(run, known.get("cached")) for run in speculating],
+        "expected": [asdict(found) for run in speculating if (found := expected(run, known.get("cached")))],
         "advice": _advice(once, again),
         "prediction": _prediction(runs),
     }
@@ -196,32 +199,6 @@ def _prediction(runs: Sequence[Run]) -> str | None:
     if not each:
         return None
     return f"Dashed: predicted before the first step, for a median step {'; '.join(each)}. {LEFT_OUT}"
-
-
-# --- speculation --------------------------------------------------------------------------------------------------
-
-
-def speculated(run: Run, usual: Run | None) -> str:
-    """Say how many proposals a run accepted, and what they brought against the `usual` run with a cache.
-
-    Tokens per forward over what a forward costs, in steps of the usual run, is how much faster the tokens came.
-    """
-    accepted, drafted, made, forwards = run["accepted"], run["drafted"], len(run["step_s"]) - 1, run["steps"] - 1
-    if not drafted or not forwards:
-        return f"**{_name(run)}**: nothing was proposed, so it decoded one token at a time."
-    each, share = made / forwards, f"{accepted:,} of {drafted:,} proposals were accepted ({accepted / drafted:.0%})"
-    words = f"**{_name(run)}**: {share}, so {forwards:,} forwards made {made:,} tokens, {each:.3g} each"
-    drawn = "" if run.get("exact", True) else " Its tokens are sampled: same distribution, other draws."
-    if usual is None or len(usual["step_s"]) != len(run["step_s"]):
-        return f"{words}.{drawn}"
-    cost = statistics.fmean(run["step_s"][1:]) * each / statistics.fmean(usual["step_s"][1:])
-    gain = f"{each / cost:.3g} times as fast" if each > cost else f"at {each / cost:.0%} of its pace"
-    less = "" if each > cost else ": too few were accepted for what they cost"
-    doubt = " ≈: other work disturbed these passes." if mark(run) or mark(usual) else ""
-    return (
-        f"{words}. One forward with its proposals took {cost:.3g} times a step of {_name(usual)}, so its tokens came "
-        f"{gain}{less}.{doubt}{drawn}"
-    )
 
 
 # --- what bounds it -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import streamlit as st
 
 from kvviz.base.words import brief
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.speculated import formula_explained, speedup_formula
 from kvviz.experiments.comparison.verdict import OFF, equation, judge
 from kvviz.experiments.shapes import FLAT
 from kvviz.server.scheduler import Scheduler
@@ -29,6 +30,9 @@ FIGURES = (
     "accepted",
     "drafted",
     "steps",
+    "tried",
+    "verified",
+    "usual_s",
     "exact",
 )
 
@@ -68,6 +72,9 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
             st.caption(TEXTS["live"]["fitted"])
         if any(entry["line"] for entry in found["modes"]):
             st.caption(TEXTS["live"]["no_square"])
+        for entry in found["expected"]:
+            st.latex(speedup_formula(entry))
+            st.caption(formula_explained(entry))
         for said in filter(None, [found["prediction"], found["sentence"]]):
             st.markdown(said)
 
