@@ -288,9 +288,9 @@ function claim(state) {
   const each = lines.map(([mode, line]) => {
     const [first, last] = ends(line)
     const about = mark(headline(state, mode))
-    return `${mode.title} ${about}${times(last / first)} as long (${about}${ms(first).replace(" ms", "")} to ${ms(last)})`
+    return `${mode.title} ${about}${times(last / first)} (${about}${ms(first).replace(" ms", "")} to ${ms(last)})`
   })
-  return `Last tokens against first ones: ${each.join(", ")}.`
+  return `Last tokens against first: ${each.join(", ")}.`
 }
 
 function ratesWords(state) {
