@@ -25,6 +25,7 @@ from kvviz.models.sources import first_model
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
 from kvviz.ui.serving.batching import batching_spec
+from kvviz.ui.serving.load import load_spec
 
 LIVE = "live"
 
@@ -37,6 +38,7 @@ def first_specs() -> tuple[Spec, ...]:
         RoofSpec(model),
         ArrivalsSpec(),
         batching_spec(model),
+        load_spec(model),
         SharingSpec(model, SYSTEM, ASKS[:4]),
         TalkSpec(model, FIRST, SECOND, EDITED),
         preset_spec(next(iter(PRESETS))),

@@ -8,12 +8,14 @@ from kvviz.charts.gantt import KINDS
 from kvviz.charts.serving import BATCHES
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
 from kvviz.experiments.batching.run import run as served_together
+from kvviz.experiments.load.words import claim, steps_claim
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
 from kvviz.experiments.serving.spec import ASKS, ArrivalsSpec, SharingSpec, TalkSpec
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.conversation import strip
 from kvviz.ui.serving.form import PARTS, progress
+from kvviz.ui.serving.load import load_spec
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.experiment import recording
 from kvviz.ui.shared.model_choice import small_models
@@ -44,7 +46,7 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 1 + 2 + 1 and len(maps(app)) == 4 + 1
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 3 + 1 + 2 + 1 and len(maps(app)) == 4 + 1
     titles = [head.value for head in app.header]
     assert titles[0].startswith("The same requests are done after") and "From this lab to vLLM" in titles
     assert "the same on every machine" in said(app) and "This is a **recording** of mini-gpt2" in said(app)
@@ -52,7 +54,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visi
 
 def test_what_is_seen_first_is_what_the_forms_ask_for(visit):
     app = visit()
-    for key in ("vf", "vb", "vs", "vt"):
+    for key in ("vf", "vb", "vl", "vs", "vt"):
         app.button(key=f"{key}_measure").click().run()
     for work in app.scheduler.jobs():
         assert recording(work.spec.kind)["document"]["spec"] == work.spec.to_dict()
@@ -102,7 +104,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    *waste, running = figures(app)[1:4]
+    *waste, running = figures(app)[4:7]
     titles = [title["text"] for title in running["layout"]["annotations"]]
     ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in BATCHES]
     assert all(f"done at tick {end:,}" in title for end, title in zip(ends, titles, strict=True))
@@ -139,6 +141,20 @@ def test_requests_that_are_decoded_together(visit, bench):
     assert not app.exception and maps(app)[0] != before
 
 
+def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
+    found = recording("load")["document"]
+    app = visit(part="Load", ttft="5000", itl="200", places="8", policy="chunked")
+    titles = [head.value for head in app.header]
+    assert claim(found, 5.0, 0.2) in titles and steps_claim(found) in titles
+    app.select_slider(key="v_ttft").set_value(10).run()
+    assert claim(found, 0.01, 0.2) in [head.value for head in app.header] and app.query_params["ttft"] in ("10", ["10"])
+    limits = [figure["data"][-1]["y"] for figure in figures(app)[1:3]]
+    assert limits == [[10, 10], [200, 200]]
+    app.button(key="vl_measure").click().run()
+    (work,) = app.scheduler.jobs()
+    assert work.spec == load_spec("mini-gpt2", "chunked", 8)
+
+
 @pytest.mark.slow
 def test_a_shared_prompt_cold_and_warm(visit, bench):
     app = visit(model="tiny-llama", asks="3")
@@ -146,7 +162,7 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     document = measured(app, "vs", lambda spec: sharing(spec, bench()))
     (work,) = app.scheduler.jobs()
     assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
-    tokens, times = figures(app)[4:6]
+    tokens, times = figures(app)[7:9]
     assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
     assert [bar["name"] for bar in tokens["data"]] == ["kept", "computed"]
     words = said(app)

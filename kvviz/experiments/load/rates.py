@@ -60,12 +60,14 @@ def passes(halvings: int) -> float:
 def planned(capacity: float, most: int, least: int, budget_s: float) -> tuple[int, int] | None:
     """How often the capacity is halved for the lowest rate, and how many requests are served at each.
 
-    The widest range for which the seconds suffice; None if they don't suffice for the narrowest with the `least`.
+    The widest range for which the seconds suffice with twice the `least` requests, which tell a growing queue more
+    surely, or else with the least; None if no range is narrow enough.
     """
-    for halvings in range(HALVINGS, -1, -1):
-        fit = int(budget_s * capacity / passes(halvings))
-        if fit >= (most if halvings == HALVINGS else least):
-            return halvings, min(most, fit)
+    for enough, narrowest in ((min(most, 2 * least), 1), (least, 0)):
+        for halvings in range(HALVINGS, narrowest - 1, -1):
+            fit = int(budget_s * capacity / passes(halvings))
+            if fit >= enough:
+                return halvings, min(most, fit)
     return (0, least) if budget_s * capacity >= NARROWEST * least else None
 
 

@@ -14,7 +14,7 @@ from kvviz.cost.roofline import weighed
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.measure_paces import paces_of
 from kvviz.device.clock import no_collection, synchroniser
-from kvviz.device.disturbance import Watch
+from kvviz.device.disturbance import Watch, undisturbed
 from kvviz.device.multiply_adds import MultiplyAdds
 from kvviz.experiments.batching.batcher import Batcher, Request, refusal
 from kvviz.experiments.batching.engine import Engine
@@ -31,6 +31,7 @@ from kvviz.experiments.load.words import offered, sentences
 from kvviz.models.text import Speller
 
 WARM_UP = 2  # requests that are served once before the clock counts
+TRIED = 2  # requests for each place, that tell about how many are completed a second
 FORETOLD = ("completed_per_s", "tokens_per_s", "ttft_s_p50", "ttft_s_p99", "itl_s_p50", "itl_s_p99")
 WIDEST = 4  # times the places: so far the prediction is drawn, if the caches outweigh the weights only there
 
@@ -48,8 +49,9 @@ def run(spec: LoadSpec, bench: Bench) -> Iterator[Record]:
     yield look(spec, loaded)
     sweep = _Sweep(spec, loaded, bench)
     sweep.measure(None, sweep.requests[:WARM_UP])
-    some, halvings = sweep.chosen(sweep.measure(None, sweep.requests[: spec.places])["completed_per_s"])
-    sweep.steps.clear()
+    few = sweep.requests[: TRIED * spec.places]
+    some, halvings = sweep.chosen(sweep.measure(None, few)["completed_per_s"])
+    sweep.passes.clear()
     at_once, points, short = sweep.measure(None, some), list[dict[str, Any]](), False
     capacity = at_once["completed_per_s"]
     start, of = rounded(capacity / 2**halvings), len(spec.rates) or halvings + 2 + BISECTIONS
@@ -59,7 +61,6 @@ def run(spec: LoadSpec, bench: Bench) -> Iterator[Record]:
         rate = next(rates, None) if spec.rates else next_rate(found, start, capacity)
         if rate is None:
             break
-        yield {"t": "progress", "left_s": sweep.left_s}
         try:
             if len(some) * max(1 / rate, 1 / capacity) > sweep.left_s:
                 raise _TimeUp
@@ -67,8 +68,10 @@ def run(spec: LoadSpec, bench: Bench) -> Iterator[Record]:
         except _TimeUp:
             short = True
             break
+        yield {"t": "progress", "left_s": sweep.left_s}
         yield {"t": "way", "done": len(points), "of": max(of, len(points)), "title": offered(rate)}
-    document = {**sweep.document(some), "at_once": at_once, "rows": points, "short": short}
+    document = {**sweep.document(some), "at_once": at_once, "short": short}
+    document["rows"] = sorted(points, key=lambda point: point["rate"])
     document["knee"] = dict(zip(("steady", "growing"), knee(found), strict=True))
     yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
 
@@ -88,7 +91,7 @@ class _Sweep:
             )
         self._model, self._spell = _cost_model(loaded), Speller(loaded.codec)
         self._windows = list(self._engine().cache.groups.tables)
-        self.steps: list[Steps] = []
+        self.passes: list[tuple[Steps, bool | None]] = []
         self._began = time.monotonic()
 
     @property
@@ -128,7 +131,7 @@ class _Sweep:
             sync = synchroniser(self._loaded.device)
             parts = list(serve(engine, arrivals, self._spell, sync=sync, between=between))
         clean, (each, steps, _) = watch.read().clean, together(parts)
-        self.steps.append(steps)
+        self.passes.append((steps, clean))
         figures = _figures(each) | scheduling_of(each, spec.places)
         slope = growth(steps, arrivals[-1][0], rate) if rate else None
         grew = {"unbounded": slope.unbounded, "per_s": slope.per_s, "within": slope.within} if slope else {}
@@ -167,7 +170,8 @@ class _Sweep:
         """What was served where, and the step time against the running sequences."""
         spec, loaded, model = self._spec, self._loaded, self._model
         context = mean_context([len(one.prompt) for one in some], [one.new_tokens for one in some])
-        steps, heavy, foretold = by_running(self.steps), None, list[tuple[int, float]]()
+        kept = undisturbed(self.passes, [clean for _, clean in self.passes])
+        steps, heavy, foretold = by_running(each for each, _ in kept), None, list[tuple[int, float]]()
         if model:
             (heavy,) = weighed(model.shape, [context], loaded.dtype)
             reach = max(spec.places, min(WIDEST * spec.places, round(1.25 * (heavy["batch"] or 0))))
@@ -184,6 +188,7 @@ class _Sweep:
             "requests": len(some),
             "mean_context": context,
             "steps": [{**row, "predicted_s": known.get(int(row["running"]))} for row in steps],
+            "steps_clean": all(clean is not False for _, clean in kept),
             "predicted_steps": foretold,
             "steps_missed": missed([(known.get(int(row["running"])), row["s"]) for row in steps]),
             "free_up_to": free_up_to(steps),

@@ -37,7 +37,7 @@ class LoadSpec(Spec):
     policy: str = "continuous"
     rates: tuple[float, ...] = ()
     seconds: int = 20
-    requests: int = 120
+    requests: int = 160
     longest: int = 192
     places: int = 16
     slots: int = 4_096

@@ -24,17 +24,27 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     """Say what part of the throughput keeps to two limits: the goodput, at which rate, and the most without limits."""
-    limits = f"the first token within {millis(ttft_s)}, the others {millis(itl_s)} apart on average"
+    limits = f"first token within {millis(ttft_s)}, the others {millis(itl_s)} apart on average"
     everything = [*found["rows"], found["at_once"]]
     most = max(everything, key=lambda point: point["completed_per_s"])
     top = best(found, ttft_s, itl_s)
     if top is None:
-        return f"No request got {limits}, at any rate"
+        return f"Goodput 0: no request kept to both limits at any rate ({limits})"
     point, good = top
     return (
-        f"{mark(point)}{good:.3g} requests/s get {limits}: the goodput, at {offered(point['rate'])} offered. "
-        f"Without limits {mark(most)}{most['completed_per_s']:.3g}/s are completed"
+        f"Goodput {mark(point)}{good:.3g} requests/s ({limits}), where {point['rate']:.3g} are offered; without limits "
+        f"{mark(most)}{most['completed_per_s']:.3g}/s are completed"
     )
+
+
+def latency_claim(found: Found, name: str) -> str:
+    """Say how a latency's p99 grows from the lowest rate to the highest: `name` is "ttft" or "itl"."""
+    field, title = f"{name}_s_p99", {"ttft": "First token", "itl": "Between two tokens"}[name]
+    points = [p for p in found["rows"] if p[field] is not None]
+    if len(points) < 2:
+        return title
+    (first, low), (last, high) = ((p, f"{mark(p)}{millis(p[field])}") for p in (points[0], points[-1]))
+    return f"{title}, p99: {low} at {offered(first['rate'])}, {high} at {last['rate']:.3g}"
 
 
 def steps_claim(found: Found) -> str:
@@ -43,7 +53,9 @@ def steps_claim(found: Found) -> str:
     if len(steps) < 2:
         return "The time of a decode step"
     first, last, free = steps[0], steps[-1], found["free_up_to"]
-    said = f"{_many(last['running'])} take {last['s'] / first['s']:.2g} times as long as {_many(first['running'])}"
+    about = "≈ " if found["steps_clean"] is False else ""
+    times = f"{about}{last['s'] / first['s']:.2g} times as long"
+    said = f"{_many(last['running'])} take {times} as {_many(first['running'])}"
     if free == last["running"]:
         return f"Decoding is free up to {_many(free)} at least: {said}"
     tokens = f"{last['running'] / first['running']:.3g} times the tokens"
@@ -78,11 +90,11 @@ def _capacity(found: Found) -> str:
     steady, growing = found["knee"]["steady"], found["knee"]["growing"]
     once = f"all at once, {mark(found['at_once'])}{found['at_once']['completed_per_s']:.3g} a second were completed"
     if growing is None:
-        return f"**The queue** grew without bound at none of these rates; {once}."
+        return f"**The queue** was seen to grow without bound at none of these rates; {once}."
     point = next(point for point in found["rows"] if point["rate"] == growing)
-    behind = f"by {point['per_s']:.2g} ± {point['within']:.1g} requests each second"
-    below = f", and did not at {offered(steady)}" if steady else ""
-    return f"**The queue** grew without bound at {offered(growing)}, {behind}{below}; {once}."
+    behind = f"by {point['per_s']:.2g} ± {point['within']:.2g} requests each second"
+    below = f", and not at {offered(steady)}" if steady else ""
+    return f"**The queue** was seen to grow without bound at {offered(growing)}, {behind}{below}; {once}."
 
 
 def _waits(rows: Sequence[Found]) -> list[str]:

@@ -3,18 +3,31 @@
 import streamlit as st
 
 from kvviz.base.words import lasting
+from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
+from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, SharingSpec, TalkSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, model_field, small_models, weights_in_words
 
-PARTS = ("Continuous batching", "Fragmentation", "Prefix sharing", "A conversation", "To vLLM")  # the page's tabs
+PARTS = (
+    "Continuous batching",
+    "Load",
+    "Fragmentation",
+    "Prefix sharing",
+    "A conversation",
+    "To vLLM",
+)  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
 MEMORIES = (256, 512, 1024)
+PLACES = (4, 8, 16, 32)
+SECONDS = (10, 20, 40, 80)
+TTFTS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)  # ms
+ITLS = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200)
 SLOTS = (512, 1024, 2048, 4096)
 LONGEST = (64, 128, 256, 512)
 
@@ -32,6 +45,11 @@ def serving_form() -> Form:
         seed=Field(0, whole),
         load=Field(80, one_of(*LOADS)),
         memory=Field(512, one_of(*MEMORIES)),
+        policy=Field(LoadSpec.policy, one_of(*POLICIES)),
+        places=Field(LoadSpec.places, one_of(*PLACES)),
+        seconds=Field(LoadSpec.seconds, one_of(*SECONDS)),
+        ttft=Field(100, one_of(*TTFTS)),
+        itl=Field(10, one_of(*ITLS)),
         asks=Field(4, whole),
         drop=Field(16, whole),
         model=model_field(small_models("prefix")),

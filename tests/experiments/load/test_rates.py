@@ -73,10 +73,11 @@ def test_a_queue_that_never_grows_ends_the_doubling():
 
 
 def test_the_plan_takes_the_widest_range_that_the_budget_allows():
-    assert planned(capacity=60, most=120, least=64, budget_s=60) == (3, 120)
-    assert planned(60, 120, 64, budget_s=20) == (2, int(20 * 60 / passes(2)))
-    assert planned(60, 120, 64, budget_s=3.3) == (0, 64), "the bisections are left out"
-    assert planned(60, 120, 64, budget_s=3) is None
+    assert planned(capacity=60, most=160, least=64, budget_s=60) == (3, 160)
+    assert planned(60, 160, 64, budget_s=30) == (2, int(30 * 60 / passes(2)))
+    assert planned(60, 160, 64, budget_s=8) == (1, int(8 * 60 / passes(1))), "not enough for twice the least"
+    assert planned(60, 160, 64, budget_s=3.3) == (0, 64), "the bisections are left out"
+    assert planned(60, 160, 64, budget_s=3) is None
     for seconds in (4, 8, 16, 32, 64):
         halvings, count = planned(60, 120, 16, seconds)
         assert count / 60 * passes(halvings) <= seconds

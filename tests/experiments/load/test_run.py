@@ -72,7 +72,7 @@ def test_the_document_holds_each_rate_with_its_prediction(records, document):
 
 @pytest.mark.slow
 def test_a_budget_that_is_used_up_ends_the_sweep(bench, monkeypatch):
-    left = chain([60.0] * 9, repeat(0.0))
+    left = chain([60.0] * 8, repeat(0.0))
     monkeypatch.setattr(load_run._Sweep, "left_s", property(lambda sweep: next(left)))
     document = list(run(SPEC, bench()))[-1]["document"]
     assert document["rows"] == [] and document["short"] and document["knee"] == {"steady": None, "growing": None}

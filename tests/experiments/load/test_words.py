@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.experiments.load.words import claim, sentences, step_error, steps_claim
+from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim
 
 
 def point(rate, completed, waits, clean=True, **more):
@@ -30,14 +30,19 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "15 requests/s get the first token within 200 ms, the others 20 ms apart on average: the goodput, "
-         "at 40 requests/s offered. Without limits ≈ 32/s are completed"),
-        (0.5, 0.005, "7.5 requests/s get the first token within 500 ms"),
-        (0.05, 0.02, "No request got the first token within 50 ms, the others 20 ms apart on average, at any rate"),
+        (0.2, 0.02, "Goodput 15 requests/s (first token within 200 ms, the others 20 ms apart on average), where 40 "
+         "are offered; without limits ≈ 32/s are completed"),
+        (0.5, 0.005, "Goodput 7.5 requests/s (first token within 500 ms"),
+        (0.05, 0.02, "Goodput 0: no request kept to both limits at any rate (first token within 50 ms"),
     ],
 )  # fmt: skip
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
     assert claim(FOUND, ttft, itl).startswith(says)
+
+
+def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
+    assert latency_claim(FOUND, "ttft") == "First token, p99: 20 ms at 10 requests/s, 20 ms at 40"
+    assert latency_claim({"rows": FOUND["rows"][:1]}, "itl") == "Between two tokens"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,9 @@ def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
     ],
 )  # fmt: skip
 def test_decoding_is_free_up_to_a_number_of_sequences(free, steps, says):
-    assert steps_claim({"steps": steps, "free_up_to": free}).startswith(says)
+    found = {"steps": steps, "free_up_to": free, "steps_clean": True}
+    assert steps_claim(found).startswith(says)
+    assert ("≈ " in steps_claim({**found, "steps_clean": False})) == bool(steps[1:])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_the_prediction_says_how_far_it_is_off(error, says):
 
 def test_the_sentences_are_those_of_the_sweep():
     queue, foretold, free, heavy = sentences(FOUND)
-    assert "at 40 requests/s, by 18 ± 3 requests each second, and did not at 10 requests/s" in queue
+    assert "at 40 requests/s, by 18 ± 3 requests each second, and not at 10 requests/s" in queue
     assert "all at once, ≈ 32 a second were completed" in queue
     assert "has 40 requests/s completed where ≈ 32 were, 25% too many" in foretold
     assert "free** up to 2 sequences: a step takes at most 1.25 times as long as that of 1 sequence" in free

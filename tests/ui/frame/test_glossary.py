@@ -20,7 +20,7 @@ LLaMA BERT DeepSeek NVIDIA CSS MODEL HOST PORT OK NaN TF32 AND
 FIELD = """
 activation, ALiBi, allocator, attention, attention sink, bandwidth, batch, beam, beam search, block, block table,
 cache hit, causal, checkpoint, compute-bound, continuous batching, cross-attention, decode step, distillation, dtype,
-embedding, encoder, evicted, eviction, expert, FlashAttention, FLOP, forward pass, fragmentation, GQA, greedy,
+embedding, encoder, evicted, eviction, expert, FlashAttention, FLOP, forward pass, fragmentation, goodput, GQA, greedy,
 grouped-query, head dim, hidden size, inter-token latency, ITL, kernel, key, KL divergence, KV cache, KV head, latent,
 launch overhead, layernorm, logit, LoRA, mask, median, memory-bound, MHA, MLA, MLP, MQA, multi-head, multi-query,
 multiply-add, nucleus, p50, p99, paged, perplexity, pipeline parallel, position, preempted, prefill, prefix, prefix

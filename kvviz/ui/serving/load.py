@@ -1,0 +1,131 @@
+"""The serving page's second section: the same requests at growing rates, throughput against latency."""
+
+from functools import partial
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from kvviz.base.words import human, lasting, millis
+from kvviz.charts.load import latency_figure, steps_figure
+from kvviz.experiments.batching.policies import POLICIES
+from kvviz.experiments.batching.words import mark
+from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.load.figures import goodput
+from kvviz.experiments.load.spec import LoadSpec
+from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress
+from kvviz.ui.shared.experiment import Document, measured, run_bar
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.model_choice import accepted, title, weights_in_words
+from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.plots import plot
+from kvviz.ui.shared.tables import draw_table
+
+SLOTS = 256  # of the memory for each place: more than any of the requests has tokens
+
+
+def load_spec(model: str, policy: str = LoadSpec.policy, places: int = 16, seconds: int = 20) -> LoadSpec:
+    """What the section asks for: the same requests at each visit."""
+    return LoadSpec(model, policy=policy, seconds=seconds, places=places, slots=SLOTS * places)
+
+
+def section(scheduler: Scheduler, form: Form) -> None:
+    """Draw the form, the measurement and what it shows."""
+    st.markdown(TEXTS["serving"]["load"])
+    bar = run_bar()
+    with errors_said():
+        spec = _ask(bar, scheduler, form)
+        accepted(scheduler, spec.work())
+        seconds = seconds_of(spec, scheduler.device)
+        about = f"about {lasting(seconds)}, " if seconds and seconds < spec.seconds else ""
+        words = (
+            f"Up to {spec.requests} requests to {title(spec.model)}, the model of *Prefix sharing*, at each rate: "
+            f"{about}at most {spec.seconds} s."
+        )
+        draw = partial(_draw, form)
+        measured(scheduler, spec, draw, place=bar, key="vl", words=words, progress=progress, press="Find the knee")
+
+
+def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
+    allowed = [places for places in PLACES if places <= scheduler.limits.batch] or PLACES[:1]
+    form["places"] = min(form["places"], allowed[-1])
+    with bar:
+        policy = st.selectbox(
+            "Policy", format_func=lambda name: POLICIES[name].title, width=270, **form.choice("policy", list(POLICIES))
+        )
+        places = st.select_slider("Most that run at once", allowed, width=200, **form.value("places"))
+        seconds = st.select_slider("Seconds", SECONDS, width=160, **form.value("seconds"))
+    return load_spec(form["model"], policy, places, seconds)
+
+
+def _draw(form: Form, found: Document) -> None:
+    st.fragment(_latencies)(form, found)
+    st.header(steps_claim(found), anchor="free-decoding")
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
+    plot(steps_figure(found), left, key="v_load_steps")
+    with right:
+        _crossover(found)
+    st.caption(TEXTS["serving"]["load_steps"])
+    with st.expander("What the figures say, in sentences"):
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+    place = found["environment"]
+    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {place['dtype']}, on {place['device_name']}"
+    policy = POLICIES[found["spec"]["policy"]].title
+    at_most = f"at most {found['spec']['places']} at once"
+    st.caption(f"{whose}; {policy}, {at_most}; {found['requests']} requests at each rate. {found['note']}")
+
+
+def _latencies(form: Form, found: Document) -> None:
+    """Draw the two limits, and what keeps to them at each rate."""
+    head = st.container()
+    limits, columns = [], st.columns(2, gap="large")
+    for place, (field, choices, label) in zip(
+        columns,
+        (("ttft", TTFTS, "First token within, ms"), ("itl", ITLS, "Others apart on average, ms")),
+        strict=True,
+    ):
+        form[field] = place.select_slider(label, choices, **form.value(field))
+        limits.append(form[field] / 1e3)
+    head.header(claim(found, *limits), anchor="goodput")
+    for place, field, limit in zip(columns, ("ttft", "itl"), limits, strict=True):
+        said = latency_claim(found, field)
+        plot(latency_figure(found, field, limit), place, key=f"v_load_{field}", claim=said)
+    st.caption(TEXTS["serving"]["load_curve"])
+    draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
+
+
+def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
+    names = {"TTFT p50": "ttft_s_p50", "TTFT p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
+    times = {head: "–" if point[name] is None else mark(point) + millis(point[name]) for head, name in names.items()}
+    foretold = point["predicted"]
+    return {
+        "Offered": f"{point['rate']:.3g}/s" if point["rate"] else "all at once",
+        "Completed": f"{mark(point)}{point['completed_per_s']:.3g}/s",
+        "Foretold": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
+        "Goodput": f"{mark(point)}{goodput(point, ttft_s, itl_s):.3g}/s",
+        **times,
+        "Queue": f"grows by {point['per_s']:.2g}/s" if point.get("unbounded") else "–",
+    }
+
+
+def _crossover(found: Document) -> None:
+    """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was foretold."""
+    heavy = found["outweighs"]
+    if heavy:
+        weights, cache, batch = heavy["weight_bytes"], heavy["cache_bytes"], heavy["batch"]
+        st.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
+        st.latex(
+            rf"n \cdot \text{{cache}} > \text{{weights}} \iff n > \frac{{{_tex(weights)}\ \text{{B}}}}"
+            rf"{{{_tex(cache)}\ \text{{B}}}} = {weights / cache:.3g}"
+        )
+        after = f"From **{batch}** sequences on." if batch else "Never: more sequences read more experts."
+        each = f"{human(weights)} of weights are read once for all, {human(cache)} of keys and values for each."
+        st.caption(f"{after} {each}")
+    if said := step_error(found):
+        st.caption(f"{said} {TEXTS['serving']['load_error']}")
+
+
+def _tex(count: int) -> str:
+    return f"{count:,}".replace(",", "{,}")
