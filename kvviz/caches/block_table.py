@@ -9,10 +9,13 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kvviz.base.errors import KvvizError
 from kvviz.memory.engine_views import BLOCK
+
+Eviction = Literal["lru", "hits"]  # which cached block goes first
+EVICTIONS: tuple[Eviction, ...] = ("lru", "hits")
 
 
 class OutOfBlocks(KvvizError):
@@ -23,16 +26,18 @@ class BlockPool:
     """Numbered blocks, their owners, and the hashes of what they hold; without a `limit`, there are always more.
 
     `refs[block]` counts the tables that a block is in; at 0 it is free. A free block whose hash is known can still be
-    hit. It is overwritten only if no other block is left, and the one unused for longest goes first.
+    hit. It is overwritten only if no other block is left. Then `evict` says which goes first: the one unused for
+    longest ("lru"), or of those with the fewest hits the one unused for longest ("hits").
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None, evict: Eviction = "lru") -> None:
+        self.limit, self.evict = limit, evict
         self.refs: list[int] = []
         self.evictions = 0  # cached blocks that were overwritten
         self._free: dict[int, None] = {}  # an ordered set, the longest unused first
         self._cached: dict[bytes, int] = {}
         self._hashes: dict[int, bytes] = {}
+        self._hits: dict[int, int] = {}  # of cached blocks
 
     @property
     def free(self) -> list[int]:
@@ -50,7 +55,7 @@ class BlockPool:
         return len(self.refs) - len(self._free)
 
     def take(self) -> int:
-        """A block for one owner: a free one that is not cached, else a new one, else the oldest cached one.
+        """A block for one owner: a free one that is not cached, else a new one, else a cached one, by `evict`.
 
         Raises OutOfBlocks at the limit.
         """
@@ -59,7 +64,8 @@ class BlockPool:
             block = len(self.refs)
             self.refs.append(0)
         if block is None:
-            block = next(iter(self._free), None)
+            oldest = next(iter(self._free), None)
+            block = oldest if self.evict == "lru" else min(self._free, key=self._hits.__getitem__, default=None)
             if block is None:
                 raise OutOfBlocks(f"all {self.limit:,} blocks are in use; free a sequence, or make more of them")
             self.forget(block)
@@ -89,18 +95,24 @@ class BlockPool:
         if block is not None:
             self._free.pop(block, None)
             self.refs[block] += 1
+            self._hits[block] += 1
         return block
+
+    def find(self, block_hash: bytes) -> int | None:
+        """The block that `hit` would give."""
+        return self._cached.get(block_hash)
 
     def remember(self, block: int, block_hash: bytes) -> None:
         """Make a full block available to `hit`."""
         self._cached[block_hash] = block
         self._hashes[block] = block_hash
+        self._hits[block] = 0
 
     def forget(self, block: int) -> None:
         """Make a block unavailable to `hit`, because it is about to be overwritten."""
         block_hash = self._hashes.pop(block, None)
         if block_hash is not None:
-            del self._cached[block_hash]
+            del self._cached[block_hash], self._hits[block]
 
 
 def block_hash(before: bytes, tokens: list[int]) -> bytes:

@@ -5,7 +5,7 @@ Engines keep their tables so: https://docs.vllm.ai/en/latest/design/hybrid_kv_ca
 
 from collections.abc import Iterable
 
-from kvviz.caches.block_table import BlockPool, BlockTables, Write
+from kvviz.caches.block_table import BlockPool, BlockTables, Eviction, Write
 from kvviz.memory.engine_views import BLOCK
 
 Window = int | None  # how many tokens back the layers of a group look; None for all
@@ -17,9 +17,16 @@ class LayerGroups:
     With `share`, full blocks are kept once: sequences that begin alike share them, and later ones can hit them.
     """
 
-    def __init__(self, windows: Iterable[Window], blocks: int, block: int = BLOCK, share: bool = True) -> None:
-        self.tables = {window: BlockTables(BlockPool(blocks), block) for window in windows}
+    def __init__(
+        self, windows: Iterable[Window], blocks: int, block: int = BLOCK, share: bool = True, evict: Eviction = "lru"
+    ) -> None:
+        self.tables = {window: BlockTables(BlockPool(blocks, evict), block) for window in windows}
         self.blocks, self.block, self.share = blocks, block, share
+
+    @property
+    def widest(self) -> BlockTables:
+        """The tables of the layers that look back furthest."""
+        return self.tables[None if None in self.tables else max(filter(None, self.tables))]
 
     @property
     def free(self) -> int:
@@ -56,6 +63,12 @@ class LayerGroups:
                 tables.note(sequence, ids)
             written[window] = list(tables.append(sequence, len(ids)))
         return written
+
+    def forget(self) -> None:
+        """Forget every prefix that no sequence has: nothing of it is a hit any more."""
+        for tables in self.tables.values():
+            for block in tables.pool.cached_free:
+                tables.pool.forget(block)
 
     def release(self, sequence: int) -> None:
         """End a sequence: each of its blocks loses an owner."""

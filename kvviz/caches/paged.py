@@ -112,15 +112,11 @@ class Paged(KVCache):
             self.pages.tables.release(sequence)
         self.shape = self.shape and (len(self.rows), *self.shape[1:])
 
-    def release(self) -> None:
-        """End these sequences; their blocks stay in the memory, for others."""
+    def free(self) -> None:
         for sequence in self.rows:
             self.pages.tables.release(sequence)
         self.rows = []
         super().free()
-
-    def free(self) -> None:
-        self.release()
         if not self.pages.tables.sequences:  # no other batch uses this memory
             self.pages = Pages()
 
@@ -141,8 +137,7 @@ class Prefix(Paged):
     """A batch of sequences that share their prefixes with one another, and with earlier ones in the same memory.
 
     A full block is a cache hit if its tokens and all tokens before it are equal: the second sequence takes the first
-    one's blocks, nothing is stored twice, and a caller that knows the prompt beforehand (`start_with_prefix`) need not
-    even compute them. As in vLLM's automatic prefix caching,
+    one's blocks, and nothing is stored twice. As in vLLM's automatic prefix caching,
     https://docs.vllm.ai/en/latest/design/prefix_caching.html ; RadixAttention keeps a tree instead of hashes,
     https://arxiv.org/abs/2312.07104
     """
@@ -153,12 +148,6 @@ class Prefix(Paged):
             self.rows = [tables.new() for _ in ids]
         for sequence, row in zip(self.rows, ids, strict=True):
             tables.note(sequence, row)
-
-    def start_with_prefix(self, ids: list[int]) -> int:
-        """Start one sequence with the cached tokens of its prompt; return how many need not be computed."""
-        sequence, tokens = self.pages.tables.new_with_prefix(ids)
-        self.rows, self.seen, self.held = [sequence], tokens, tokens
-        return tokens
 
     def picture(self) -> Picture:
         """The picture of the paged cache; `findable` are free blocks that the same prefix would hit again."""

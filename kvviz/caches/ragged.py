@@ -24,6 +24,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.base import Pair
+from kvviz.caches.block_table import Eviction
 from kvviz.caches.layer_groups import LayerGroups, Window
 from kvviz.caches.swap import Copy, SwapSpace
 from kvviz.device.memory import is_out_of_memory
@@ -71,7 +72,15 @@ class RaggedCache(DynamicCache):
     than keys and values.
     """
 
-    def __init__(self, model: PreTrainedModel, blocks: int, *, share: bool = True, host_blocks: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        blocks: int,
+        *,
+        share: bool = True,
+        host_blocks: int = 0,
+        evict: Eviction = "lru",
+    ) -> None:
         super().__init__(config=model.config)
         kinds = {type(layer).__name__ for layer in self.layers if type(layer) not in (DynamicLayer, _Sliding)}
         if "chunked_attention" in (getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()):
@@ -85,7 +94,7 @@ class RaggedCache(DynamicCache):
         self._windows: list[Window] = [
             layer.sliding_window if isinstance(layer, _Sliding) else None for layer in self.layers
         ]
-        self.groups = LayerGroups(dict.fromkeys(self._windows), blocks, share=share)
+        self.groups = LayerGroups(dict.fromkeys(self._windows), blocks, share=share, evict=evict)
         self.swap = SwapSpace(self.groups, host_blocks)
         self._host: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._count = torch.arange((blocks + 1) * self.groups.block, device=model.device)
@@ -135,6 +144,16 @@ class RaggedCache(DynamicCache):
                 there.copy_(here, non_blocking=True) if copy.out else here.copy_(there, non_blocking=True)
                 nbytes += here.nbytes
         return nbytes
+
+    @property
+    def slot_bytes(self) -> dict[Window, int]:
+        """Bytes of a token in all layers of each group, once the memory is allocated."""
+        pairs = [(self._windows[layer], (self.keys[layer], self.values[layer])) for layer in self.keys]
+        tokens = self.groups.blocks * self.groups.block
+        return {
+            window: sum(memory.nbytes for own, pair in pairs if own == window for memory in pair) // tokens
+            for window in self.groups.tables
+        }
 
     def _laid_out(self, parts: Sequence[Part]) -> dict[Window, Layout]:
         """Add the new tokens to the tables, and find out where each group of layers writes and reads."""

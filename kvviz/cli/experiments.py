@@ -146,6 +146,7 @@ def serving(
     specs: dict[str, Spec] = {"fragmentation": arrivals}
     if model is not None:
         specs["sharing"] = asked.SharingSpec(model, system, asked.ASKS[:share], weights)
+        specs["prefixes"] = asked.PrefixesSpec(model, weights=weights)
         specs["conversation"] = asked.TalkSpec(model, asked.FIRST, asked.SECOND, asked.EDITED, weights)
     with bench_here("kvviz serving", patient=not no_wait) as bench:
         documents = {name: document_here(spec, bench, _say_progress) for name, spec in specs.items()}

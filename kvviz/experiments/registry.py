@@ -32,6 +32,7 @@ _ROWS = (
     Kind(serving.ArrivalsSpec, lambda spec, limits: None, run="arrivals"),  # it decodes no model
     Kind(serving.SharingSpec, check_decodable, serving.estimate, run="sharing"),
     Kind(serving.TalkSpec, check_decodable, serving.estimate, run="conversation"),
+    Kind(serving.PrefixesSpec, check_decodable, serving.estimate, run="prefixes"),
     Kind(batching.BatchingSpec, check_decodable),
     Kind(load.LoadSpec, check_decodable, load.estimate),
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),

@@ -22,7 +22,7 @@ from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSp
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.experiments.roofline.spec import RoofSpec
-from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.spec import ArrivalsSpec, PrefixesSpec, SharingSpec, TalkSpec
 from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.worker_process import WorkerLink
@@ -176,6 +176,7 @@ SPECS = (
     ArrivalsSpec(),
     SharingSpec("tiny-gpt2", "a system prompt", ("one", "two")),
     TalkSpec("tiny-gpt2", "first", "second", "edited"),
+    PrefixesSpec("tiny-gpt2"),
     BatchingSpec("tiny-gpt2", (0.0, 0.5), (8, 4), (3, 2)),
     LoadSpec("tiny-gpt2"),
     AnatomySpec(**SMALL),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from kvviz.caches.block_table import Eviction
 from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
 from kvviz.decoding.loop import chooser
 from kvviz.experiments.batching.batcher import Batcher, Request, Sequence
@@ -35,9 +36,10 @@ class Step:
 class Engine:
     """A model, a memory of `blocks` blocks, and a policy. With `share`, equal prefixes are computed and kept once.
 
-    With `preemption` "swap", the blocks of a preempted sequence are copied to the host's memory, which has room for
-    `host_blocks`, by default as many as there are; what does not fit there is computed again.
-    Raises KvvizError for a model whose sequences can't be kept apart in one forward.
+    `evict` says which of them goes first when blocks run out. With `preemption` "swap", the blocks of a preempted
+    sequence are copied to the host's memory, which has room for `host_blocks`, by default as many as there are; what
+    does not fit there is computed again. Raises KvvizError for a model whose sequences can't be kept apart in one
+    forward.
     """
 
     def __init__(
@@ -52,10 +54,11 @@ class Engine:
         share: bool = True,
         preemption: Preemption = "recompute",
         host_blocks: int | None = None,
+        evict: Eviction = "lru",
     ) -> None:
         check_keeps_apart(model)
-        room = blocks if host_blocks is None else host_blocks
-        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room if preemption == "swap" else 0)
+        room = 0 if preemption == "recompute" else blocks if host_blocks is None else host_blocks
+        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room, evict=evict)
         self.batcher = Batcher(self.cache.swap, policy, places, budget, context)
 
     def submit(self, request: Request) -> Sequence:

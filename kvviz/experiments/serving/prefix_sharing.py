@@ -1,4 +1,4 @@
-"""Prompts one after another through a real model, each cold and warm: what shared prefixes really save.
+"""Prompts one after another through the engine, each cold and warm: what shared prefixes really save.
 
 Warm, a prompt starts with the cached blocks of earlier ones, and only the rest goes through the model. Each case is a
 list of prompts: a system prompt that many requests share; a second turn of a conversation; an earlier turn that was
@@ -8,55 +8,18 @@ edited (everything before the edit is a hit); a history whose front was cut off 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.designs import DESIGNS
-from kvviz.caches.hf_layer import DesignCache, Layer
-from kvviz.caches.paged import Pages, Prefix
-from kvviz.decoding.loop import greedy, steps
-from kvviz.decoding.modes import reading_new_tokens
+from kvviz.caches.block_table import BLOCK
 from kvviz.device.clock import Sync, no_collection, quartiles, timed
+from kvviz.experiments.batching.batcher import Request
+from kvviz.experiments.batching.batcher import Sequence as Served
+from kvviz.experiments.batching.engine import Engine
+from kvviz.experiments.batching.policies import POLICIES
 
 Prompts = Sequence[Sequence[int]]
-Served = dict[str, Any]  # one request, cold or warm
-
-
-class KeptBlocks:
-    """The blocks of every layer of a model, kept from one request to the next."""
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self._config = config
-        cache = self._empty()
-        strange = [type(layer).__name__ for layer in cache.layers if not isinstance(layer, Layer)]
-        if strange:
-            raise KvvizError(f"a layer of this model keeps a state ({strange[0]}), which can't be shared by blocks")
-        self._pages: list[Pages] = [own.pages for own in layers_of(cache)]
-
-    def _empty(self) -> DesignCache:
-        return DesignCache(DESIGNS["prefix"], self._config)
-
-    def start(self, ids: list[int]) -> tuple[DesignCache, int]:
-        """A cache for one sequence that starts with the cached blocks of `ids`, and how many tokens those have."""
-        cache = self._empty()
-        layers = layers_of(cache)
-        for own, kept in zip(layers, self._pages, strict=True):
-            own.pages = kept
-        hits = [own.start_with_prefix(ids) for own in layers]
-        for own, tokens in zip(layers, hits, strict=True):
-            own.crop(tokens - min(hits))
-        return cache, min(hits)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks, over all layers."""
-        return sum(t.untyped_storage().nbytes() for pages in self._pages for t in (*pages.keys, *pages.values))
-
-
-def layers_of(cache: DesignCache) -> list[Prefix]:
-    """The layers of a cache of the design `prefix`."""
-    return [own for own in cache.own if isinstance(own, Prefix)]
+Figures = dict[str, Any]  # of one request, cold or warm
 
 
 def serve(
@@ -71,48 +34,67 @@ def serve(
     """Serve each prompt in turn, cold and warm, greedily: seconds (quartiles over repeats), tokens computed and bytes.
 
     Each repeat starts from an empty memory, and whether cold or warm comes first alternates. `sync` waits for the
-    device; `between` is called before every prompt and may raise. `kept_bytes` are those of the blocks that stay,
-    `cold_bytes` those of all caches without sharing. Raises KvvizError for a prompt without tokens or a model with
-    states.
+    device; `between` is called before every prompt and may raise. `kept_bytes` are those of the blocks that the next
+    request can hit, `cold_bytes` those of all caches without sharing. Raises KvvizError for a prompt without tokens, or
+    as the engine does.
     """
     if not prompts or not all(prompts):
         raise KvvizError("there is a prompt without tokens; each needs at least one")
-    passes: list[tuple[list[dict[str, Served]], int]] = []
+    blocks = sum(-(-(len(ids) + new_tokens) // BLOCK) for ids in prompts)
+    engines = {name: engine_for_one(model, blocks, share=name == "warm") for name in ("cold", "warm")}
+    passes: list[list[dict[str, Figures]]] = []
     with no_collection():
         for repeat in range(repeats):
-            kept, served = KeptBlocks(model.config), []
-            for ids in map(list, prompts):
-                memories = {"cold": KeptBlocks(model.config), "warm": kept}
+            engines["warm"].cache.groups.forget()
+            served = []
+            for ids in map(tuple, prompts):
                 between()
-                order = reversed(memories) if repeat % 2 else memories
-                served.append({n: _request(model, *memories[n].start(ids), ids, new_tokens, sync) for n in order})
-            passes.append((served, kept.nbytes))
-    rows = [_medians(len(ids), [served[i] for served, _ in passes]) for i, ids in enumerate(prompts)]
-    return {"requests": rows, "kept_bytes": passes[0][1], "cold_bytes": sum(row["cold"]["cache_bytes"] for row in rows)}
+                order = reversed(engines) if repeat % 2 else engines
+                served.append({name: _figures(engines[name], ids, new_tokens, sync) for name in order})
+            passes.append(served)
+    rows = [_medians(len(ids), [served[i] for served in passes]) for i, ids in enumerate(prompts)]
+    kept = sum(
+        len(tables.pool.cached_free) * BLOCK * engines["warm"].cache.slot_bytes[window]
+        for window, tables in engines["warm"].cache.groups.tables.items()
+    )
+    return {"requests": rows, "kept_bytes": kept, "cold_bytes": sum(row["cold"]["cache_bytes"] for row in rows)}
 
 
-def _request(
-    model: PreTrainedModel, cache: DesignCache, hits: int, ids: list[int], new_tokens: int, sync: Sync
-) -> Served:
-    """Prefill what was no cache hit, under the clock, and decode; the hits are `found_tokens`, in `found_bytes`."""
-    new, layers = torch.tensor([ids[hits:]], device=model.device), layers_of(cache)
-    hit_bytes = sum(own.nbytes for own in layers)
-    forward = reading_new_tokens(model, cache, cache.note)
-    passed = list(timed(steps(forward, new, "prefix", new_tokens, greedy), sync))
-    held = sum(own.nbytes for own in layers)
-    for own in layers:
-        own.release()
+def engine_for_one(model: PreTrainedModel, blocks: int, **options: Any) -> Engine:
+    """An engine that serves one request at a time; its memory is allocated, and empty."""
+    engine = Engine(model, POLICIES["continuous"], blocks, places=1, **options)
+    engine.submit(Request(-1, (0,), 1))
+    engine.step()
+    return engine
+
+
+def submit(engine: Engine, ids: Sequence[int], new_tokens: int) -> Served:
+    """Submit a prompt; with one token more than it needs, so that its blocks can still be read at the end."""
+    return engine.submit(Request(len(engine.batcher.sequences), tuple(ids), new_tokens + 1))
+
+
+def _figures(engine: Engine, ids: tuple[int, ...], new_tokens: int, sync: Sync) -> Figures:
+    """Serve one request under the clock; what was a hit are its `found_tokens`, in `found_bytes`."""
+    one = submit(engine, ids, new_tokens)
+    steps = (engine.step() for _ in range(new_tokens))
+    seconds = [step.seconds for step in timed(steps, sync)]
+    cache = engine.cache
+    held = sum(
+        sum(tables.filled([one.place]).values()) * cache.slot_bytes[window]
+        for window, tables in cache.groups.tables.items()
+    )
+    engine.cancel(one.request.number)
     return {
-        "found_tokens": hits,
-        "computed_tokens": len(ids) - hits,
-        "ttft_s": passed[0].seconds,
+        "found_tokens": one.hits,
+        "computed_tokens": len(ids) - one.hits,
+        "ttft_s": seconds[0],
         "cache_bytes": held,
-        "found_bytes": hit_bytes,
-        "token_ids": [int(one.step.token_ids) for one in passed],
+        "found_bytes": one.hits * sum(cache.slot_bytes.values()),
+        "token_ids": one.chosen,
     }
 
 
-def _medians(prompt_tokens: int, served: list[dict[str, Served]]) -> dict[str, Any]:
+def _medians(prompt_tokens: int, served: list[dict[str, Figures]]) -> dict[str, Any]:
     """One request over its repeats: the seconds' quartiles, and everything else from the first repeat."""
     identical = all(one["cold"]["token_ids"] == one["warm"]["token_ids"] for one in served)
     for name, first in served[0].items():

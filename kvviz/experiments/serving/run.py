@@ -1,10 +1,11 @@
-"""Run a serving experiment: many requests in one memory, a prompt that they share, or a conversation."""
+"""Run a serving experiment: many requests in one memory, a prompt that they share, one conversation or two."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.caches.block_table import BLOCK
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
 from kvviz.device.clock import synchroniser
@@ -12,12 +13,21 @@ from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.limits import check_prompt
 from kvviz.experiments.serving.arrivals import compare_policies
+from kvviz.experiments.serving.conversations import VISITOR, serve_in_turn
 from kvviz.experiments.serving.policies import POLICIES
-from kvviz.experiments.serving.prefix_sharing import Prompts, serve
-from kvviz.experiments.serving.spec import LONGEST, ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.experiments.serving.words import arrivals_sentences, common, sharing_sentences, turn_sentence
+from kvviz.experiments.serving.prefix_sharing import Prompts, engine_for_one, serve
+from kvviz.experiments.serving.spec import LONGEST, ArrivalsSpec, PrefixesSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.words import (
+    ORDERS,
+    arrivals_sentences,
+    common,
+    prefixes_sentences,
+    sharing_sentences,
+    turn_sentence,
+)
 
 TURNS = ("first", "second", "edited", "trimmed")
+TOTALS = ("hit_tokens", "computed_tokens", "recomputed_tokens", "evicted_blocks")
 
 
 def arrivals(spec: ArrivalsSpec, bench: Bench) -> Iterator[Record]:
@@ -76,7 +86,44 @@ def conversation(spec: TalkSpec, bench: Bench) -> Iterator[Record]:
     yield {"t": "done", "document": {**_document(spec, loaded), **result}}
 
 
-def _document(spec: SharingSpec | TalkSpec, loaded: Loaded) -> Record:
+def prefixes(spec: PrefixesSpec, bench: Bench) -> Iterator[Record]:
+    """Serve two conversations under each order of eviction: a record for each, then the document.
+
+    It raises the same as `sharing`.
+    """
+    loaded = bench.load(spec.work())
+    yield look(spec, loaded)
+    codec = loaded.codec
+    start = common(codec.encode("a"), codec.encode("b"))  # tokens that the tokenizer puts before every text
+    system = codec.encode(spec.system.strip())
+    texts = [(who, ask.strip()) for who, ask in spec.asked]
+    asked = [(who, codec.encode(ask) if who == VISITOR else codec.encode(f" {ask}")[start:]) for who, ask in texts]
+    needed, longest = _blocks(system, asked, spec.new_tokens)
+    _check_lengths([range(BLOCK * longest - spec.new_tokens)], loaded, spec.new_tokens, bench)
+    blocks, rows = max(longest, needed * spec.percent // 100), list[dict[str, Any]]()
+    for evict, title in ORDERS.items():
+        engine = engine_for_one(loaded.model, blocks, evict=evict)
+        served = serve_in_turn(engine, system, asked, spec.new_tokens, codec, bench.check_stop)
+        requests = [{"ask": ask, **row} for (_, ask), row in zip(texts, served, strict=True)]
+        totals = {name: sum(row[name] for row in requests) for name in TOTALS}
+        rows.append({"evict": evict, "title": title, **totals, "requests": requests})
+        yield {"t": "way", "done": len(rows), "of": len(ORDERS), "title": title}
+    answers = [[request["token_ids"] for request in row["requests"]] for row in rows]
+    more = {"rows": rows, "sentences": prefixes_sentences(rows), "identical": answers[1:] == answers[:-1]}
+    sizes = {"block": BLOCK, "blocks": blocks, "needed_blocks": needed}
+    yield {"t": "done", "document": {**_document(spec, loaded), **sizes, **more}}
+
+
+def _blocks(system: Sequence[int], asked: Iterable[tuple[str, Sequence[int]]], new_tokens: int) -> tuple[int, int]:
+    """The blocks that all conversations take together, and those of the longest one."""
+    tokens = {"A": len(system), "B": len(system), VISITOR: 0}
+    for who, ids in asked:
+        tokens[who] += len(ids) + new_tokens
+    each = [-(-length // BLOCK) for length in tokens.values()]
+    return sum(each) - len(system) // BLOCK, max(each)
+
+
+def _document(spec: SharingSpec | TalkSpec | PrefixesSpec, loaded: Loaded) -> Record:
     about = {name: value for name, value in look(spec, loaded).items() if name != "t"}
     env = loaded.environment
     return {"model": loaded.source.model, **about, "environment": asdict(env)}

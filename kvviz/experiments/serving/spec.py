@@ -1,4 +1,4 @@
-"""The specs of the serving experiments: requests in one memory, a shared prompt, a conversation."""
+"""The specs of the serving experiments: requests in one memory, a shared prompt, one conversation, two of them."""
 
 import random
 import tomllib
@@ -9,13 +9,14 @@ from typing import ClassVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import check_whole
-from kvviz.caches.block_table import BLOCK
+from kvviz.caches.block_table import BLOCK, EVICTIONS
 from kvviz.experiments.comparison.spec import ComparisonSpec, comparison_like, pass_seconds
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
 
 LONGEST = 800  # tokens of a prompt and its answer: their texts are shown whole
 MOST_NEW = 48  # decode steps of an answer
 MOST_ASKS = 8  # requests that share a system prompt
+MOST_TURNS = 4  # of two conversations
 RANGES = {"requests": (2, 200), "longest": (48, 512), "slots": (64, 4096), "seed": (0, 9_999)}
 _TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 SYSTEM: str = _TEXTS["system"]
@@ -23,6 +24,9 @@ ASKS: tuple[str, ...] = tuple(_TEXTS["asks"])
 FIRST: str = _TEXTS["first"]
 EDITED = FIRST.replace("red ball", "blue kite").replace("the ball was gone", "the kite was gone")
 SECOND: str = _TEXTS["second"]
+SHORT: str = _TEXTS["short"]
+VISITOR: str = _TEXTS["visitor"]
+TALKS: list[tuple[str, ...]] = [tuple(turns) for turns in _TEXTS["talks"]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,56 @@ class TalkSpec(Spec):
         return comparison_like(self, prompt=longest, batch=self.TURNS, new_tokens=2 * self.new_tokens)
 
 
-def _check(spec: SharingSpec | TalkSpec, texts: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class PrefixesSpec(Spec):
+    """Two conversations after one `system` prompt, in one small memory, under each order of eviction.
+
+    The memory has `percent` of the blocks that everything takes together, and as many as the longest request needs.
+    `one` and `other` are what is asked, turn by turn; the conversations take turns. `visitor` is a prompt that begins
+    with nothing of theirs; it comes once, before their last turns.
+    """
+
+    kind: ClassVar[str] = "prefixes"
+    called: ClassVar[str] = "a run of conversations"
+
+    model: str
+    system: str = SHORT
+    one: tuple[str, ...] = TALKS[0]
+    other: tuple[str, ...] = TALKS[1]
+    visitor: str = VISITOR
+    weights: str = "auto"
+    percent: int = 65
+    new_tokens: int = 20
+
+    modes: ClassVar[tuple[str, ...]] = ("prefix",)
+    repeats: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.one) == len(self.other) <= MOST_TURNS:
+            raise KvvizError(f"both conversations have as many turns, from 1 to {MOST_TURNS}")
+        asked = {f"request {number}, {who},": text for number, (who, text) in enumerate(self.asked, 1)}
+        _check(self, {"the system prompt": self.system, **asked})
+        check_whole("percent", self.percent, 1, 100)
+        self.work()
+
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        """Who asks what, in order: conversation A, B, or the visitor, V."""
+        turns = [pair for one, other in zip(self.one, self.other, strict=True) for pair in (("A", one), ("B", other))]
+        return [*turns[:-2], ("V", self.visitor), *turns[-2:]]
+
+    @property
+    def prefills(self) -> int:
+        """How often a prompt goes through the model."""
+        return len(EVICTIONS) * len(self.asked)
+
+    def work(self) -> ComparisonSpec:
+        """The longer conversation as a comparison, to load the model and to check that it fits."""
+        longest = max((" ".join((self.system, *turns)) for turns in (self.one, self.other)), key=len)
+        return comparison_like(self, prompt=longest, batch=1, new_tokens=len(self.one) * self.new_tokens)
+
+
+def _check(spec: SharingSpec | TalkSpec | PrefixesSpec, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise KvvizError(f"{name} is empty; write a few words")
@@ -163,7 +216,9 @@ def _check(spec: SharingSpec | TalkSpec, texts: Mapping[str, str]) -> None:
     check_whole("repeats", spec.repeats, 1, 20)
 
 
-def estimate(spec: SharingSpec | TalkSpec, device: Device, earlier: Sequence[Record] = ()) -> Estimate | None:
+def estimate(
+    spec: SharingSpec | TalkSpec | PrefixesSpec, device: Device, earlier: Sequence[Record] = ()
+) -> Estimate | None:
     """At most the seconds of all prefills and answers, every one cold; None if the model's size is unknown."""
     passes = pass_seconds(replace(spec.work(), batch=1, new_tokens=spec.new_tokens), device)
     return None if passes is None else Estimate(spec.prefills * sum(passes.values()))

@@ -1,12 +1,14 @@
 """What a serving experiment has shown, in sentences: each figure is the document's. Standard library only."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvviz.base.words import human, millis
-from kvviz.caches.block_table import BLOCK
+from kvviz.caches.block_table import BLOCK, Eviction
 from kvviz.experiments.serving.policies import POLICIES
 
+ORDERS: dict[Eviction, str] = {"lru": "Least recently used first", "hits": "Fewest hits first"}
 HARDLY_FASTER = 0.85  # of the time without a cache
 Rows = Sequence[Mapping[str, Any]]  # requests of a document (docs/json.md)
 
@@ -71,6 +73,42 @@ def identity(rows: Rows) -> str:
     )
 
 
+def prefixes_sentences(rows: Rows) -> list[str]:
+    """What two conversations in a small memory have shown: under each order of eviction, what went and what it cost."""
+    said = []
+    for row in rows:
+        whose = {"AB": "of the prefix that both share", "A": "of conversation A", "B": "of conversation B"}
+        whose["V"] = "of the visitor"
+        gone = [f"{blocks:,} {whose[name]}" for name, blocks in evicted_of(row).items()]
+        blocks = (
+            f"{row['evicted_blocks']:,} blocks were evicted, {' and '.join(gone)}"
+            if gone
+            else "nothing had to be evicted"
+        )
+        said.append(
+            f"**{row['title']}**: {blocks}. Of the prompts' tokens {row['hit_tokens']:,} were cache hits, "
+            f"{row['computed_tokens']:,} were computed; {row['recomputed_tokens']:,} of these had been there before."
+        )
+    return said
+
+
+def evicted_of(row: Mapping[str, Any]) -> dict[str, int]:
+    """Count the blocks that went, by the conversations that had them: "AB", "A", "B"."""
+    counts = Counter[str]()
+    for request in row["requests"]:
+        for run in runs_of(request["tree"]):
+            whose = "".join(sorted({row["requests"][number]["who"] for number in run["requests"]}))
+            counts[whose] += run["states"].count("evicted")
+    return {name: counts[name] for name in ("AB", "A", "B", "V") if counts[name]}
+
+
+def runs_of(tree: Rows) -> Iterator[Mapping[str, Any]]:
+    """All runs of a document's tree."""
+    for run in tree:
+        yield run
+        yield from runs_of(run["children"])
+
+
 def turn_sentence(row: Mapping[str, Any], drop: int) -> str:
     """Say of one prompt of a conversation how much was a cache hit, and why no more was."""
     total, kept, alike = row["prompt_tokens"], row["warm"]["found_tokens"], row["alike_tokens"]
@@ -96,7 +134,7 @@ def text(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The documents of `kvviz serving` for a terminal, without Markdown."""
     lines = list(found["fragmentation"]["sentences"])
     if "sharing" in found:
-        lines += ["", *found["sharing"]["sentences"], ""]
+        lines += ["", *found["sharing"]["sentences"], "", *found["prefixes"]["sentences"], ""]
         for row in found["conversation"]["requests"]:
             warm, cold = (millis(row[name]["ttft_s"]) for name in ("warm", "cold"))
             lines.append(f"{row['turn']}: {row['sentence']} First token {warm}, prefilled anew {cold}.")

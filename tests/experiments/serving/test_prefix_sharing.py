@@ -1,11 +1,9 @@
 """Requests that begin alike through a real model: the same tokens, and only the rest computed."""
 
 import pytest
-import torch
-from transformers import Lfm2Config
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.serving.prefix_sharing import KeptBlocks, serve
+from kvviz.experiments.serving.prefix_sharing import engine_for_one, serve, submit
 from tests.caches.conftest import check, prompt_of
 
 SYSTEM = prompt_of(1, 64, seed=11)[0].tolist()
@@ -27,7 +25,7 @@ def test_only_what_is_new_is_computed_and_the_tokens_are_the_same(family, name):
     assert [row["cold"]["found_tokens"] for row in done["requests"]] == [0, 0, 0]
     assert all(row["identical"] for row in done["requests"])
     assert len({tuple(row["cold"]["token_ids"]) for row in done["requests"]}) == 3
-    prefills = [count for count in counted if count > 1]
+    prefills = [count for count in counted if count > 5]  # the engine tries shorter ones first
     assert prefills == [73, 73, 73, 9, 73, 9], "cold and warm in turn, as the model itself has met them"
 
 
@@ -37,7 +35,7 @@ def test_the_bytes_of_the_beginning_are_kept_once(family):
     done = serve(model, ASKED, new_tokens=6, repeats=1)
     token = 2 * sum(layer.kv_heads * layer.key_dim * 4 for layer in spec.layers)
     assert done["cold_bytes"] == 3 * (73 + 5) * token
-    assert done["kept_bytes"] == (64 + 16) * token, "four blocks of the system prompt; the last one is used again"
+    assert done["kept_bytes"] == 64 * token, "the four blocks of the system prompt; the others are not full"
 
 
 @pytest.mark.slow
@@ -71,18 +69,16 @@ def test_a_longer_beginning_saves_time(family):
 def test_what_can_not_be_served(family):
     with pytest.raises(KvvizError, match="without tokens"):
         serve(family("llama")[0], [[1], []])
-    mixed = Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"])
-    with pytest.raises(KvvizError, match=r"keeps a state \(LinearAttentionLayer\)"):
-        KeptBlocks(mixed)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_use(family):
-    kept = KeptBlocks(family("llama")[0].config)
-    cache, _ = kept.start(SYSTEM)
-    with torch.inference_mode():
-        cache.note(torch.tensor([SYSTEM]))
-        family("llama")[0](input_ids=torch.tensor([SYSTEM]), past_key_values=cache, use_cache=True)
-    for own in cache.own:
-        own.release()
-        check(own.pages.tables)
-        assert own.pages.tables.pool.used == 0 and len(own.pages.tables.pool.cached_free) == 4
+    engine = engine_for_one(family("llama")[0], 8)
+    one = submit(engine, SYSTEM, 1)
+    engine.step()
+    assert one.chosen and engine.cancel(one.request.number)
+    (tables,) = engine.cache.groups.tables.values()
+    check(tables)
+    assert tables.pool.used == 0 and len(tables.pool.cached_free) == 4
+    engine.cache.groups.forget()
+    assert submit(engine, SYSTEM, 1) and engine.step() and not tables.pool.cached_free

@@ -12,19 +12,21 @@ from kvviz.cli import measure_here as headless
 from kvviz.cli.main import app
 from kvviz.experiments.serving import run as serving_run
 from kvviz.experiments.serving.arrivals import MOST_PICTURES, compare_policies
-from kvviz.experiments.serving.run import arrivals, conversation, sharing
-from kvviz.experiments.serving.spec import ArrivalsSpec, SharingSpec, TalkSpec
-from kvviz.experiments.serving.words import at_once_bytes, common, identity, little_saved, text
+from kvviz.experiments.serving.run import arrivals, conversation, prefixes, sharing
+from kvviz.experiments.serving.spec import ArrivalsSpec, PrefixesSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.words import at_once_bytes, common, evicted_of, identity, little_saved, runs_of, text
 
 ARRIVALS = ArrivalsSpec(requests=40, slots=512, longest=128)
 SYSTEM = "You are a kind teller of short stories about animals. "
 SHARING = SharingSpec("tiny-llama", SYSTEM, ("A fox.", "An owl!", "Two mice"), new_tokens=4, repeats=2)
+PREFIXES = PrefixesSpec("tiny-llama", SYSTEM, ("A fox.", "And?"), ("An owl!", "So?"), SYSTEM[::-1], new_tokens=6)
 TALK = TalkSpec("tiny-llama", SYSTEM + "A fox.", "And then?", SYSTEM[:40] + "X" + SYSTEM[41:], new_tokens=5, repeats=2)
 
 
 @pytest.fixture(scope="module")
 def records(bench):
-    runs = {"arrivals": (arrivals, ARRIVALS), "sharing": (sharing, SHARING), "conversation": (conversation, TALK)}
+    runs = {"arrivals": (arrivals, ARRIVALS), "sharing": (sharing, SHARING)}
+    runs |= {"prefixes": (prefixes, PREFIXES), "conversation": (conversation, TALK)}
     return {name: list(run(spec, bench())) for name, (run, spec) in runs.items()}
 
 
@@ -43,6 +45,11 @@ def talk(records):
     return records["conversation"][-1]["document"]
 
 
+@pytest.fixture(scope="module")
+def talks(records):
+    return records["prefixes"][-1]["document"]
+
+
 @pytest.mark.parametrize(
     ("spec", "fields", "said"),
     [
@@ -59,6 +66,9 @@ def talk(records):
         (TALK, {"edited": TALK.first}, "unchanged; change a word"),
         (TALK, {"drop": 0}, "drop is 0"),
         (TALK, {"second": ""}, "the second turn is empty"),
+        (PREFIXES, {"percent": 0}, "percent is 0"),
+        (PREFIXES, {"other": ("Who?",)}, "as many turns, from 1 to 4"),
+        (PREFIXES, {"visitor": " "}, "request 3, V, is empty"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(spec, fields, said):
@@ -183,6 +193,29 @@ def test_its_sentences_have_the_documents_figures(shared):
     assert identity(rows).startswith("**Not identical**: cold and warm gave different tokens in 2.")
 
 
+# --- two conversations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_tree_accounts_for_what_each_request_hit_and_computed(talks):
+    assert talks["identical"] and talks["needed_blocks"] == 5 + 5 + 4 - 3 and talks["blocks"] == 7
+    for row in talks["rows"]:
+        assert [one["who"] for one in row["requests"]] == ["A", "B", "V", "A", "B"]
+        assert row["evicted_blocks"] == sum(evicted_of(row).values()) > 0
+        for number, one in enumerate(row["requests"]):
+            runs = list(runs_of(one["tree"]))
+            states = [state for run in runs for state in run["states"]]
+            assert BLOCK * states.count("hit") == one["hit_tokens"]
+            assert BLOCK * states.count("again") == one["recomputed_tokens"]
+            assert states.count("evicted") == one["evicted_blocks"]
+            assert len(states) - states.count("evicted") - states.count("gone") <= talks["blocks"]
+            path = [run for run in runs if number in run["requests"]]
+            said = "".join(text for run in path for text in run["texts"])
+            asked = ("" if one["who"] == "V" else SYSTEM.strip() + " ") + PREFIXES.asked[number][1].strip()
+            assert said.startswith(asked[: len(said)]) or number > 2
+        assert row["hit_tokens"] + row["computed_tokens"] == sum(one["prompt_tokens"] for one in row["requests"])
+
+
 # --- a conversation -----------------------------------------------------------------------------------------
 
 
@@ -260,7 +293,7 @@ def test_the_command_prints_the_documents(records, monkeypatch, capsys):
     said = capsys.readouterr()
     documents = [found[-1]["document"] for found in records.values()]
     assert json.loads(said.out) == dict(
-        zip(("fragmentation", "sharing", "conversation"), json.loads(json.dumps(documents)), strict=True)
+        zip(("fragmentation", "sharing", "prefixes", "conversation"), json.loads(json.dumps(documents)), strict=True)
     )
     assert (asked[0].requests, asked[0].longest, len(asked[1].asks), asked[1].system) == (20, 128, 2, SYSTEM)
     assert "4 of 5, Paged, prefixes shared" in said.err
@@ -273,8 +306,9 @@ def test_without_a_model_it_is_the_memory_alone_and_words_for_a_terminal(monkeyp
     assert "Growing in one piece moved" in said and "**" not in said and "Identical" not in said
 
 
-def test_a_terminal_is_told_of_turns_as_well(crowd, shared, talk):
-    said = text({"fragmentation": crowd, "sharing": shared, "conversation": talk})
+def test_a_terminal_is_told_of_turns_as_well(crowd, shared, talks, talk):
+    said = text({"fragmentation": crowd, "sharing": shared, "prefixes": talks, "conversation": talk})
+    assert "Fewest hits first: " in said and "had been there before" in said
     assert "trimmed: The first 16 tokens are gone" in said and "Work: 3 prompts" in said and "**" not in said
 
 
