@@ -45,7 +45,7 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
     """
     loaded = bench.load(spec.work())
     arrivals = list(zip(spec.arrivals_s, requests_of(spec, loaded), strict=True))
-    prompts = [loaded.codec.decode(request.prompt[-PROMPT_END:]) for _, request in arrivals]
+    prompts = [_end_of(request.prompt, loaded) for _, request in arrivals]
     yield {**look(spec, loaded), "prompts": prompts}
     spell = Speller(loaded.codec)
     fit = [request for _, request in arrivals if not refusal(request, spec.blocks * BLOCK, loaded.spec.context)]
@@ -89,6 +89,11 @@ def requests_of(spec: BatchingSpec, loaded: Loaded) -> list[Request]:
         sampling = Sampling(temperature=spec.temperature, seed=spec.seed + number)
         requests.append(Request(number, (*common[:prompt], *own), answer, sampling))
     return requests
+
+
+def _end_of(prompt: tuple[int, ...], loaded: Loaded) -> str:
+    """The text of a prompt's last tokens."""
+    return ("… " if len(prompt) > PROMPT_END else "") + loaded.codec.decode(prompt[-PROMPT_END:])
 
 
 def _alone(loaded: Loaded, request: Request) -> list[int]:

@@ -109,5 +109,5 @@ def claim(rows: Sequence[Row]) -> str:
     after = {row["policy"]: f"{mark(row)}{row['seconds']:.3g} s" for row in rows if row["seconds"]}
     if not {"static", "continuous"} <= set(after):
         return "Requests that are decoded together"
-    joined = f"after {after['continuous']} with continuous batching, which fills a place as soon as it is free"
-    return f"The same requests are done after {after['static']} in static batches, {joined}"
+    taken = f"{after['static']} in static batches, {after['continuous']} with continuous batching"
+    return f"The same requests take {taken}, which fills a place as soon as it is free"

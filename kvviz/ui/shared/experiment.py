@@ -33,19 +33,20 @@ def measured(
     *,
     place: DeltaGenerator,
     key: str,
-    words: str,
-    progress: Progress,
+    words: str = "",
+    progress: Progress | None = None,
     press: str = "Measure",
-) -> None:
+) -> Job | None:
     """Draw the buttons at their place, `words` below them, and the document once it is measured, else the kept one.
 
-    `progress` makes a share and words of the last record so far, which is empty before the first.
+    `progress` makes a share and words of the last record so far, which is empty before the first; without it, somebody
+    else shows how the work goes on. Returns the work, if any was asked for.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
     done = work is not None and work.state == "done"
     label = f"{press} again" if done else press
-    with place:
+    with place, st.container(horizontal=True, width="content", gap="small"):
         pressed = st.button(label, type="primary", disabled=active, key=f"{key}_measure")
         may_stop = work is not None and active and scheduler.may_stop(work.id, owner())
         stopped = st.button("Stop", disabled=not may_stop, key=f"{key}_stop")
@@ -53,19 +54,22 @@ def measured(
         scheduler.stop(work.id, owner())
         st.rerun()
     before = recording(spec.kind) if work is None else None
-    st.caption(f"{recorded_words(before, press)} {words}" if before else words)
+    if said := f"{recorded_words(before, press)} {words}" if before else words:
+        st.caption(said)
     if pressed:
         with errors_said():
             _submit(scheduler, spec, key, again=done)
             st.rerun()
     elif work is not None and active:
-        _wait(scheduler, work.id, lambda work: st.progress(*progress(_last(work.records))), every=0.5)
+        running = (lambda work: st.progress(*progress(_last(work.records)))) if progress else (lambda work: None)
+        _wait(scheduler, work.id, running, every=0.5)
     elif work is not None and not done:
         st.warning(plain(work.message or "This measurement was stopped."))
     if work is not None and work.document is not None and done:
         draw(work.document)
     elif before is not None:
         draw(before["document"])
+    return work
 
 
 def run_bar() -> DeltaGenerator:

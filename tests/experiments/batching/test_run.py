@@ -143,9 +143,7 @@ def test_what_starves_and_what_differs_is_said():
     }
     said = sentences([{**row, "identical": False, "each": []}], 0)
     both = [{"policy": name, "seconds": s, "clean": s > 1} for name, s in (("static", 2.0), ("continuous", 1.0))]
-    assert claim(both).startswith(
-        "The same requests are done after 2 s in static batches, after ≈ 1 s with continuous batching"
-    )
+    assert claim(both).startswith("The same requests take 2 s in static batches, ≈ 1 s with continuous batching")
     assert claim([{**both[0], "seconds": None}, both[1]]) == "Requests that are decoded together"
     assert said[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."
     swap = {"swapped_out_blocks": 5, "swapped_in_blocks": 4, "swapped_out_bytes": 5120, "swapped_in_bytes": 4096}

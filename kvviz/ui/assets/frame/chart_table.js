@@ -22,18 +22,20 @@ export class ChartTables {
 }
 
 // A button that opens the table of this Plotly chart.
-export function dataButton(chart) {
+export const dataButton = (chart) => tableButton(() => named(chart), () => tables(chart))
+
+// A button that opens tables, each with a `head` and `rows`, under a title; both are asked for when it is pressed.
+export function tableButton(title, tables) {
   const button = element("button", { type: "button", class: "kv-data", "aria-haspopup": "dialog", "data-testid": "kv-data" }, "Data")
-  button.onclick = () => open(chart)
+  button.onclick = () => open(title(), tables())
   return button
 }
 
-function open(chart) {
+function open(title, tables) {
   const close = element("button", { type: "button", class: "kv-data" }, "Close")
-  const title = element("h2", {}, named(chart))
   const dialog = element("dialog", { class: "kv-datatable", "aria-label": "The figures of this chart", "data-testid": "kv-datatable" },
-    element("div", { class: "kv-datahead" }, title, close),
-    ...tables(chart).map(drawn))
+    element("div", { class: "kv-datahead" }, element("h2", {}, title), close),
+    ...tables.map(drawn))
   close.onclick = () => dialog.close()
   dialog.onclick = (event) => event.target === dialog && dialog.close()
   dialog.onclose = () => dialog.remove()

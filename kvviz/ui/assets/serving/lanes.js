@@ -1,0 +1,84 @@
+// One policy's requests over time: a lane each, in SVG whose units are milliseconds and requests.
+
+import { element, put } from "../shared/dom.js"
+import { ms, rate } from "../shared/format.js"
+import { bars, endOf, figuresAt } from "./served.js"
+
+const SVG = "http://www.w3.org/2000/svg"
+const THICK = 0.84 // of a lane
+
+function shape(name, attributes) {
+  const node = document.createElementNS(SVG, name)
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, String(value))
+  return node
+}
+
+export class Lanes {
+  // `kinds` names and colours the bars. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
+  constructor(row, title, kinds, choose) {
+    Object.assign(this, { kinds, drawn: null })
+    this.title = element("button", { type: "button", class: "kv-lanetitle", "data-testid": `kv-policy-${row.policy}` }, title)
+    this.title.onclick = () => choose(row.policy)
+    this.figures = element("span", { class: "kv-lanefigures" })
+    this.picked = shape("rect", { class: "kv-picked", x: 0, height: 1, visibility: "hidden" })
+    this.bars = shape("g", {})
+    this.svg = shape("svg", { preserveAspectRatio: "none", role: "img" })
+    this.svg.append(this.picked, this.bars)
+    this.veil = element("div", { class: "kv-veil" })
+    this.numbers = element("div", { class: "kv-lanenumbers", "aria-hidden": "true" })
+    this.track = element("div", { class: "kv-lanes" }, this.svg, this.veil)
+    this.track.onclick = (event) => {
+      const box = this.track.getBoundingClientRect()
+      const at = Math.floor(((event.clientY - box.top) / box.height) * this.requests)
+      choose(row.policy, Math.max(0, Math.min(this.requests - 1, at)))
+    }
+    this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, this.figures), this.numbers, this.track)
+  }
+
+  // `range` and `time` are seconds; a time of null is the newest.
+  draw(row, { range, time, requests, chosen, request }) {
+    const now = time ?? range
+    this.requests = requests
+    if (this.drawn !== row.version) this.redraw(row)
+    this.drawn = row.version
+    this.svg.setAttribute("viewBox", `0 0 ${1000 * range} ${requests}`)
+    this.node.dataset.chosen = String(chosen)
+    this.title.setAttribute("aria-pressed", String(chosen))
+    this.picked.setAttribute("visibility", request === null ? "hidden" : "visible")
+    this.picked.setAttribute("y", String(request ?? 0))
+    this.picked.setAttribute("width", String(1000 * range))
+    this.veil.style.left = `${(100 * now) / range}%`
+    this.veil.hidden = time === null
+    this.tell(row, time ?? Infinity)
+  }
+
+  redraw(row) {
+    const end = endOf(row)
+    this.bars.replaceChildren(...row.each.flatMap((one) => bars(one, end).map((bar) => {
+      const rect = shape("rect", { class: `kv-bar-${bar.kind}`, x: 1000 * bar.from, y: one.number + (1 - THICK) / 2, width: 1000 * (bar.to - bar.from), height: THICK })
+      const title = shape("title", {})
+      title.textContent = `request ${one.number}: ${this.kinds[bar.kind][0]} for ${ms(bar.to - bar.from)}`
+      rect.append(title)
+      return rect
+    })))
+    this.numbers.replaceChildren(...Array.from({ length: Math.ceil(this.requests / 10) }, (_, i) => {
+      const node = element("span", {}, String(10 * i))
+      node.style.top = `${(100 * (10 * i + 0.5)) / this.requests}%`
+      return node
+    }))
+    this.svg.setAttribute("aria-label", `${this.title.textContent}: ${row.each.length} requests over ${ms(end)}; the button Data has the figures`)
+    this.node.style.setProperty("--kv-requests", this.requests)
+  }
+
+  tell(row, time) {
+    const found = figuresAt(row, time)
+    const about = row.clean === false ? "≈ " : ""
+    const pair = ([middle, most]) => (middle === null ? "–" : `${about}${ms(middle)}, ${ms(most)}`)
+    const told = [[found.rate === null ? "–" : about + rate(found.rate)], [found.running, "running"], [found.waiting, "waiting"], [found.done, "done"],
+                  [pair(found.ttft), "", "TTFT p50, p99 "], [pair(found.itl), "", "ITL p50, p99 "]]
+    if (!this.figures.children.length) {
+      this.figures.append(...told.map(([, after = "", before = ""]) => element("span", {}, before, element("b", {}), ` ${after}`)))
+    }
+    told.forEach(([value], i) => put(this.figures.children[i].querySelector("b"), String(value)))
+  }
+}
