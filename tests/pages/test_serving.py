@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kvviz.charts.gantt import KINDS
 from kvviz.charts.serving import BATCHES
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
+from kvviz.experiments.batching import words as batching_words
 from kvviz.experiments.batching.run import run as served_together
 from kvviz.experiments.load.words import claim, steps_claim
 from kvviz.experiments.serving.arrivals import compare_policies
@@ -39,6 +39,13 @@ def maps(app):
     return [html.proto.body for html in app.get("html") if 'class="kvm"' in html.proto.body]
 
 
+def view(app):
+    """What the drawing of a serving run is given, and the title over it."""
+    given = (json.loads(part.proto.json) for part in app.get("bidi_component") if part.proto.json)
+    title = next(head.value for head in app.header if head.proto.anchor == "continuous-batching")
+    return next(data for data in given if "job" in data), title
+
+
 def measured(app, key, records):
     """The document of a section's look."""
     return answered(app, key, records).document
@@ -46,9 +53,9 @@ def measured(app, key, records):
 
 def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visit):
     app = visit()
-    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 3 + 1 + 2 + 1 and len(maps(app)) == 4 + 1
+    assert app.scheduler.jobs() == [] and len(figures(app)) == 3 + 3 + 2 + 1 and len(maps(app)) == 4
     titles = [head.value for head in app.header]
-    assert titles[0].startswith("The same requests are done after") and "From this lab to vLLM" in titles
+    assert titles[0].startswith("The same requests take") and "From this lab to vLLM" in titles
     assert "the same on every machine" in said(app) and "This is a **recording** of mini-gpt2" in said(app)
 
 
@@ -104,7 +111,7 @@ def test_a_memory_too_small_is_said_and_nothing_else_breaks(visit):
 def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
     app = visit(requests="40", slots="512", longest="128")
     document = measured(app, "vf", lambda spec: arrivals(spec, bench()))
-    *waste, running = figures(app)[4:7]
+    *waste, running = figures(app)[3:6]
     titles = [title["text"] for title in running["layout"]["annotations"]]
     ends = [way["ended_at_tick"] for way in document["ways"] if way["name"] in BATCHES]
     assert all(f"done at tick {end:,}" in title for end, title in zip(ends, titles, strict=True))
@@ -115,10 +122,10 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
         assert sentence in words
     assert any("512" in one.value and "= 4" in one.value for one in app.latex), "512 slots for 128 each"
     slider = next(slider for slider in app.slider if slider.label == "Tick")
-    before = maps(app)[1]
+    before = maps(app)[0]
     slider.set_value(slider.min).run()
     assert not app.exception
-    assert maps(app)[1] != before
+    assert maps(app)[0] != before
     slider.set_value(slider.max).run()
     assert "over since tick" in said(app)
 
@@ -126,19 +133,22 @@ def test_four_ways_side_by_side_and_the_memory_at_a_moment(visit, bench):
 @pytest.mark.slow
 def test_requests_that_are_decoded_together(visit, bench):
     app = visit(part="Continuous batching", model="tiny-qwen3", load="160", memory="256")
-    document = measured(app, "vb", lambda spec: served_together(spec, bench()))
+    assert view(app)[0]["job"] is None
+    app.button(key="vb_measure").click().run()
     (work,) = app.scheduler.jobs()
     assert work.spec == batching_spec("tiny-qwen3", 160, 256)
+    assert view(app)[0]["job"] == work.id and view(app)[1].startswith("As it runs")
+    for record in served_together(work.spec, bench()):
+        app.scheduler.record(work.id, record)
+    app.run()
+    assert not app.exception
+    assert view(app)[0]["job"] == work.id and view(app)[1] == batching_words.claim(work.document["rows"])
     words = said(app)
-    for sentence in document["sentences"]:
+    for sentence in work.document["sentences"]:
         assert sentence in words
-    gantt = figures(app)[0]
-    assert {bar["name"] for bar in gantt["data"]} == {words for words, _ in KINDS.values()}
-    table = next(table.value for table in app.dataframe if "Starved" in table.value)
-    assert list(table["Same tokens"]) == ["yes"] * 3
-    slider, before = next(slider for slider in app.slider if slider.label == "Step"), maps(app)[0]
-    slider.set_value(slider.min).run()
-    assert not app.exception and maps(app)[0] != before
+    short, whole = (table.value for table in app.dataframe if "Policy" in table.value and "Tokens/s" in table.value)
+    assert list(short["Same tokens"]) == ["yes"] * 3 and len(short.columns) == 6
+    assert set(short.columns) < set(whole.columns) and sum(whole["Cache hits"]) > 0
 
 
 def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
@@ -148,7 +158,7 @@ def test_the_goodput_is_read_off_at_the_limits_of_the_reader(visit):
     assert claim(found, 5.0, 0.2) in titles and steps_claim(found) in titles
     app.select_slider(key="v_ttft").set_value(10).run()
     assert claim(found, 0.01, 0.2) in [head.value for head in app.header] and app.query_params["ttft"] in ("10", ["10"])
-    limits = [figure["data"][-1]["y"] for figure in figures(app)[1:3]]
+    limits = [figure["data"][-1]["y"] for figure in figures(app)[:2]]
     assert limits == [[10, 10], [200, 200]]
     app.button(key="vl_measure").click().run()
     (work,) = app.scheduler.jobs()
@@ -162,7 +172,7 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     document = measured(app, "vs", lambda spec: sharing(spec, bench()))
     (work,) = app.scheduler.jobs()
     assert work.spec == SharingSpec("tiny-llama", SYSTEM, ASKS[:3])
-    tokens, times = figures(app)[7:9]
+    tokens, times = figures(app)[6:8]
     assert [bar["name"] for bar in times["data"]] == ["cold: all computed", "warm: the rest computed"]
     assert [bar["name"] for bar in tokens["data"]] == ["kept", "computed"]
     words = said(app)

@@ -70,7 +70,7 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
         pictures = {"stride": memory.stride, "pictures": memory.kept}
         about = {"policy": name, "title": title(name), "clean": watch.read().clean}
         rows.append({**about, **figures, "each": each, "steps": steps, **pictures})
-        yield {"t": "way", "done": len(rows), "of": len(spec.policies), "title": title(name)}
+        yield {"t": "way", "done": len(rows), "of": len(spec.policies), "title": title(name), "clean": about["clean"]}
     document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows}
     document |= {"prompts": prompts, "checked": checked}
     document |= {"title": loaded.source.title, "weights": loaded.source.weights, "note": loaded.note}

@@ -7,20 +7,24 @@ export function emptyRun() {
 export function apply(run, record) {
   if (record.t === "look") Object.assign(run, { state: "look", spec: record.spec, prompts: record.prompts })
   else if (record.t === "part") take(run, record)
-  else if (record.t === "way") run.done = record.done
-  else if (record.t === "done") takeDocument(run, record.document)
-  else if (["loading", "stopped", "failed"].includes(record.t)) Object.assign(run, { state: record.t, message: record.message ?? "" })
+  else if (record.t === "way") policyOver(run, record)
+  else if (["loading", "done", "stopped", "failed"].includes(record.t)) Object.assign(run, { state: record.t, message: record.message ?? "" })
 }
 
 export function takeDocument(run, { spec, prompts, rows }) {
-  Object.assign(run, { state: "done", spec, prompts, rows: rows.map((row) => ({ ...row, version: -1 })), done: rows.length })
+  Object.assign(run, { state: "done", spec, prompts, rows: rows.map((row) => ({ ...row, version: 0, over: true })), done: rows.length })
+}
+
+function policyOver(run, { done, clean }) {
+  run.done = done
+  Object.assign(run.rows.at(-1), { clean, over: true })
 }
 
 // What is new of a policy: a list goes on, any other value takes the place of the one before (`together` in timeline.py).
 function take(run, part) {
   run.state = "serving"
   let row = run.rows.find((row) => row.policy === part.policy)
-  if (!row) run.rows.push(row = { policy: part.policy, each: [], steps: {}, pictures: [], stride: 1, clean: null, version: 0 })
+  if (!row) run.rows.push(row = { policy: part.policy, each: [], steps: {}, pictures: [], stride: 1, clean: null, version: 0, over: false })
   for (const news of part.each) {
     let one = row.each.find((one) => one.number === news.number)
     if (!one) row.each.push(one = {})
@@ -85,7 +89,7 @@ export function figuresAt(row, time) {
   const told = row.each.map((one) => ({ arrived: one.arrival_s, seconds: one.token_s.slice(0, passed(one.token_s, time)) }))
   const tokens = told.reduce((sum, one) => sum + one.seconds.length, 0)
   const step = passed(row.steps.ended_s, time)
-  const over = time >= endOf(row)
+  const over = row.over && time >= endOf(row)
   const spent = Math.min(time, endOf(row)) - Math.min(...told.map((one) => one.arrived))
   const first = told.filter((one) => one.seconds.length).map((one) => one.seconds[0] - one.arrived)
   const between = told.flatMap((one) => gaps(one.seconds))

@@ -229,8 +229,9 @@ class Serving {
     const { run, data } = this
     if (run.state === "loading") return "Loading the model …"
     if (run.state === "look") return "Some requests are decoded alone first, to compare their tokens …"
-    if (run.state === "serving") return `${data.titles[run.rows.at(-1).policy]}: ${run.done + 1} of ${run.spec.policies.length} policies`
+    if (run.state === "serving") return `${data.titles[run.rows.at(-1).policy]}: policy ${run.rows.length} of ${run.spec.policies.length}`
     if (run.state === "waiting" && data.job) return this.queue ?? ""
+    if (run.state === "done" && data.job) return "Served here and now. Replay it, or click a request."
     return ""
   }
 
