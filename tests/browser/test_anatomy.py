@@ -1,9 +1,12 @@
-"""The walk through a layer in a real browser: keys, the switch, what stands under the pointer."""
+"""What is walked through in a real browser: a layer, by keys and pointer; a mistake; a serving run, step by step."""
 
 import re
 
 import pytest
 from playwright.sync_api import expect
+
+from kvviz.base.words import millis
+from kvviz.experiments.batching.timeline import figures_of, together
 
 pytestmark = pytest.mark.browser
 
@@ -65,3 +68,34 @@ def test_a_mistake_is_made_and_shown(open_page):
     page.get_by_text("Appended twice", exact=True).first.click()
     expect(page.get_by_test_id("kv-fault")).to_contain_text("return super().append(k, v)", timeout=60_000)
     expect(page.locator(".js-plotly-plot")).to_be_visible()
+
+
+def test_a_serving_run_is_drawn_as_it_goes_on_and_replayed(open_page):
+    page = open_page("/serving?model=tiny-qwen3&load=160&memory=256", reduced_motion="reduce")
+    view, moment = page.locator(".kv-serving"), page.get_by_test_id("kv-moment")
+    expect(page.locator(".kv-lanes")).to_have_count(3)
+    page.get_by_role("button", name="Serve them").click()
+    expect(page.get_by_text("As it runs")).to_be_visible()
+    expect(page.get_by_text("The same requests take")).to_be_visible(timeout=60_000)
+    expect(view).to_have_attribute("data-state", "done")
+    row, prompt = view.evaluate("(node) => [node.kvRun().rows[1], node.kvRun().prompts[7]]")
+    each, steps, memory = together([row])
+    figures = figures_of(each)
+    assert figures["done"] == 24 and len(memory.kept) == len(steps["ended_s"])
+    told = page.locator(".kv-lanefigures").nth(1)
+    expect(told).to_contain_text(f"{millis(figures['ttft_s_p50'])}, {millis(figures['ttft_s_p99'])}")
+    expect(told).to_contain_text(f"{millis(figures['itl_s_p50'])}, {millis(figures['itl_s_p99'])}")
+
+    box = page.locator(".kv-lanes").nth(1).bounding_box()
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] * 7.5 / 24)
+    expect(page.get_by_test_id("kv-request")).to_have_value("7")
+    expect(page.locator(".kv-requesttext")).to_have_text(prompt + "".join(each[7]["pieces"]))
+    at = next(i for i, picture in enumerate(memory.kept) if 7 in [owner for owner, *_ in picture["tables"]])
+    page.get_by_test_id("kv-step").fill(str(at + 1))
+    expect(moment).to_contain_text(f"Step {at + 1} of {len(memory.kept)}")
+    lit = [block for owner, blocks, _ in memory.kept[at]["tables"] if owner == 7 for block in blocks]
+    cells = page.locator('.kv-blocks [data-picked="true"]')
+    expect(cells).to_have_count(len(lit))
+    page.get_by_role("button", name="4×").click()
+    page.get_by_test_id("kv-play").click()
+    expect(moment).to_contain_text(f"Step {len(memory.kept)} of", timeout=60_000)

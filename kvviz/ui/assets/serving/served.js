@@ -1,30 +1,26 @@
 // A serving run: records in, what became of each request out, and how it stood at a moment. Plain data: no DOM, no socket.
 
 export function emptyRun() {
-  return { state: "waiting", message: "", spec: null, prompts: [], rows: [], done: 0 }
+  return { state: "waiting", spec: null, prompts: [], rows: [], now: null }
 }
 
 export function apply(run, record) {
-  if (record.t === "look") Object.assign(run, { state: "look", spec: record.spec, prompts: record.prompts })
+  if (record.t === "look") Object.assign(run, { state: "look", spec: record.spec, prompts: record.prompts, rows: record.spec.policies.map(emptyRow) })
   else if (record.t === "part") take(run, record)
-  else if (record.t === "way") policyOver(run, record)
-  else if (["loading", "done", "stopped", "failed"].includes(record.t)) Object.assign(run, { state: record.t, message: record.message ?? "" })
+  else if (record.t === "way") Object.assign(run.now, { clean: record.clean, over: true })
+  else if (["loading", "done", "stopped", "failed"].includes(record.t)) run.state = record.t
 }
 
 export function takeDocument(run, { spec, prompts, rows }) {
-  Object.assign(run, { state: "done", spec, prompts, rows: rows.map((row) => ({ ...row, version: 0, over: true })), done: rows.length })
+  Object.assign(run, { state: "done", spec, prompts, rows: rows.map((row) => ({ ...row, version: 0, over: true })) })
 }
 
-function policyOver(run, { done, clean }) {
-  run.done = done
-  Object.assign(run.rows.at(-1), { clean, over: true })
-}
+const emptyRow = (policy) => ({ policy, each: [], steps: {}, pictures: [], stride: 1, clean: null, version: 0, over: false })
 
 // What is new of a policy: a list goes on, any other value takes the place of the one before (`together` in timeline.py).
 function take(run, part) {
   run.state = "serving"
-  let row = run.rows.find((row) => row.policy === part.policy)
-  if (!row) run.rows.push(row = { policy: part.policy, each: [], steps: {}, pictures: [], stride: 1, clean: null, version: 0, over: false })
+  const row = run.now = run.rows.find((row) => row.policy === part.policy)
   for (const news of part.each) {
     let one = row.each.find((one) => one.number === news.number)
     if (!one) row.each.push(one = {})

@@ -110,9 +110,7 @@ class Serving {
   }
 
   begin() {
-    Object.assign(this, { time: null, playing: false, chosen: false, queue: "" })
-    this.panels.replaceChildren()
-    this.lanes.clear()
+    Object.assign(this, { time: null, playing: false, chosen: false, queue: "", reach: 0.5 })
     this.repaint.ask()
   }
 
@@ -127,7 +125,7 @@ class Serving {
 
   // --- the moment and what is chosen -------------------------------------------------------------------------------
 
-  get over() { return ["done", "stopped", "failed"].includes(this.run.state) && this.run.rows.length > 0 }
+  get over() { return this.run.rows.length > 0 && ["done", "stopped", "failed"].includes(this.run.state) }
   get end() { return Math.max(0, ...this.run.rows.map(endOf)) }
   get row() { return this.run.rows.find((row) => row.policy === this.policy) }
 
@@ -168,10 +166,16 @@ class Serving {
   draw() {
     const { run } = this
     put(this.status, this.said())
-    this.stage.hidden = !run.rows.length
     this.root.dataset.state = run.state
+    this.stage.dataset.old = String(!run.rows.length) // what was there before stays, so that nothing moves
     if (!run.rows.length) return
-    if (!this.chosen || !this.row) this.policy = (this.over && run.rows.find((row) => row.policy === "continuous") || run.rows.at(-1)).policy
+    if (this.drawn !== run) {
+      this.panels.replaceChildren()
+      this.lanes.clear()
+    }
+    this.drawn = run
+    this.stage.hidden = false
+    if (!this.chosen || !this.row) this.policy = ((this.over ? run.rows.find((row) => row.policy === "continuous") : run.now) ?? run.rows[0]).policy
     const range = this.range()
     const requests = run.spec.arrivals_s.length
     for (const row of run.rows) {
@@ -188,8 +192,8 @@ class Serving {
 
   // While it runs, the axis grows a good deal at a time, so that the bars stay where they are for a while.
   range() {
-    if (this.over) return this.reach = 1.01 * this.end
-    if (!this.reach || this.end > this.reach || this.run.rows.length === 1 && this.end < this.reach / (2 * AHEAD)) this.reach = AHEAD * Math.max(this.end, 0.1)
+    if (this.over) return 1.01 * this.end || 1
+    if (this.end > this.reach) this.reach = AHEAD * this.end
     return this.reach
   }
 
@@ -229,7 +233,7 @@ class Serving {
     const { run, data } = this
     if (run.state === "loading") return "Loading the model …"
     if (run.state === "look") return "Some requests are decoded alone first, to compare their tokens …"
-    if (run.state === "serving") return `${data.titles[run.rows.at(-1).policy]}: policy ${run.rows.length} of ${run.spec.policies.length}`
+    if (run.state === "serving") return `${data.titles[run.now.policy]}: policy ${run.rows.indexOf(run.now) + 1} of ${run.rows.length}`
     if (run.state === "waiting" && data.job) return this.queue ?? ""
     if (run.state === "done" && data.job) return "Served here and now. Replay it, or click a request."
     return ""
