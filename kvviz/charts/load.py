@@ -32,6 +32,9 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
         x, y = _places(growing, f"{name}_s_p99")
         look = {"symbol": "diamond", "size": 11, "color": palette.AGAIN}
         figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=GROWS, hoverinfo="skip")
+        # on a logarithmic axis, an annotation's y is a logarithm; the first of these is at the lowest rate
+        knee = {"x": x[0], "y": math.log10(y[0]), "text": "the knee", "ax": -46, "ay": -18, "standoff": 6}
+        figure.add_annotation(**knee, arrowhead=2, arrowcolor=palette.AGAIN, font_color=palette.AGAIN)
     drawn = [value for line in figure.data for value in line.y]
     limit = 1e3 * limit_s
     look = {"mode": "lines+text", "line": {"color": LIMIT, "width": 1.5, "dash": "dash"}, "textfont_color": LIMIT}

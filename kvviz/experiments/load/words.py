@@ -69,7 +69,7 @@ def _many(sequences: int) -> str:
 def sentences(found: Found) -> list[str]:
     """What the sweep has shown: capacity, waits, where decoding stops being free, and how well it was foretold."""
     once = found["at_once"]
-    said = [_capacity(found), *_waits(found["rows"])]
+    said = [capacity(found), *_waits(found["rows"])]
     if once["predicted"]:
         error = once["predicted"]["completed_per_s"] / once["completed_per_s"] - 1
         said.append(
@@ -81,20 +81,21 @@ def sentences(found: Found) -> list[str]:
         said.append(_free(found))
     if found["outweighs"]:
         said.append(_outweighs(found))
-    if found["short"]:
-        said.append(f"The {found['spec']['seconds']} s were used up before the knee was found more closely.")
     return said
 
 
-def _capacity(found: Found) -> str:
+def capacity(found: Found) -> str:
+    """Say at which rates the queue was and was not seen to grow without bound, and how many were completed at once."""
     steady, growing = found["knee"]["steady"], found["knee"]["growing"]
     once = f"all at once, {mark(found['at_once'])}{found['at_once']['completed_per_s']:.3g} a second were completed"
+    short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
+    ends = f"{once}.{short if found['short'] else ''}"
     if growing is None:
-        return f"**The queue** was seen to grow without bound at none of these rates; {once}."
+        return f"**The queue** was seen to grow without bound at none of these rates; {ends}"
     point = next(point for point in found["rows"] if point["rate"] == growing)
     behind = f"by {point['per_s']:.2g} ± {point['within']:.2g} requests each second"
     below = f", and not at {offered(steady)}" if steady else ""
-    return f"**The queue** was seen to grow without bound at {offered(growing)}, {behind}{below}; {once}."
+    return f"**The queue** was seen to grow without bound at {offered(growing)}, {behind}{below}; {ends}"
 
 
 def _waits(rows: Sequence[Found]) -> list[str]:

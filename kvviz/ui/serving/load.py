@@ -12,7 +12,7 @@ from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.load.figures import goodput
 from kvviz.experiments.load.spec import LoadSpec
-from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim
+from kvviz.experiments.load.words import capacity, claim, latency_claim, sentences, step_error, steps_claim
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress
@@ -69,7 +69,7 @@ def _draw(form: Form, found: Document) -> None:
         _crossover(found)
     st.caption(TEXTS["serving"]["load_steps"])
     with st.expander("What the figures say, in sentences"):
-        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
+        st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     place = found["environment"]
     whose = f"{found['title']}, {weights_in_words(found['weights'])}, {place['dtype']}, on {place['device_name']}"
     policy = POLICIES[found["spec"]["policy"]].title
@@ -89,6 +89,7 @@ def _latencies(form: Form, found: Document) -> None:
         form[field] = place.select_slider(label, choices, **form.value(field))
         limits.append(form[field] / 1e3)
     head.header(claim(found, *limits), anchor="goodput")
+    head.markdown(capacity(found))
     for place, field, limit in zip(columns, ("ttft", "itl"), limits, strict=True):
         said = latency_claim(found, field)
         plot(latency_figure(found, field, limit), place, key=f"v_load_{field}", claim=said)

@@ -78,6 +78,8 @@ def test_the_sentences_are_those_of_the_sweep():
     assert "a step of 9 sequences or more reads more of caches than of weights (4.0 MiB of weights, 512.0 KiB" in heavy
     steady = [point(10, 10, QUICK), point(20, 20, QUICK)]
     bare = {**FOUND, "rows": steady, "knee": {"steady": 20, "growing": None}, "steps": [], "outweighs": None}
-    queue, waits, foretold, short = sentences({**bare, "short": True})
-    assert "at none of these rates" in queue and waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
-    assert short.startswith("The 20 s were used up")
+    queue, waits, foretold = sentences({**bare, "short": True})
+    assert "at none of these rates" in queue and queue.endswith(
+        "The 20 s were used up before the knee was found more closely."
+    )
+    assert waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
