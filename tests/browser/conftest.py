@@ -137,9 +137,8 @@ def browsers(chromium, server):
     return Browsers(chromium, server)
 
 
-@pytest.fixture
-def open_page(browsers, server):
-    """`open_page("/live")` is a page of its own; at the end its console has to be clean, and the server's log."""
+def _pages(browsers, server):
+    """Yield what opens a page of its own; at the end all their consoles have to be clean, and the server's log."""
     contexts, complaints = [], []
 
     def open_page(path="/live", **media):
@@ -169,6 +168,18 @@ def open_page(browsers, server):
     log = server.log.read_text()[before:]
     assert "Traceback" not in log
     assert "Error" not in log and '"error"' not in log
+
+
+@pytest.fixture
+def open_page(browsers, server):
+    """`open_page("/live")` is a page for one test."""
+    yield from _pages(browsers, server)
+
+
+@pytest.fixture(scope="module")
+def opening(browsers, server):
+    """`opening("/live")` is a page for the tests of a file that only look at it."""
+    yield from _pages(browsers, server)
 
 
 @pytest.fixture(scope="package")

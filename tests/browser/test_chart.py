@@ -1,7 +1,12 @@
-"""The live page's chart and figures: the time so far, what is read from where, and how long is left."""
+"""The live page's chart and figures: the time so far, what is read from where, and how long is left.
+
+One page is opened for all of them.
+"""
 
 import pytest
 from playwright.sync_api import expect
+
+from kvviz.base.words import human, lasting, millis
 
 pytestmark = pytest.mark.browser
 
@@ -31,9 +36,9 @@ def within(page, code):
     )
 
 
-@pytest.fixture
-def page(open_page, measured):
-    page = open_page(measured("tiny-gpt2"))
+@pytest.fixture(scope="module")
+def page(opening, measured):
+    page = opening(measured("tiny-gpt2"))
     expect(page.get_by_test_id("kv-live")).to_have_attribute("data-state", "done", timeout=60_000)
     expect(page.locator(".js-plotly-plot .ytitle").first).to_have_text("ms for this token")
     return page
@@ -99,3 +104,21 @@ def test_what_is_left_is_added_up_by_its_parts(page):
     assert left is None, "nobody has said how long tracing takes"
     told = 'kv.apply(state, { t: "predicted", step_s: {}, tracing_s: 0.5 }); state.state = "looking";'
     assert within(page, LOOKED + told + "return kv.progress(state).left") == 8 * 2 + (22 + 0.5 * 22) + 2 * 22
+
+
+BYTES = (0, 512, 1023, 1024, 28_672, 1_048_575, 1_048_576, 5_242_880, 1_610_612_736, 2**41)
+SECONDS = (0.000_012_3, 0.001_234, 0.012_34, 0.1, 0.9996, 1.0, 9.96, 25.0, 89.0, 91.0, 200.0, 5_400.0)
+
+
+def test_scripts_and_server_write_quantities_alike(page):
+    sizes, short, long = page.evaluate(
+        """async ([sizes, seconds]) => {
+          const at = new URL("..", document.querySelector("link[data-kv]").href).href
+          const { bytes, ms, duration } = await import(at + "shared/format.js")
+          return [sizes.map(bytes), seconds.map(ms), seconds.map(duration)]
+        }""",
+        [BYTES, SECONDS],
+    )
+    assert sizes == [human(n) for n in BYTES]
+    assert short == [millis(s) for s in SECONDS]
+    assert long == [millis(s) if s < 1 else lasting(s) for s in SECONDS]

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.navigation import go
 from tests.browser.test_guess import stroke
-from tests.browser.test_live import asked, settled
+from tests.browser.test_live import live, settled
 from tests.browser.test_rooms import follows, opened_room
 
 pytestmark = pytest.mark.browser
 
 
-def test_answers_come_to_the_teacher_and_to_the_class_when_they_are_revealed(open_page):
+def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_page):
     teacher = open_page("/quiz?question=square")
     path = opened_room(teacher)
     pupils = [open_page(path) for _ in range(2)]
@@ -53,25 +54,23 @@ def test_answers_come_to_the_teacher_and_to_the_class_when_they_are_revealed(ope
     expect(teacher.get_by_test_id("kv-class-count")).to_have_text("1 of the class has answered")
     follows(pupil, 2)
 
-
-def test_drawings_lie_over_one_another_and_are_revealed(open_page):
-    teacher = open_page(asked(new_tokens=16))
-    path = opened_room(teacher)
-    pupils = [open_page(path) for _ in range(2)]
+    # the live page: drawings lie over one another
+    go(teacher, "Live")
     for pupil in pupils:
+        expect(live(pupil)).to_be_visible()
         follows(pupil, 2)
         pupil.get_by_test_id("kv-guess-draw").click()
         for line in ([(0.0, 0.2), (1.0, 0.8)], [(0.0, 0.1), (1.0, 0.1)]):
             stroke(pupil, line)
         expect(pupil.get_by_test_id("kv-guess-words")).to_contain_text("Now press Run")
     expect(teacher.get_by_test_id("kv-class-drawings")).to_have_text("2 drawings of the class")
-    teacher.get_by_test_id("kv-class-look").click()
+    live(teacher).get_by_test_id("kv-class-look").click()
     expect(teacher.get_by_test_id("kv-class-area").locator("polyline")).to_have_count(4)
     expect(pupils[0].get_by_test_id("kv-class-area")).to_be_hidden()
-    teacher.get_by_test_id("kv-class-reveal").click()
+    live(teacher).get_by_test_id("kv-class-reveal").click()
     for pupil in pupils:
         expect(pupil.get_by_test_id("kv-class-area").locator("polyline")).to_have_count(4)
-    teacher.get_by_test_id("kv-class-reveal").click()
+    live(teacher).get_by_test_id("kv-class-reveal").click()
     for pupil in pupils:
         expect(pupil.get_by_test_id("kv-class-area")).to_be_hidden()
         follows(pupil, 2)

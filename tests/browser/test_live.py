@@ -127,7 +127,7 @@ def mark(page):
     )
 
 
-def test_a_run_from_press_to_badge(open_page):
+def test_a_run_from_press_to_badge_and_back_to_a_step(open_page):
     page = open_page(asked(new_tokens=16))
     choose(page, "tiny Qwen3")
     run(page)
@@ -146,15 +146,35 @@ def test_a_run_from_press_to_badge(open_page):
     page.get_by_role("tab", name="No cache").click()
     expect(page.get_by_test_id("kv-layers-note")).to_contain_text("0 B are still alive (observed")
     assert "comparison=" in page.url
+    page.get_by_role("tab", name="KV cache").click()
+    three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(page)
 
 
-def test_figures_are_those_of_the_curves_the_grid_has_its_width_and_the_race_its_winner(open_page, measured):
+def three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(page):
+    look_at(page, 5)
+    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
+    cells = page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")
+    assert cells[2] == "[1, 2, 39, 32]", "35 tokens of the prompt and 4 that have been fed"
+    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes.map((s) => s.x0)") == [5]
+    look_at(page, 16)
+    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 16
+    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes") == []
+    memory = page.get_by_test_id("kv-memory")
+    size = f"{4 * 2 * 50 * 64 * 4:,} B"
+    expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
+    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
+
+
+def test_figures_and_colours_of_the_curves_the_width_of_the_grid_and_the_winner_of_the_race(open_page, measured):
     """The browser's own medians, shown while measuring, are the server's at the end; then the grid, which is drawn
-    before the page has a width where a finished comparison is opened by its address; then the race.
+    before the page has a width where a finished comparison is opened by its address; then the race. The curves
+    have the theme's colours.
     """
     page = open_page(measured("tiny-gpt2"), color_scheme="light")
     in_state(page, "done")
     assert colour(page) == "#D55E00"
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color === '#F28E4B'")
     mine, shown = page.evaluate(
         """async () => {
           const state = document.querySelector('[data-testid=kv-live]').kvState()
@@ -225,7 +245,7 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
     assert page.get_by_test_id("kv-text-uncached").is_visible() and page.get_by_test_id("kv-text-cached").is_visible()
 
 
-def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
+def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops_and_a_killed_worker_is_replaced(open_page, server):
     page = open_page(asked(new_tokens=512))
     run(page)
     in_state(page, "looking")
@@ -254,6 +274,23 @@ def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops(open_page):
     page.wait_for_timeout(600)
     assert points(page)["count"] == standing > 0
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
+    if Path("/proc").exists():
+        torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(page, server)
+
+
+def torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(page, server):
+    """The worker is found in /proc."""
+    run(page)
+    in_state(page, "looking")
+    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
+    os.kill(worker_of(server), signal.SIGKILL)
+    in_state(page, "failed")
+    expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
+    run(page)
+    in_state(page, "looking")
+    press(page, "Stop")
+    in_state(page, "stopped", seconds=5)
 
 
 def test_a_dropped_connection_leaves_no_hole(open_page):
@@ -296,34 +333,6 @@ def colour(page):
     return page.evaluate("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color")
 
 
-def test_colours_follow_the_theme(open_page, measured):
-    page = open_page(measured("tiny-gpt2"), color_scheme="dark")
-    in_state(page, "done")
-    assert colour(page) == "#F28E4B"
-
-
-def test_an_old_link_to_the_front_door_leads_to_the_live_page(open_page):
-    page = open_page("/?model=tiny-gpt2&new_tokens=16")
-    page.wait_for_url("**/live*")
-    expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
-    expect(page.get_by_role("combobox", name="New tokens")).to_have_value("16 new tokens")
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc to find the worker")
-def test_torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(open_page, server):
-    page = open_page(asked(new_tokens=384))
-    run(page)
-    in_state(page, "looking")
-    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
-    os.kill(worker_of(server), signal.SIGKILL)
-    in_state(page, "failed")
-    expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
-    after = open_page(asked(new_tokens=8))
-    run(after)
-    in_state(after, "done")
-
-
 def worker_of(server):
     """The process that the server started to measure, found by its command line."""
     for path in Path("/proc").glob("[0-9]*"):
@@ -341,24 +350,6 @@ def look_at(page, step):
         "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')) }", step
     )
     page.wait_for_timeout(400)
-
-
-def test_three_figures_for_the_memory_and_a_slider_takes_everything_back_to_a_step(open_page, measured):
-    page = open_page(measured("tiny-qwen3"))
-    in_state(page, "done")
-    unfold(page, "The cache, layer by layer")
-    look_at(page, 5)
-    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 5
-    cells = page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")
-    assert cells[2] == "[1, 2, 39, 32]", "35 tokens of the prompt and 4 that have been fed"
-    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes.map((s) => s.x0)") == [5]
-    look_at(page, 16)
-    assert page.get_by_test_id("kv-text-cached").locator(".kv-token:visible").count() == 16
-    assert page.evaluate("() => document.querySelector('[data-testid=kv-chart]').layout.shapes") == []
-    memory = page.get_by_test_id("kv-memory")
-    size = f"{4 * 2 * 50 * 64 * 4:,} B"
-    expect(memory).to_contain_text(f"Formula {size} = Tensors {size} = Allocator {size}")
-    expect(memory).to_contain_text("4 layers × 1 × 2 KV heads × 50 tokens × (32 + 32) × 4 B")
 
 
 def shade(page, layer, position):
@@ -381,8 +372,9 @@ def shade(page, layer, position):
     )
 
 
-def test_the_grid_shows_what_is_held_written_and_gone(open_page, measured):
-    page = open_page(measured("tiny-gemma3"))
+def test_the_grid_shows_what_is_held_written_and_gone(open_page):
+    page = open_page(asked("tiny-gemma3", new_tokens=16))
+    run(page)
     in_state(page, "done")
     look_at(page, 10)
     newest = 35 + 10 - 2
@@ -473,8 +465,11 @@ def layers_recorded_before_their_fields_had_names_are_shown_alike(page):
     assert named == listed and named[1][1][2] > named[1][1][0] > 0 and named[1][0][0]["layers"][0]["kind"] == "sliding"
 
 
-def test_batches_have_columns_of_their_own(open_page):
-    page = open_page(asked(new_tokens=8))
+def test_an_old_link_to_the_front_door_leads_to_the_live_page_where_batches_have_columns_of_their_own(open_page):
+    page = open_page("/?model=tiny-gpt2&new_tokens=16")
+    page.wait_for_url("**/live*")
+    expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
+    expect(page.get_by_role("combobox", name="New tokens")).to_have_value("16 new tokens")
     open_more(page)
     field = page.get_by_label("Batch", exact=True)
     field.fill("4")
@@ -486,4 +481,4 @@ def test_batches_have_columns_of_their_own(open_page):
     unfold(page, "The figures of each mode")
     unfold(page, "The cache, layer by layer")
     expect(page.locator("td[data-figure=each]").first).to_be_visible()
-    assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 42, 16]"
+    assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 50, 16]"

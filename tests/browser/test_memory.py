@@ -33,7 +33,8 @@ def test_the_figure_its_formula_and_its_charts_at_any_width(open_page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing spills over"
 
 
-def test_the_address_bar_follows_and_restores_and_an_example_is_one_click(open_page):
+def test_the_address_bar_follows_and_restores_and_what_was_asked_comes_along_and_down(open_page):
+    """A number of tokens, a config of one's own, another page and back, an example."""
     page = open_page("/memory")
     expect(figure(page)).to_have_text("1.0 GiB")
     tokens = page.get_by_role("spinbutton", name="Tokens in the cache")
@@ -45,15 +46,7 @@ def test_the_address_bar_follows_and_restores_and_an_example_is_one_click(open_p
     expect(figure(page)).to_have_text("128.0 MiB")
     page.go_back()
     expect(figure(page)).to_have_text("1.0 GiB")
-    page.get_by_role("button", name="Examples").click()
-    page.get_by_text("A cache to work out by hand", exact=True).click()
-    expect(figure(page)).to_have_text("28.0 KiB")
-    expect(page.locator(".katex").first).to_contain_text("28,672")
 
-
-def test_a_pasted_config_in_the_link(open_page):
-    page = open_page("/memory")
-    expect(figure(page)).to_be_visible()
     box = page.get_by_role("combobox", name="Family")
     box.click()
     box.fill("Your own")
@@ -63,18 +56,15 @@ def test_a_pasted_config_in_the_link(open_page):
     paste.press("Control+Enter")
     expect(figure(page)).to_have_text("549.0 MiB")
     page.wait_for_url(re.compile("models=z"))
-    page.reload()
-    expect(figure(page)).to_have_text("549.0 MiB")
-
-
-def test_moving_between_pages_keeps_what_was_asked_and_it_comes_down(open_page):
-    page = open_page("/memory?models=gpt2&tokens=512")
-    expect(figure(page)).to_have_text("18.0 MiB")
     go(page, "Live")
     expect(page.get_by_role("heading", name="Watch the KV cache work")).to_be_visible()
     go(page, "Memory")
-    expect(figure(page)).to_have_text("18.0 MiB")
+    expect(figure(page)).to_have_text("549.0 MiB")
     for name, starts in (("JSON", "["), ("CSV, a row per layer", "model,view")):
         with page.expect_download() as event:
             page.get_by_role("button", name=name).click()
         assert Path(event.value.path()).read_text(encoding="utf-8").startswith(starts)
+    page.get_by_role("button", name="Examples").click()
+    page.get_by_text("A cache to work out by hand", exact=True).click()
+    expect(figure(page)).to_have_text("28.0 KiB")
+    expect(page.locator(".katex").first).to_contain_text("28,672")

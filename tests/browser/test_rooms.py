@@ -43,7 +43,7 @@ def test_a_class_follows_its_teacher(open_page):
     path = opened_room(teacher)
 
     # two join: one by the link, from the front page; one by typing the code, on another page
-    one, two = open_page(path), open_page("/memory")
+    one, two = open_page(path), open_page("/quiz")
     two.get_by_test_id("kv-room-button").click()
     two.get_by_test_id("kv-room-field").fill(path[-6:].lower())
     two.keyboard.press("Enter")

@@ -20,17 +20,18 @@ def comparison(measured):
     return measured("tiny-gpt2").split("=")[1]
 
 
-def test_from_the_live_page_to_the_compare_page_and_onto_a_disk(comparison, open_page, chromium):
-    other = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
-    expect(charts(other)).to_be_visible()
-    expect(other.get_by_text("Speed-ups are the baseline")).to_be_visible()
-    other.reload()
-    expect(charts(other)).to_be_visible()
-    opens_from_disk_without_a_network(handed_on(other, "HTML, opens from disk").path(), chromium)
+def test_from_the_live_page_to_the_compare_page_and_onto_a_disk_and_back_as_a_run(comparison, open_page, chromium):
+    page = open_page(f"/compare?runs={comparison}-uncached,{comparison}-cached")
+    expect(charts(page)).to_be_visible()
+    expect(page.get_by_text("Speed-ups are the baseline")).to_be_visible()
+    page.reload()
+    expect(charts(page)).to_be_visible()
+    opens_from_disk_without_a_network(handed_on(page, "HTML, opens from disk").path(), chromium)
+    zooming_one_chart_zooms_all(page)
+    comes_back_as_a_run(page)
 
 
-def test_zooming_one_chart_zooms_all_and_a_file_comes_back_as_a_run(comparison, open_page):
-    page = open_page(f"/compare?runs={comparison}-cached")
+def zooming_one_chart_zooms_all(page):
     page.get_by_role("radio", name="all four").click()
     expect(charts(page).locator(".nsewdrag")).to_have_count(4)
     box = charts(page).locator(".nsewdrag").first.bounding_box()
@@ -44,7 +45,6 @@ def test_zooming_one_chart_zooms_all_and_a_file_comes_back_as_a_run(comparison, 
     )
     assert ranges[0] == ranges[1] == ranges[2] == ranges[3]
     assert ranges[0][1] - ranges[0][0] < 10, "sixteen tokens were there before"
-    comes_back_as_a_run(page)
 
 
 def opens_from_disk_without_a_network(file, chromium):
