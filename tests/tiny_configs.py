@@ -5,6 +5,9 @@ They are written as a config.json would be, with the fields that matter; windows
 
 from typing import Any
 
+from kvviz.base.errors import ConfigError
+from kvviz.models.spec import ModelSpec
+
 _BASE = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -261,3 +264,12 @@ OWN: dict[str, dict[str, Any]] = {
     "xlstm": {"hidden_size": 128, "num_hidden_layers": 2, "num_heads": 2, "vocab_size": 96, "chunk_size": 8},
 }
 TINY = {name: {"model_type": name, **fields} for name, fields in (READ | OWN).items()}
+
+
+def ways_of_keeping(config):
+    """How the layers of a config keep keys and values, whatever their widths; its family where that can't be read."""
+    try:
+        layers = ModelSpec.from_config(config).layers
+    except ConfigError:
+        return config["model_type"]
+    return frozenset((row.kind, row.window is None, row.latent, len(row.states), row.stored is None) for row in layers)

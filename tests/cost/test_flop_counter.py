@@ -12,8 +12,8 @@ from kvviz.cost.shape import read_shape
 from kvviz.decoding.modes import mode_named
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import families
-from tests.draws import ORDINARY
-from tests.tiny_configs import READ, TINY
+from tests.draws import ORDINARY, one_of_each
+from tests.tiny_configs import READ, TINY, ways_of_keeping
 
 FAMILIES = sorted({row.config["model_type"] for row in models().values()})
 CASE = {"tokens": 31, "batch": 3}  # longer than the windows
@@ -106,7 +106,7 @@ ODD = (None, 0, -1, 3, 2**50, 0.5, "x", [], [7], {}, True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", sorted(READ))
+@pytest.mark.parametrize("model_type", one_of_each(sorted(READ), lambda name: ways_of_keeping(TINY[name])))
 def test_odd_fields_end_in_a_count_or_a_sentence(model_type):
     config = small(model_type)
     for place, name in enumerate(name for name in config if name != "model_type"):

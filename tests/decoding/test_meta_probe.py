@@ -12,8 +12,8 @@ from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
-from tests.draws import ORDINARY
-from tests.tiny_configs import TINY
+from tests.draws import ORDINARY, one_of_each
+from tests.tiny_configs import TINY, ways_of_keeping
 
 SMALLEST = {row.config["model_type"]: row for row in sorted(models().values(), key=lambda row: -row.params)}
 COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -37,9 +37,13 @@ def shortened(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", SMALLEST.values(), ids=lambda row: row.id)
+@pytest.mark.parametrize(
+    "row",
+    one_of_each(sorted(SMALLEST.values(), key=lambda row: row.params), lambda row: ways_of_keeping(row.config)),
+    ids=lambda row: row.id,
+)
 def test_spec_and_probe_agree_to_the_byte(row):
-    """The smallest published model of each family, in its first layers; all of them are of the same widths."""
+    """The smallest published model of each family, or way of keeping, in its first layers; the widths are its own."""
     config = shortened(row)
     spec = ModelSpec.from_config(config, name=row.id)
     long = 5000 if any(layer.window for layer in spec.layers) else 41  # longer than any window here
@@ -86,7 +90,10 @@ def generated(model_type, tokens, dtype, batch=2):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "tokens", "dtype"),
-    [*((name, 70, "bfloat16") for name in TINY), ("gemma3_text", 9, "float32")],
+    [
+        *((name, 70, "bfloat16") for name in one_of_each(TINY, lambda name: ways_of_keeping(TINY[name]))),
+        ("gemma3_text", 9, "float32"),
+    ],
 )
 def test_what_it_says_is_what_a_real_run_keeps(model_type, tokens, dtype):
     tokens = min(tokens, position_limit(TINY[model_type]) or tokens)
