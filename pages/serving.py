@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
-from kvviz.ui.serving import arrivals, batching, conversation, load, shared_prompt, to_vllm
+from kvviz.ui.serving import arrivals, batching, conversation, conversations, load, shared_prompt, to_vllm
 from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
@@ -21,6 +21,7 @@ with page("serving"):
     with parts[2]:
         arrivals.section(scheduler(), form)
     with parts[3]:
+        conversations.section(scheduler(), form)
         shared_prompt.section(scheduler(), form)
     with parts[4]:
         conversation.section(scheduler(), form)

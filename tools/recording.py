@@ -18,7 +18,17 @@ from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import opening, rehearsal
 from kvviz.experiments.kind import Spec
 from kvviz.experiments.roofline.spec import RoofSpec
-from kvviz.experiments.serving.spec import ASKS, EDITED, FIRST, SECOND, SYSTEM, ArrivalsSpec, SharingSpec, TalkSpec
+from kvviz.experiments.serving.spec import (
+    ASKS,
+    EDITED,
+    FIRST,
+    SECOND,
+    SYSTEM,
+    ArrivalsSpec,
+    PrefixesSpec,
+    SharingSpec,
+    TalkSpec,
+)
 from kvviz.experiments.sweep.plan import preset_spec
 from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.sources import first_model
@@ -39,6 +49,7 @@ def first_specs() -> tuple[Spec, ...]:
         ArrivalsSpec(),
         batching_spec(model),
         load_spec(model),
+        PrefixesSpec(model),
         SharingSpec(model, SYSTEM, ASKS[:4]),
         TalkSpec(model, FIRST, SECOND, EDITED),
         preset_spec(next(iter(PRESETS))),

@@ -114,6 +114,15 @@ def of_tokens(rows: Sequence[Found]) -> str:
     return f"Of {found + computed:,} prompt tokens, {computed:,} were computed and {found:,} were in the cache"
 
 
+def of_evictions(found: Found) -> str:
+    """What each order of eviction cost in tokens computed again, in a memory that has not room for all."""
+    lru, hits = (row["recomputed_tokens"] for row in found["rows"])
+    room = f"{found['blocks']:,} blocks for what takes {found['needed_blocks']:,}"
+    if lru == hits:
+        return f"{room}: either order of eviction computes {lru:,} tokens again"
+    return f"{room}: evict the least recently used, and {lru:,} tokens are computed again; the fewest hits, {hits:,}"
+
+
 def of_moment(ways: Sequence[Found], tick: int) -> str:
     """How many sequences run at a tick in the same memory, reserved for the longest and in blocks."""
     running = {way["name"]: way["ticks"]["running"] for way in ways}

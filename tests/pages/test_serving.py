@@ -61,7 +61,7 @@ def test_nothing_is_measured_before_it_is_asked_for_and_a_recording_is_seen(visi
 
 def test_what_is_seen_first_is_what_the_forms_ask_for(visit):
     app = visit()
-    for key in ("vf", "vb", "vl", "vs", "vt"):
+    for key in ("vp", "vf", "vb", "vl", "vs", "vt"):
         app.button(key=f"{key}_measure").click().run()
     for work in app.scheduler.jobs():
         assert recording(work.spec.kind)["document"]["spec"] == work.spec.to_dict()
@@ -183,6 +183,25 @@ def test_a_shared_prompt_cold_and_warm(visit, bench):
     assert any(f"= {alike // 16 * 16}" in one.value for one in app.latex)
     table = next(table.value for table in app.dataframe if "Same tokens" in table.value)
     assert list(table["Same tokens"]) == ["yes"] * 3
+
+
+def test_the_trees_of_both_orders_after_each_request(visit):
+    """Of the recording: what the chosen request hit, what was computed again and evicted for it is drawn."""
+    app, kept = visit(), recording("prefixes")["document"]
+    lru, hits = (row["recomputed_tokens"] for row in kept["rows"])
+    assert f"{lru:,} tokens are computed again; the fewest hits, {hits:,}" in " ".join(
+        head.value for head in app.header
+    )
+    assert lru > hits and kept["identical"]
+    for number, name in ((4, "V1"), (5, "A3")):
+        app.segmented_control(key="v_after").set_value(name).run()
+        trees = [one.proto.body for one in app.get("html") if 'class="kvt"' in one.proto.body]
+        for row, tree in zip(kept["rows"], trees, strict=True):
+            one = row["requests"][number]
+            counts = {"hit": "hit_tokens", "again": "recomputed_tokens"}
+            for state, figure in counts.items():
+                assert tree.count(f'class="kvt-{state}"') * kept["block"] == one[figure]
+            assert tree.count('class="kvt-evicted"') == one["evicted_blocks"]
 
 
 @pytest.mark.slow

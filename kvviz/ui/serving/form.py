@@ -7,7 +7,7 @@ from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.load.spec import LoadSpec
-from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, SharingSpec, TalkSpec
+from kvviz.experiments.serving.spec import EDITED, FIRST, SECOND, SYSTEM, PrefixesSpec, SharingSpec, TalkSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.form import Field, Form, one_of, whole
@@ -23,6 +23,7 @@ PARTS = (
 )  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
+PERCENTS = (50, 65, 80, 100)
 MEMORIES = (256, 512, 1024)
 PLACES = (4, 8, 16, 32)
 SECONDS = (10, 20, 40, 80)
@@ -50,6 +51,7 @@ def serving_form() -> Form:
         seconds=Field(LoadSpec.seconds, one_of(*SECONDS)),
         ttft=Field(100, one_of(*TTFTS)),
         itl=Field(10, one_of(*ITLS)),
+        percent=Field(65, one_of(*PERCENTS)),
         asks=Field(4, whole),
         drop=Field(16, whole),
         model=model_field(small_models("prefix")),
@@ -60,7 +62,7 @@ def serving_form() -> Form:
     )
 
 
-def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec) -> str:
+def expected(scheduler: Scheduler, spec: SharingSpec | TalkSpec | PrefixesSpec) -> str:
     """What the measurement will do and how long it takes. Raises KvvizError for what the worker would refuse."""
     accepted(scheduler, spec.work())
     seconds = seconds_of(spec, scheduler.device)

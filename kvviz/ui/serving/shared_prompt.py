@@ -21,6 +21,7 @@ from kvviz.ui.shared.tables import draw_table
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
+    st.divider()
     st.markdown(TEXTS["serving"]["sharing"])
     bar = run_bar()
     with bar:
