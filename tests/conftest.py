@@ -29,14 +29,30 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """Keep the libraries' objects out of full collections: kvviz makes one before each load and each timed pass.
-
-    And torch keeps to one thread: numba, which some of the files import, has set it to as many as there are cores.
-    """
+    """Keep torch to one thread: numba, which some of the files import, has set it to as many as there are cores."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-    gc.collect()
-    gc.freeze()
+
+
+def freeze_libraries():
+    """Keep what was imported out of full collections: kvviz makes one before each load and each timed pass."""
+    if len(sys.modules) != frozen["modules"]:
+        gc.collect()
+        gc.freeze()
+        frozen["modules"] = len(sys.modules)
+
+
+frozen = {"modules": 0}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item):
+    freeze_libraries()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item):
+    freeze_libraries()
 
 
 @pytest.hookimpl(optionalhook=True)
