@@ -100,9 +100,9 @@ def steps_figure(found: Found) -> go.Figure:
     last = max([*xs, *(count for count, _ in foretold)], default=1)
     free, heavy = found["free_up_to"], found["outweighs"] and found["outweighs"]["batch"]
     if free:
-        _mark(figure, free, f"free up to {free}", palette.NEW, 0.13, left=free < last / 2)
+        _mark(figure, free, f"free up to {free}", palette.NEW, 0.04, left=free < last / 4)
     if heavy and heavy <= last:
-        _mark(figure, heavy, f"caches outweigh weights from {heavy}", palette.AGAIN, 0.05, left=heavy < last / 2)
+        _mark(figure, heavy, f"caches outweigh<br>weights from {heavy}", palette.AGAIN, 0.15, left=heavy < 0.75 * last)
     return figure.update_xaxes(range=[0, 1.04 * last])
 
 
@@ -110,4 +110,5 @@ def _mark(figure: go.Figure, x: float, words: str, colour: str, height: float, *
     """Draw a vertical line with words beside it, below the curves: they begin at its `left`, or end there."""
     figure.add_vline(x=x, line={"color": colour, "width": 1.5, "dash": "dash"})
     side = {"xanchor": "left", "xshift": 5} if left else {"xanchor": "right", "xshift": -5}
+    side["align"] = side["xanchor"]
     figure.add_annotation(text=words, font_color=colour, x=x, y=height, yref="paper", showarrow=False, **side)

@@ -37,4 +37,4 @@ def test_the_crossover_is_drawn_where_it_lies_within_the_axis():
     for batch, said in ((7, True), (10**6, False), (None, False)):
         words = [note.text for note in steps_figure({**found, "outweighs": {"batch": batch}}).layout.annotations]
         assert words[0] == f"free up to {found['free_up_to']}"
-        assert ("caches outweigh weights from 7" in words) is said
+        assert ("caches outweigh<br>weights from 7" in words) is said
