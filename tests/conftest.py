@@ -90,16 +90,6 @@ def kept_apart(tmp_path_factory):
     os.environ.pop("KVVIZ_HOME") if before is None else os.environ.update(KVVIZ_HOME=before)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def measured_once(kept_apart):
-    """The device's figures, a second of work each, are not doubted for a neighbour's work or a missed prediction."""
-    remembered = sys.modules.get("kvviz.device.remembered")
-    with pytest.MonkeyPatch.context() as patch:
-        for figures in remembered._OF_THIS_PROCESS if remembered else ():
-            patch.setattr(figures, "_due", lambda known: False)
-        yield
-
-
 @pytest.fixture(scope="session")
 def engine():
     """One engine for the session: each tiny model is built once."""
