@@ -66,7 +66,7 @@ class Serving {
     this.whose = element("h3", {})
     this.legend = key(data.kinds)
     this.stage = element("div", { class: "kv-servingstage", hidden: "" },
-      element("div", { class: "kv-transport" }, this.play, this.speeds, this.slider, tableButton(() => "The requests and the steps", () => this.tables())),
+      element("div", { class: "kv-transport" }, this.play, this.speeds, this.slider, tableButton(() => "What became of each request", () => this.tables())),
       element("div", { class: "kv-servingtime" }, this.legend, this.panels, this.axis),
       element("div", { class: "kv-servingside" }, this.whose, this.words, this.blocks.node, key(data.blocks), this.one.node))
     this.root.replaceChildren(this.status, this.stage)
@@ -200,7 +200,7 @@ class Serving {
   drawAxis(range) {
     const tick = [1, 2, 5].flatMap((n) => [0.01, 0.1, 1, 10, 100].map((size) => n * size)).sort((a, b) => a - b).find((tick) => range / tick <= 8) ?? 1000
     this.root.style.setProperty("--kv-tick", `${(100 * tick) / range}%`)
-    this.axis.replaceChildren(...Array.from({ length: Math.floor(range / tick) + 1 }, (_, i) => {
+    this.axis.replaceChildren(...Array.from({ length: Math.ceil((0.98 * range) / tick) }, (_, i) => {
       const node = element("span", {}, `${Number((i * tick).toPrecision(6))}${i ? "" : " s"}`)
       node.style.left = `${(100 * i * tick) / range}%`
       return node
@@ -219,7 +219,7 @@ class Serving {
     const steps = row.steps.ended_s?.length ?? 0
     this.slider.max = String(steps)
     this.slider.value = String(found.step)
-    this.slider.hidden = !steps
+    this.slider.disabled = !steps
     put(this.whose, `The memory: ${this.data.titles[row.policy] ?? row.policy}`)
     const at = found.step ? row.steps.ended_s[found.step - 1] : 0
     put(this.words, `Step ${found.step.toLocaleString("en-US")} of ${steps.toLocaleString("en-US")}, ${at.toFixed(2)} s; tokens computed in it: ${found.computed}`)
@@ -235,7 +235,7 @@ class Serving {
     if (run.state === "look") return "Some requests are decoded alone first, to compare their tokens …"
     if (run.state === "serving") return `${data.titles[run.now.policy]}: policy ${run.rows.indexOf(run.now) + 1} of ${run.rows.length}`
     if (run.state === "waiting" && data.job) return this.queue ?? ""
-    if (run.state === "done" && data.job) return "Served here and now. Replay it, or click a request."
+    if (run.state === "done" && data.job) return "Served on this machine. Replay it, or click a request."
     return ""
   }
 
