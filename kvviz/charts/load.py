@@ -25,7 +25,7 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     foretold = [p["predicted"] for p in points if p["predicted"]]
     most = 1.12 * max((p["completed_per_s"] for p in [*points, *foretold]), default=1)
     figure = blank("requests completed a second", f"{name.upper()}, ms", height=HEIGHT, hovermode="closest")
-    _line(figure, foretold, f"{name}_s_p99", "p99 foretold", PREDICTED, "dot")
+    _line(figure, foretold, f"{name}_s_p99", "p99 predicted", PREDICTED, "dot")
     _line(figure, points, f"{name}_s_p50", "p50", "#56B4E9", "solid")
     _line(figure, points, f"{name}_s_p99", "p99", palette.KEPT, "solid", points)
     if growing := [p for p in points if p["unbounded"]]:
@@ -92,7 +92,7 @@ def steps_figure(found: Found) -> go.Figure:
     figure.add_scatter(
         x=[count for count, _ in foretold],
         y=[1e3 * seconds for _, seconds in foretold],
-        name="foretold",
+        name="predicted",
         mode="lines",
         line={"color": PREDICTED, "width": 2, "dash": "dot"},
         hovertemplate=words,

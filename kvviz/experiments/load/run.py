@@ -1,4 +1,4 @@
-"""Serves the same requests at one rate after another, and foretells each pass by the cost model."""
+"""Serves the same requests at one rate after another, and predicts each pass by the cost model."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from kvviz.experiments.batching.timeline import Arrivals, Row, Steps, figures_of
 from kvviz.experiments.comparison.comparison_run import look
 from kvviz.experiments.kind import Bench, Record
 from kvviz.experiments.load.figures import by_running, free_up_to, mean_context, missed, waits
-from kvviz.experiments.load.foretell import CostModel, PredictedEngine
+from kvviz.experiments.load.predicted_engine import CostModel, PredictedEngine
 from kvviz.experiments.load.rates import BISECTIONS, NARROWEST, growth, knee, next_rate, planned, rounded
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import offered, sentences
@@ -118,7 +118,7 @@ class _Sweep:
         return self.requests[:count], halvings
 
     def measure(self, rate: float | None, some: Sequence[Request], *, strict: bool = False) -> dict[str, Any]:
-        """Serve requests at a rate, or all at once, and foretell it; a `strict` pass ends with the budget."""
+        """Serve requests at a rate, or all at once, and predict it; a `strict` pass ends with the budget."""
         spec, arrivals = self._spec, self._arriving(rate, some)
 
         def between() -> None:

@@ -67,13 +67,13 @@ def _many(sequences: int) -> str:
 
 
 def sentences(found: Found) -> list[str]:
-    """What the sweep has shown: capacity, waits, where decoding stops being free, and how well it was foretold."""
+    """What the sweep has shown: capacity, waits, where decoding stops being free, and how good the prediction was."""
     once = found["at_once"]
     said = [capacity(found), *_waits(found["rows"])]
     if once["predicted"]:
         error = once["predicted"]["completed_per_s"] / once["completed_per_s"] - 1
         said.append(
-            f"**Foretold**: the cost model, which knows this engine's scheduler and this device's paces, has "
+            f"**Predicted**: the cost model, which knows this engine's scheduler and this device's paces, has "
             f"{once['predicted']['completed_per_s']:.3g} requests/s completed where {mark(once)}"
             f"{once['completed_per_s']:.3g} were, {_off(error)}."
         )
@@ -147,7 +147,7 @@ def _outweighs(found: Found) -> str:
 def text(found: Found) -> str:
     """Format a load sweep for a terminal."""
     names = ("ttft_s_p50", "ttft_s_p99", "itl_s_p50", "itl_s_p99")
-    heads = " ".join(f"{head:>10}" for head in ("TTFT p50", "p99", "ITL p50", "p99", "foretold"))
+    heads = " ".join(f"{head:>10}" for head in ("TTFT p50", "p99", "ITL p50", "p99", "predicted"))
     lines = [f"{'offered/s':>10} {'completed':>10} {heads}"]
     for row in [*found["rows"], found["at_once"]]:
         times = " ".join(f"{'-' if row[name] is None else millis(row[name]):>10}" for name in names)

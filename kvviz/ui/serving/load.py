@@ -104,7 +104,7 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     return {
         "Offered": f"{point['rate']:.3g}/s" if point["rate"] else "all at once",
         "Completed": f"{mark(point)}{point['completed_per_s']:.3g}/s",
-        "Foretold": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
+        "Predicted": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
         "Goodput": f"{mark(point)}{goodput(point, ttft_s, itl_s):.3g}/s",
         **times,
         "Queue": f"grows by {point['per_s']:.2g}/s" if point.get("unbounded") else "–",
@@ -112,7 +112,7 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
 
 
 def _crossover(found: Document) -> None:
-    """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was foretold."""
+    """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was predicted."""
     heavy = found["outweighs"]
     if heavy:
         weights, cache, batch = heavy["weight_bytes"], heavy["cache_bytes"], heavy["batch"]

@@ -8,7 +8,7 @@ from kvviz.experiments.batching.batcher import Batcher, Request
 from kvviz.experiments.batching.policies import policy_named
 from kvviz.experiments.batching.timeline import figures_of, serve, together
 from kvviz.experiments.batching.trace import draw_trace
-from kvviz.experiments.load.foretell import PredictedEngine
+from kvviz.experiments.load.predicted_engine import PredictedEngine
 from kvviz.experiments.load.rates import BLOCKS, growth, knee, next_rate, passes, planned
 from kvviz.models.text import ByteCodec, Speller
 

@@ -1,4 +1,4 @@
-"""A load sweep with a real engine: its document, what it foretells, its budget, the command."""
+"""A load sweep with a real engine: its document, what it predicts, its budget, the command."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kvviz.experiments.batching.batcher import Batcher, Request
 from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.load import run as load_run
-from kvviz.experiments.load.foretell import PredictedEngine
+from kvviz.experiments.load.predicted_engine import PredictedEngine
 from kvviz.experiments.load.run import run
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import text
