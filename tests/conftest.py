@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 def can(mode, model):
     """Whether a mode can decode a batch of a catalog model by itself."""
-    if mode_named(mode).speculates:
+    if not mode_named(mode).batches:
         return False
     try:
         check_modes([mode], model_row(model).config, "cpu")

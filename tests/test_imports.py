@@ -42,6 +42,8 @@ MAY_IMPORT = {
     "segno": {"server"},
     "huggingface_hub": {"models", "decoding"},
     "pyarrow": {"store"},
+    "openai": {"decoding"},
+    "httpx2": {"decoding"},
 }
 
 

@@ -53,7 +53,8 @@ class Settings:
     `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
     `device`: what `auto` stands for: cpu, cuda, cuda:1 or mps, else the fastest that works; KVVIZ_DEVICE overrides it.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
-    a frame. Both are written https://kv.example.org.
+    a frame. Both are written https://kv.example.org. `endpoints`: servers that may decode for a comparison, such as
+    http://10.0.0.5:8000/v1; a public server asks none on its own machine or network but these.
     """
 
     public: bool = False
@@ -63,6 +64,7 @@ class Settings:
     device: str = "auto"
     origins: tuple[str, ...] = ()
     embedders: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -74,13 +76,18 @@ def read_settings(text: str, *, public: bool) -> Settings:
     check_fields(Settings, data, "kvviz.toml")
     public = public or _checked(data.get("public", False), bool, "public", "true or false")
     ids = _texts(data, "hub_models", r"[^\s/]+/[^\s/]+", "a list of Hugging Face ids, owner/name")
-    sites = [_texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES]
+    servers = _texts(data, "endpoints", r"https?://[^\s@?#]+", "a list of addresses such as http://10.0.0.5:8000/v1")
+    origins, embedders = (
+        _texts(data, name, _SITE, "a list of addresses such as https://kv.example.org") for name in _SITES
+    )
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
     check_fields(Limits, given, "[limits] of kvviz.toml")
     folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
     models = Path(folder).expanduser() if folder else None
     device = check_device("device in kvviz.toml", data.get("device", "auto"))
-    return Settings(public, _overridden(PUBLIC if public else Limits(), given), ids, models, device, *sites)
+    return Settings(
+        public, _overridden(PUBLIC if public else Limits(), given), ids, models, device, origins, embedders, servers
+    )
 
 
 def check_device(name: str, value: object) -> str:

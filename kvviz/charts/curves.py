@@ -47,7 +47,8 @@ def _ms(seconds: list[float]) -> list[float]:
 
 def _hover(run: Mapping[str, Any], i: int) -> str:
     phase = "decode step" if i else "prefill"
-    return f"{phase}, token {i + 1}<br>{run['step_s'][i] * 1000:.2f} ms<br>cache: {run['cache_bytes'][i]:,} B"
+    cache = f"<br>cache: {run['cache_bytes'][i]:,} B" if run["cache_bytes"] else ""
+    return f"{phase}, token {i + 1}<br>{run['step_s'][i] * 1000:.2f} ms{cache}"
 
 
 def watched_figure(steps: Sequence[Any]) -> go.Figure:

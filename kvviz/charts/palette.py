@@ -20,6 +20,7 @@ _MODES: dict[str, tuple[str, str, str, str]] = {
     "quantized": ("#6B6B00", "#CFCF5A", "dot", "star-diamond"),
     "lookup": ("#7A4FA3", "#C9A8EA", "dot", "diamond-tall"),
     "speculative": ("#C2185B", "#FF8FB8", "longdash", "star-square"),
+    "endpoint": ("#27303D", "#DCE1E8", "solid", "cross"),
     **{design.name: design.line for design in DESIGNS.values()},
 }
 LIGHT, DARK, DASH, MARKER = ({name: row[i] for name, row in _MODES.items()} for i in range(4))

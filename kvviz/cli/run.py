@@ -45,6 +45,12 @@ def run(
     draft: Annotated[
         str | None, typer.Option(help="The model that drafts for the mode speculative: one with the same tokenizer.")
     ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="The server of the mode endpoint; its key comes from KVVIZ_ENDPOINT_KEY.")
+    ] = None,
+    endpoint_model: Annotated[
+        str | None, typer.Option(help="What that server calls the model, if it has several.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of random weights, random prompts and draws.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None,
@@ -80,6 +86,8 @@ def run(
         device=device,
         attn=attn,
         draft=draft,
+        endpoint=endpoint,
+        endpoint_model=endpoint_model,
         sampling=Sampling(temperature, top_k, top_p, seed),
         stop_at_eos=stop_at_eos,
         stop_text=stop,

@@ -21,6 +21,8 @@ Choose = Callable[[torch.Tensor, int], torch.Tensor]
 class Step:
     """One step of the decode loop: the chosen `token_ids` (B,) and the `logits` (B, vocabulary).
 
+    Of a mode that a server decodes the `logits` are None.
+
     `index` 0 is the prefill. `cache` is the object that the run keeps for its next step; None if it keeps nothing.
     `proposed` are the tokens that a draft proposed in this step, for the first sequence; None if an earlier step
     verified the proposal that this one continues, so that no forward ran.
@@ -28,7 +30,7 @@ class Step:
 
     index: int
     token_ids: torch.Tensor
-    logits: torch.Tensor
+    logits: torch.Tensor | None
     cache: object
     proposed: tuple[int, ...] | None = ()
 

@@ -43,7 +43,8 @@ Opener = Callable[..., Forward]  # (model, tokens of each sequence): a fresh for
 class Mode:
     """One way to decode, named, titled and summed up. `exact` modes give the same tokens as `uncached` in float32.
 
-    `caches`: the mode keeps keys and values from step to step. `fills`: it fills a cache, at least within one step.
+    `caches`: the mode keeps keys and values from step to step; None where that can't be known because a server decodes.
+    `fills`: it fills a cache, at least within one step.
     `check` raises KvvizError for the config of a model that the mode can't decode. `account` is what is known of its
     cache's bytes and time. `work` names the step that the cost model predicts for it (`kvviz.cost.predict`); it is ""
     for a mode without a prediction. An `accelerator` mode needs a device with its own memory. A mode that
@@ -56,7 +57,7 @@ class Mode:
     summary: str
     open: Opener
     exact: bool = True
-    caches: bool = True
+    caches: bool | None = True
     fills: bool = True
     check: Callable[[Config], None] = lambda config: None
     account: Account = Account()  # noqa: RUF009, frozen
@@ -65,6 +66,21 @@ class Mode:
     speculates: bool = False
     drafts: bool = False
     calls: int | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether a server decodes, so that no model, no logits and no cache of it are seen here."""
+        return self.caches is None
+
+    @property
+    def unaided(self) -> bool:
+        """Whether a model is all that the mode takes, beside it neither a draft nor a server."""
+        return not (self.drafts or self.elsewhere)
+
+    @property
+    def batches(self) -> bool:
+        """Whether the mode decodes several sequences together."""
+        return not (self.speculates or self.elsewhere)
 
     def exactly(self, temperature: float) -> bool:
         """Whether the mode gives the same tokens as `uncached` in float32 at a sampling temperature (0: greedy).
@@ -224,6 +240,10 @@ def _speculative(model: "PreTrainedModel", capacity: int, draft: "PreTrainedMode
     return SpeculativeForward(model, ModelDraft(draft, capacity), capacity)
 
 
+def _elsewhere(model: "PreTrainedModel", capacity: int) -> Forward:
+    raise KvvizError("endpoint is decoded by a server, not by this model: only a comparison (`kvviz run`) takes it")
+
+
 _CROPPABLE = partial(formula.check_all_full, what="speculation", instead="cached")
 _PROPOSALS = "Until the next step the cache also holds proposals that were rejected, so it"
 _WHOLE_RUN = "the buffer has room for all tokens of the run from the start"
@@ -348,6 +368,15 @@ _ROWS = (
             work=design.work,
         )
         for design in DESIGNS.values()
+    ),
+    Mode(
+        "endpoint",
+        "Endpoint",
+        "a server with OpenAI's interface decodes and streams the text; its weights, logits and cache are not seen",
+        _elsewhere,
+        exact=False,
+        caches=None,
+        fills=False,
     ),
 )
 MODES: dict[str, Mode] = {row.name: row for row in _ROWS}

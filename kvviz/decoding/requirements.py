@@ -25,8 +25,9 @@ class Work:
     counts the full passes before the measured `repeats`. With a `precision`, more passes follow until the speed-up and
     the curves are known to that share of their size, or until `budget_s` seconds of timed passes are used (None: half
     as long again as the first `repeats` take). `draft` is the model that proposes tokens in a mode that drafts (None:
-    `usual_draft`). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other experiment
-    has a method that returns one.
+    `usual_draft`). `endpoint` is the address of the server that decodes in the mode of that name, and `endpoint_model`
+    what it calls the model (None: its only one). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work,
+    checked; every other experiment has a method that returns one.
     """
 
     model: str
@@ -45,6 +46,8 @@ class Work:
     device: str = "auto"
     attn: str = "sdpa"
     draft: str | None = None
+    endpoint: str | None = None
+    endpoint_model: str | None = None
     sampling: Sampling = Sampling()  # noqa: RUF009, frozen
 
 
@@ -104,7 +107,7 @@ def needs(source: Source, work: Work) -> Needs:
     That forward reads the prompt, or the whole text if a mode reads it again at every step.
     """
     tokens = prompt_length(work) + work.new_tokens
-    again = not all(mode_named(name).caches for name in work.modes)
+    again = any(mode_named(name).caches is False for name in work.modes)
     shape = estimated(source.config)
     filling = sum(mode_named(name).fills for name in work.modes)
     spec, params = size_of(source)
@@ -127,7 +130,7 @@ def each_pass(source: Source, work: Work, device: Mapping[str, Any]) -> dict[str
     model = Model(*size_of(source), estimated(source.config or {}))
     size = (prompt_length(work), work.new_tokens, work.dtype, Rates(**device["rates"]))
     return {
-        name: model.pass_seconds(*size, caches=mode.caches, batch=work.batch, calls=mode.calls)
+        name: model.pass_seconds(*size, caches=mode.caches is not False, batch=work.batch, calls=mode.calls)
         for name, mode in ((name, mode_named(name)) for name in dict.fromkeys(work.modes))
     }
 
@@ -167,7 +170,7 @@ def foresee(
     traced = traced if predicted is None else predicted["tracing_s"]
 
     def forwards(prompt: int, count: int, mode: str) -> float:
-        caches, calls = mode_named(mode).caches, mode_named(mode).calls
+        caches, calls = mode_named(mode).caches is not False, mode_named(mode).calls
         return model.pass_seconds(prompt, count, work.dtype, rates, caches=caches, batch=work.batch, calls=calls)
 
     prompt, one = prompt_length(work), sum(passes.values())

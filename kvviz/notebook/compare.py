@@ -163,5 +163,5 @@ def _rows(run: Run) -> Iterator[dict[str, object]]:
             "step": step,
             "phase": "decode" if step else "prefill",
             "token_id": chosen,
-            **{name: cast(dict[str, Any], run)[name][step] for name in CURVES},
+            **{name: values[step] if (values := cast(dict[str, Any], run)[name]) else None for name in CURVES},
         }

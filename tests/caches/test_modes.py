@@ -13,7 +13,7 @@ from kvviz.models.spec import ModelSpec
 from kvviz.store.files.reading import read, to_json
 from tests.tiny_configs import TINY
 
-HERE = tuple(name for name, mode in MODES.items() if not (mode.accelerator or mode.speculates) and name != "unpassed")
+HERE = tuple(name for name, mode in MODES.items() if mode.batches and not mode.accelerator and name != "unpassed")
 
 
 @pytest.fixture(scope="module")

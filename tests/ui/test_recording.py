@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kvviz.experiments.comparison.spec import OPENING_TOKENS, opening
+from kvviz.experiments.comparison.spec import OPENING_TOKENS, ComparisonSpec, opening
 from kvviz.models.sources import first_model
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS
@@ -18,7 +18,7 @@ def recording():
 
 def test_it_is_what_the_form_asks_for_at_first(recording):
     started = recording["records"][0]
-    assert started["spec"] == json.loads(json.dumps(opening(first_model()).to_dict()))
+    assert ComparisonSpec.from_dict(started["spec"]) == opening(first_model())
     assert started["environment"]["device_name"] and recording["made"]
     assert reading.checked(recording["records"])
 

@@ -12,12 +12,15 @@ from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
 from kvviz.decoding.modes import mode_named
+from kvviz.device.clock import Timed, synchroniser, timed
 from kvviz.device.disturbance import Disturbance, undisturbed
+from kvviz.experiments.comparison.endpoint import EndpointLane
 from kvviz.experiments.comparison.records import (
     MemoryAccount,
     ModeFields,
     Observed,
     Parts,
+    Served,
     SpecFields,
     Speculation,
     Started,
@@ -73,6 +76,7 @@ class ComparisonRun:
     prompt: torch.Tensor  # (B, P)
     should_stop: Callable[[], bool] = lambda: False
     draft: Loaded | None = None
+    lane: EndpointLane | None = None  # of the mode that a server decodes
     checked: dict[str, Checked] = field(default_factory=dict)
     memory: dict[str, MemoryAccount] = field(default_factory=dict)
     passes: dict[str, TimedPasses] = field(default_factory=dict)
@@ -86,6 +90,8 @@ class ComparisonRun:
     def decode(self, mode: str, *, steps: int | None = None, prompt: torch.Tensor | None = None) -> Iterator[Step]:
         """Start a new decode of one mode. The cache has the capacity for the whole run even if `steps` is smaller."""
         work = self.work
+        if mode_named(mode).elsewhere:
+            return (one.step for one in self._lane.clocked(steps))
         return decode(
             self.loaded.model,
             self.prompt if prompt is None else prompt,
@@ -95,6 +101,25 @@ class ComparisonRun:
             capacity=self.prompt_tokens + work.new_tokens,
             draft=self.draft.model if self.draft else None,
         )
+
+    def clocked(self, mode: str, *, steps: int | None = None) -> Iterator[Timed[Step]]:
+        """Start a new decode of one mode, and time each step: here by the clock, elsewhere by its arrival."""
+        if mode_named(mode).elsewhere:
+            return self._lane.clocked(steps)
+        return timed(self.decode(mode, steps=steps), synchroniser(self.loaded.device))
+
+    @property
+    def _lane(self) -> EndpointLane:
+        if self.lane is None:
+            work = self.work
+            self.lane = EndpointLane(work, self.loaded.codec, self.prompt[0].tolist(), self.check_stop)
+        return self.lane
+
+    def served(self, mode: str) -> Served:
+        """Return what is recorded of a server: None each for a mode that decodes here."""
+        if not mode_named(mode).elsewhere:
+            return {"arrivals_s": None, "tokens_per_chunk": None, "engine": None, "metrics": None}
+        return self._lane.served(len(self.passes[mode].repeats))
 
     def observed(self, mode: str) -> Observed:
         """Return what the equivalence check and the memory accounting found of a mode."""
@@ -131,6 +156,11 @@ class ComparisonRun:
             "tried": accepted + rejected,
             **parts,
         }
+
+    def close(self) -> None:
+        """Close the connections to a server, if there are any."""
+        if self.lane is not None:
+            self.lane.close()
 
     def check_stop(self) -> None:
         """Raise Stopped if the run was asked to stop."""

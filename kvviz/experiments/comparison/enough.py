@@ -92,7 +92,7 @@ class Known:
 
 def _curve(prompt_tokens: int, mode: str, kept: Sequence[Sequence[float]]) -> float | None:
     steps = [statistics.median(column) for column in zip(*kept, strict=True)]
-    found = fitted(1 if MODES[mode].caches else 2, prompt_tokens, {"step_s": steps})
+    found = fitted(2 if MODES[mode].caches is False else 1, prompt_tokens, {"step_s": steps})
     return found.relative_width if isinstance(found, Fit) else None
 
 

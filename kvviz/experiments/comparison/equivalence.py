@@ -94,7 +94,10 @@ class _Lane(Reading):
         if self.ended:
             return
         with self._live:
-            self.step = next(self._steps)
+            self.step = next(self._steps, None)
+        if self.step is None:  # a server has ended its text
+            self._ended = [True] * len(self._ended)
+            return
         self.read(self.step)
         if self._mode.caches and not any(row.nbytes for row in self.layers):
             raise KvvizError(
@@ -105,7 +108,7 @@ class _Lane(Reading):
         self.checked.layers.append(self.layers)
         self.checked.cache_class = cache_class(self.step.cache)
         self.checked.proposed.append(self.step.proposed)
-        self.checked.outliving.append(self._live.live_bytes(self.step.logits))
+        self.checked.outliving.append(self._live.live_bytes(*([] if self.step.logits is None else [self.step.logits])))
 
     def record(self) -> CheckedStep:
         """Return the step in the form that the feed sends."""
@@ -114,7 +117,7 @@ class _Lane(Reading):
             "ids": self.ids,
             "text": self.text,
             "layers": grouped(self.layers),
-            "outliving": checked.outliving[-1],
+            "outliving": None if self._mode.elsewhere else checked.outliving[-1],
             "delta": checked.max_delta,
             "divergence": checked.divergence,
         }
@@ -137,7 +140,7 @@ def _compared(lanes: Mapping[str, _Lane], reference: _Lane, dtype: str) -> dict[
         if lane.step is not None:
             _compare(name, lane.checked, lane.step, reference.checked, reference.step, dtype)
             result[name] = lane.record()
-    if reference.step is not None:
+    if reference.step is not None and reference.step.logits is not None:
         reference.checked.top_margins.append(_margin(reference.step.logits))
     return result
 
@@ -149,6 +152,11 @@ def _compare(name: str, checked: Checked, step: Step, reference: Checked, other:
     if other is None:  # the reference ended earlier, so the texts must differ
         checked.divergence = step.index
         return
+    differs = checked.tokens[-1] != reference.tokens[-1]
+    if step.logits is None or other.logits is None:
+        checked.divergence = step.index if differs else None
+        checked.margin = _margin(other.logits) if differs and other.logits is not None else None
+        return
     delta = (step.logits.float() - other.logits.float()).abs().max().item()
     if not math.isfinite(delta):
         if not other.logits.isfinite().all():
@@ -157,7 +165,7 @@ def _compare(name: str, checked: Checked, step: Step, reference: Checked, other:
             why = f"the other modes' are, so {name} can't hold this model's keys and values; leave it out"
         raise KvvizError(f"the logits of {name} in step {step.index} are not finite: {why}")
     checked.max_delta = max(checked.max_delta or 0.0, delta)
-    if checked.tokens[-1] != reference.tokens[-1]:
+    if differs:
         checked.divergence = step.index
         checked.margin = _margin(other.logits[step.token_ids != other.token_ids])
         if mode_named(name).exact and delta > rounding(dtype) * other.logits.abs().max().item():

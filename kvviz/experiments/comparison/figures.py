@@ -11,8 +11,8 @@ from kvviz.experiments.comparison.records import Curves, Document, Done, Figures
 
 
 def reference_mode(modes: Sequence[str]) -> str:
-    """Return the mode that the others are compared with: uncached if it runs, else the first without a draft model."""
-    return "uncached" if "uncached" in modes else next((m for m in modes if not MODES[m].drafts), modes[0])
+    """Return the mode that the others are compared with: uncached if it runs, else the first that is unaided."""
+    return "uncached" if "uncached" in modes else next((m for m in modes if MODES[m].unaided), modes[0])
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:

@@ -7,7 +7,7 @@ layers are read between the clocked steps; the equivalence check, which traces e
 from collections.abc import Iterator
 
 from kvviz.decoding.loop import Step
-from kvviz.device.clock import Timed, no_collection, synchroniser, timed
+from kvviz.device.clock import Timed, no_collection
 from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.equivalence import Reading, grouped
 from kvviz.experiments.comparison.records import FirstLook, LookedStep
@@ -15,15 +15,14 @@ from kvviz.experiments.comparison.records import FirstLook, LookedStep
 
 def first_look(run: ComparisonRun) -> Iterator[FirstLook]:
     """Take each step once in every mode, and yield one record per step: its seconds, its token and the cache."""
-    sync = synchroniser(run.loaded.device)
-    lanes = {mode: (Reading(run, mode), timed(run.decode(mode), sync)) for mode in run.work.modes}
+    lanes = {mode: (Reading(run, mode), run.clocked(mode)) for mode in run.work.modes}
     with no_collection():
         for index in range(run.work.new_tokens):
             seen: dict[str, LookedStep] = {}
             for mode, (reading, steps) in lanes.items():
                 run.check_stop()
-                if not reading.ended:
-                    seen[mode] = _looked(reading, next(steps))
+                if not reading.ended and (clocked := next(steps, None)) is not None:
+                    seen[mode] = _looked(reading, clocked)
             if not seen:
                 return
             yield {"t": "first_look", "i": index, "modes": seen}

@@ -26,6 +26,8 @@ from kvviz.memory.formula import DTYPE_BYTES
 def account_memory(run: ComparisonRun) -> Iterator[Memory]:
     """Fill `run.memory` and yield one record per mode."""
     for mode in run.work.modes:
+        if mode_named(mode).elsewhere:
+            continue  # what a server keeps is its own secret
         run.check_stop()
         allocator = _allocator_account(run, mode)
         rows = run.checked[mode].layers[-1]

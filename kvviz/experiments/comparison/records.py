@@ -113,6 +113,8 @@ class SpecFields(TypedDict):
     device: NotRequired[Annotated[str, text(40)]]
     attn: NotRequired[Short]
     draft: NotRequired[Piece | None]
+    endpoint: NotRequired[Piece | None]
+    endpoint_model: NotRequired[Piece | None]
     sampling: NotRequired[SamplingFields]
     stop_at_eos: NotRequired[bool]
     stop_text: NotRequired[Piece]
@@ -404,7 +406,47 @@ class Speculation(Parts):
     tried: Annotated[Count | None, Absent(None)]
 
 
-class Run(Curves, PredictionFields, Observed, Speculation):
+class EngineFields(TypedDict):
+    """What a server says of itself and of one answer; the tokens are its own counts, None where it does not tell."""
+
+    name: Name | None
+    version: Annotated[str, text(60)] | None
+    model: Annotated[str, text(300)]
+    api: Literal["completions", "chat"]
+    finish: Annotated[str, text(40)]
+    prompt_tokens: Count | None
+    completion_tokens: Count | None
+    cached_tokens: Count | None
+
+
+class MetricsFields(TypedDict):
+    """The figures of an engine before the first request and after the last one, by kvviz's names for them."""
+
+    before: dict[str, Size]
+    after: dict[str, Size]
+
+
+class Served(TypedDict):
+    """What is known of the mode `endpoint` alone; None for any other mode.
+
+    `arrivals_s` are the seconds from the request to each piece of text, `tokens_per_chunk` how many tokens it brought.
+    """
+
+    arrivals_s: Annotated[list[Seconds] | None, Absent(None)]
+    tokens_per_chunk: Annotated[list[Count] | None, Absent(None)]
+    engine: Annotated[EngineFields | None, Absent(None)]
+    metrics: Annotated[MetricsFields | None, Absent(None)]
+
+
+class HeldBytes(TypedDict):
+    """Bytes after each step: of the cache, of the storages that it lies in, of all that outlives a step."""
+
+    cache_bytes: list[Count] | None
+    allocated_bytes: list[Count] | None
+    outliving_bytes: Annotated[list[Count] | None, Absent(None)]
+
+
+class Run(Curves, PredictionFields, Observed, Speculation, Served, HeldBytes):
     id: Annotated[str, text(120)]
     mode: Name
     exact: bool
@@ -413,9 +455,6 @@ class Run(Curves, PredictionFields, Observed, Speculation):
     top_margin: Annotated[list[Size] | None, Absent(None)]
     repeatable: Annotated[bool, Absent(True)]
     cache_class: Annotated[str, text(100)] | None
-    cache_bytes: list[Count]
-    allocated_bytes: list[Count]
-    outliving_bytes: Annotated[list[Count] | None, Absent(None)]
     layers: Annotated[list[Layer], list_of(check_of(Layer), MOST_LAYERS)]
     memory: Annotated[MemoryAccount | None, Absent(None)]
     speedup: Size | None

@@ -10,12 +10,12 @@ from kvviz.base.records import LayerState
 from kvviz.cost.flops import estimated
 from kvviz.cost.predict import Paces, foretold, step_of
 from kvviz.cost.step_estimate import Model
-from kvviz.decoding.modes import mode_named
-from kvviz.experiments.comparison.comparison_run import ComparisonRun
+from kvviz.decoding.modes import Mode, mode_named
+from kvviz.experiments.comparison.comparison_run import Checked, ComparisonRun
 from kvviz.experiments.comparison.enough import speedup_interval
 from kvviz.experiments.comparison.equivalence import plain
 from kvviz.experiments.comparison.figures import figures, prediction_fields, reference_mode, speedups
-from kvviz.experiments.comparison.records import Document, Layer, Predicted, Run
+from kvviz.experiments.comparison.records import Document, HeldBytes, Layer, Predicted, Run
 from kvviz.experiments.comparison.verdict import shape_of
 from kvviz.models.layers import LayerSpec
 
@@ -68,23 +68,23 @@ def _run(
     rows = list(zip(*checked.tokens, strict=True))  # one row per sequence of the batch
     texts = [run.loaded.codec.decode(row) for row in rows]
     timed = figures(passes.kept, run.work.batch)
+    served = run.served(mode)
     disturbed = sum(found.clean is False for found in passes.disturbances)
-    steps = timed["step_s"]
+    steps, known = timed["step_s"], mode_named(mode)
     return {
         "id": run_id,
         "mode": mode,
-        "exact": mode_named(mode).exactly(run.work.sampling.temperature),
+        "exact": known.exactly(run.work.sampling.temperature),
         "token_ids": list(rows[0]) if flat else [list(row) for row in rows],
         "text": texts[0] if flat else texts,
         **run.observed(mode),
         **run.speculation(mode),
+        **served,
         "top_margin": checked.top_margins or None,
         "repeatable": passes.repeatable,
         **timed,
         "cache_class": checked.cache_class,
-        "cache_bytes": [sum(row.nbytes for row in states) for states in checked.layers],
-        "allocated_bytes": [sum(row.allocated for row in states) for states in checked.layers],
-        "outliving_bytes": checked.outliving,
+        **_bytes(known, checked),
         "layers": [_layer(run.loaded.spec.layers, row) for row in checked.layers[-1]],
         "memory": run.memory.get(mode),
         "speedup": None,
@@ -94,9 +94,20 @@ def _run(
             "stopped_because": run.stopped_because,
         },
         "speedup_interval": None,
-        "shape": shape_of(run.prompt_tokens, {"mode": mode, **timed}),
+        "shape": shape_of(run.prompt_tokens, {"mode": mode, **timed, **served}),
         "estimate": _estimate(run, mode, len(steps), measured, predicted),
         **prediction_fields(predicted["step_s"].get(mode) if predicted else None, steps),
+    }
+
+
+def _bytes(mode: Mode, checked: Checked) -> HeldBytes:
+    """Return the bytes of the cache after each step; None each for a server's, which nobody sees."""
+    if mode.elsewhere:
+        return {"cache_bytes": None, "allocated_bytes": None, "outliving_bytes": None}
+    return {
+        "cache_bytes": [sum(row.nbytes for row in states) for states in checked.layers],
+        "allocated_bytes": [sum(row.allocated for row in states) for states in checked.layers],
+        "outliving_bytes": checked.outliving,
     }
 
 
@@ -114,14 +125,14 @@ def _estimate(
     None without decode steps or paces, and for a mode whose steps are not alike because it speculates.
     """
     known = mode_named(mode)
-    if steps < 2 or measured is None or known.speculates:
+    if steps < 2 or measured is None or known.speculates or known.elsewhere:
         return None
     loaded, (paces, operations) = run.loaded, measured
     shape, size = estimated(loaded.source.config), (run.prompt_tokens + steps // 2, run.work.batch)
     if shape is not None and predicted and mode in predicted["step_s"]:
         return asdict(foretold(shape, step_of(shape, known.work, *size), paces, operations))
     model = Model(loaded.spec, loaded.params, shape)
-    estimate = model.step(*size, loaded.dtype, paces.rates, caches=known.caches, calls=known.calls)
+    estimate = model.step(*size, loaded.dtype, paces.rates, caches=bool(known.caches), calls=known.calls)
     return asdict(estimate) if estimate else None
 
 

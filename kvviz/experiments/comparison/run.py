@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import cast
 
@@ -15,7 +16,7 @@ from kvviz.decoding.loop import check_context
 from kvviz.decoding.measure_paces import paces_of
 from kvviz.decoding.modes import Mode, check_modes, mode_named
 from kvviz.decoding.read_cache import tracing_seconds
-from kvviz.device.clock import interleaved, no_collection, synchroniser, timed
+from kvviz.device.clock import interleaved, no_collection
 from kvviz.device.disturbance import Watch
 from kvviz.device.remembered import doubt_figures
 from kvviz.experiments.comparison import records as form
@@ -73,8 +74,13 @@ def perform(
     draft: Loaded | None = None,
 ) -> Iterator[Record | Result]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
-    begun = time.monotonic()
     run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop, draft)
+    with closing(run):
+        yield from _perform(run, comparison_id, watched)
+
+
+def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[Record | Result]:
+    work, loaded, begun = run.work, run.loaded, time.monotonic()
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
     modes = [_described(mode, work.sampling.temperature) for mode in map(mode_named, work.modes)]
@@ -142,7 +148,7 @@ def timed_pass(run: ComparisonRun, mode: str, repeat: int) -> Iterator[Times | C
     seconds: list[float] = []
     chosen: list[torch.Tensor] = []
     sent, last, watch = 0, time.monotonic(), Watch()
-    for step in timed(run.decode(mode, steps=len(tokens)), synchroniser(run.loaded.device)):
+    for step in run.clocked(mode, steps=len(tokens)):
         seconds.append(step.seconds)
         chosen.append(step.step.token_ids)
         watch.beat()

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
+from kvviz.decoding.endpoint.address import base_url
 from kvviz.decoding.modes import MODES, mode_named
 from kvviz.decoding.requirements import Work, each_pass, foresee
 from kvviz.experiments.kind import Device, Estimate, Record, Spec
@@ -56,8 +57,13 @@ class ComparisonSpec(Spec, Work):
         for name, allowed in (("weights", WEIGHTS), ("dtype", DTYPES), ("attn", ATTENTION), ("filler", FILLERS)):
             if getattr(self, name) not in allowed:
                 raise KvvizError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(allowed)}")
-        if self.batch > 1 and any(name in MODES and MODES[name].speculates for name in self.modes):
-            raise KvvizError(f"speculation decodes one sequence, not {self.batch}: take batch 1 or other modes")
+        single = [name for name in self.modes if name in MODES and not MODES[name].batches]
+        if self.batch > 1 and single:
+            raise KvvizError(f"{single[0]} decodes one sequence, not {self.batch}: take batch 1 or other modes")
+        if self.endpoint is not None:
+            base_url(self.endpoint)
+        elif any(name in MODES and MODES[name].elsewhere for name in self.modes):
+            raise KvvizError("endpoint needs the address of a server, such as --endpoint http://localhost:8000/v1")
         if not self.modes or len(set(self.modes)) != len(self.modes):
             raise KvvizError("a comparison needs at least one mode, each named once, such as uncached,cached")
 

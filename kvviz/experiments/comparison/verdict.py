@@ -15,6 +15,7 @@ from kvviz.base.words import brief
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
+from kvviz.experiments.comparison.endpoint_words import lumped, served
 from kvviz.experiments.comparison.figures import mark
 from kvviz.experiments.comparison.records import ShapeName
 from kvviz.experiments.comparison.spec import LIMITS
@@ -45,7 +46,7 @@ def verdict(document: Mapping[str, Any]) -> dict[str, Any]:
 def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
     """Return the verdict on some or all runs of one comparison."""
     known = {run["mode"]: run for run in runs if run["mode"] in MODES}
-    fits = {mode: fitted(1 if MODES[mode].caches else 2, prompt_tokens, run) for mode, run in known.items()}
+    fits = {mode: fitted(2 if MODES[mode].caches is False else 1, prompt_tokens, run) for mode, run in known.items()}
     lines = {  # where the square can't be told from 0
         mode: fitted(1, prompt_tokens, known[mode])
         for mode, found in fits.items()
@@ -59,6 +60,9 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
         "sentence": _bounded([run for run in (once, again) if run is not None]) + _starts(known, once),
         "speculation": [speculated(run, known.get("cached")) for run in speculating],
         "expected": [asdict(found) for run in speculating if (found := expected(run, known.get("cached")))],
+        "endpoint": [
+            served(run, [one for one in known.values() if one is not run]) for run in runs if run.get("engine")
+        ],
         "advice": _advice(once, again),
         "prediction": _prediction(runs),
     }
@@ -76,7 +80,7 @@ def _first(known: Mapping[str, Run], *, caches: bool) -> Run | None:
 def fitted(degree: int, prompt_tokens: int | None, run: Run) -> Fit | str:
     """Fit the decode steps; return the fit, or a sentence that says why there is none."""
     steps = run.get("step_s") or ()
-    if run.get("steps"):
+    if lumped(run):
         return "its tokens come several at a time"
     if prompt_tokens is None:
         return "the prompt's length is not known"
@@ -138,7 +142,7 @@ def _foretold(run: Run) -> float | None:
 def _typical(run: Run) -> float | None:
     """Return the median decode step; None without one, and for tokens that come several at a time."""
     steps = (run.get("step_s") or ())[1:]
-    return statistics.median(steps) if steps and not run.get("steps") else None
+    return statistics.median(steps) if steps and not lumped(run) else None
 
 
 def _coefficients(found: Fit) -> dict[str, Any]:

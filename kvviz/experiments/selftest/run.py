@@ -65,7 +65,7 @@ def _modes(loaded: Loaded, *, exact: bool = True) -> list[str]:
     """Return the modes that can decode a batch of this model on its device by themselves."""
     found = []
     for name, mode in MODES.items():
-        if mode.speculates:
+        if not mode.batches:
             continue
         try:
             check_modes([name], loaded.source.config, loaded.device)

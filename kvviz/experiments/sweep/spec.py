@@ -73,8 +73,8 @@ class SweepSpec(Spec):
         if count > MOST_CELLS:
             raise KvvizError(f"this grid has {count:,} cells; a sweep has at most {MOST_CELLS}: give fewer values")
         for name in self.modes:
-            if mode_named(str(name)).drafts:
-                raise KvvizError(f"a sweep takes no draft model: leave {name} out; `kvviz run --draft` takes one")
+            if not mode_named(str(name)).unaided:
+                raise KvvizError(f"a sweep takes no draft model and no server: leave {name} out for `kvviz run`")
         if not isinstance(self.device, str) or not isinstance(self.preset, str):
             raise KvvizError("device and preset of a sweep are names")
         if self.preset and self.preset not in PRESETS:

@@ -99,8 +99,8 @@ def _part(run: Run, found: ModeRecords) -> dict[str, list[object]]:
         "seconds_q3": run["step_s_q3"],
         "token_ids": [" ".join(map(str, chosen)) for chosen in zip(*rows_of(run), strict=True)],
         "token": _filled([step.get("piece", step["text"]) for step in found.steps], steps),
-        "cache_bytes": run["cache_bytes"],
-        "allocated_bytes": run["allocated_bytes"],
+        "cache_bytes": run["cache_bytes"] or [None] * steps,
+        "allocated_bytes": run["allocated_bytes"] or [None] * steps,
         "outliving_bytes": run.get("outliving_bytes") or [None] * steps,
     }
     timed: Sequence[tuple[int | None, list[float]]] = sorted(found.repeats.items()) or [(None, [])]

@@ -34,6 +34,16 @@ FIGURES = (
     "verified",
     "usual_s",
     "exact",
+    "ttft_s",
+    "itl_s",
+    "itl_mean_s",
+    "itl_p99_s",
+    "identical",
+    "first_divergence",
+    "arrivals_s",
+    "tokens_per_chunk",
+    "engine",
+    "metrics",
 )
 
 
@@ -85,7 +95,7 @@ def _lines(found: Document) -> list[str]:
     if found["crossover"] is not None:
         words = found["crossover"]["sentence"]
         lines.append(f"{words[:1].upper()}{words[1:]}.")
-    return [*lines, *found["speculation"]]
+    return [*lines, *found["speculation"], *found["endpoint"]]
 
 
 def _pace(entry: Document) -> str:

@@ -77,7 +77,7 @@ def _grid() -> SweepSpec:
         "Modes",
         format_func=lambda name: MODES[name].title,
         width=400,
-        **form.choices("modes", [name for name, mode in MODES.items() if not mode.drafts]),
+        **form.choices("modes", [name for name, mode in MODES.items() if mode.unaided]),
     )
     prompts = st.text_input("Prompt lengths, tokens", width=180, **form.value("prompts"))
     new = st.text_input("New tokens", width=150, **form.value("new"))

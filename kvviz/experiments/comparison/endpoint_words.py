@@ -1,0 +1,98 @@
+"""What can be said of a server's lane beside modes that decode here: what is compared, and what is not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.base.words import brief
+from kvviz.decoding.endpoint.engines import title_of_engine
+
+Run = Mapping[str, Any]  # a document's run
+
+
+def lumped(run: Run) -> bool:
+    """Whether a run's tokens come several at a time, so that a step's seconds are not those of one token."""
+    return bool(run.get("steps")) or any(count > 1 for count in run.get("tokens_per_chunk") or ())
+
+
+def served(run: Run, others: Sequence[Run]) -> str:
+    """Say what a server's lane is and how its times are to be read, beside the `others` of the comparison."""
+    engine = run["engine"]
+    version = f" {engine['version']}" if engine["version"] else ""
+    words = [
+        f"**Endpoint**: {title_of_engine(engine['name'])}{version} decoded with its model {engine['model']}.",
+        _times(run),
+        _chunks(run),
+        _counts(run),
+        _text(run, others),
+        _cache(run),
+    ]
+    return " ".join(filter(None, words))
+
+
+def _times(run: Run) -> str:
+    later = [
+        f"then {brief(run['itl_mean_s'])} a token in the mean" if run.get("itl_mean_s") else "",
+        f"{brief(run['itl_p99_s'])} in the slowest hundredth" if run.get("itl_p99_s") else "",
+    ]
+    figures = ", ".join([f"the first token after {brief(run['ttft_s'])}", *filter(None, later)])
+    return f"Times are of arrival, with the network and the server's queue in them: {figures}."
+
+
+def _chunks(run: Run) -> str:
+    counts = run["tokens_per_chunk"]
+    if not counts or not lumped(run):
+        return "Each token came in a piece of its own."
+    return (
+        f"Its {sum(counts):,} tokens came in {len(counts):,} pieces, up to {max(counts)} at once: the first of a piece "
+        "has the whole wait and the others none, so read the mean, not the median."
+    )
+
+
+def _counts(run: Run) -> str:
+    """Say what the server counted, where that is not what the comparison's tokenizer counts."""
+    counted, own = run["engine"]["completion_tokens"], len(run["step_s"])
+    if counted is None:
+        return "The server did not count its tokens: these are counted by the tokenizer of the model here."
+    if counted == own:
+        return ""
+    return f"The server counted {counted:,} tokens where the tokenizer of the model here counts {own:,}."
+
+
+def _text(run: Run, others: Sequence[Run]) -> str:
+    """Say whether the texts agree; that they should is not known, since nobody here sees the server's weights."""
+    if not others:
+        return ""
+    caution = "which weights it has, and in which precision, is not seen, so no agreement is asked for"
+    place = run.get("first_divergence")
+    if place is None:
+        return f"Its text is the reference's; {caution}."
+    return f"Its text is another from token {place + 1} on; {caution}."
+
+
+def _cache(run: Run) -> str:
+    """Say what the server tells of its cache."""
+    words, metrics, cached = [], run["metrics"], run["engine"]["cached_tokens"]
+    if cached:
+        words.append(
+            f"{cached:,} of the prompt's tokens came from its prefix cache, so its first token came sooner than of a "
+            "new prompt."
+        )
+    if metrics is None:
+        words.append("It tells nothing else of its cache." if cached else "It tells nothing of its cache.")
+        return " ".join(words)
+    before, after = metrics["before"], metrics["after"]
+    asked = after.get("prefix_queries", 0) - before.get("prefix_queries", 0)
+    if asked > 0:
+        found = after.get("prefix_hits", 0) - before.get("prefix_hits", 0)
+        words.append(
+            f"By its metrics, {found / asked:.0%} of the tokens it looked up meanwhile were in its prefix cache."
+        )
+    elif "hit_rate" in after:
+        words.append(f"By its metrics, its prefix cache's hit rate was {after['hit_rate']:.0%} after the last request.")
+    if "cache_usage" in after:
+        words.append(f"{after['cache_usage']:.1%} of its cache was in use after the last request.")
+    if not after:
+        words.append("It has metrics, but none under a name that is known here.")
+    elif not words:
+        words.append("Its metrics tell nothing of its cache.")
+    return " ".join(words)

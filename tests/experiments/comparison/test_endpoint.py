@@ -1,0 +1,154 @@
+"""A server's lane in a comparison: its tokens, its times, its words, and what stays unknown."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from kvviz.base.errors import KvvizError
+from kvviz.decoding.endpoint.address import KEY
+from kvviz.experiments.comparison.endpoint import answered, per_piece, waits
+from kvviz.experiments.comparison.figures import finished
+from kvviz.experiments.comparison.run import perform
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.comparison.verdict import verdict
+from kvviz.models.catalog.rows import HERE
+from kvviz.models.text import STORY, ByteCodec
+from kvviz.store.files import exchange, reading
+from kvviz.store.files.tables import columns
+from tests.openai_server import TEXT, serving
+
+
+def compared(load, url, model="tiny-gpt2", **fields):
+    options = {"modes": ("cached", "endpoint"), "prompt": STORY, "new_tokens": 20, "repeats": 2, **fields}
+    work = ComparisonSpec(model, endpoint=url, **options)
+    return finished(list(perform(work, load(model), comparison_id="x", watched=True)))
+
+
+@pytest.fixture(scope="module")
+def ran(load):
+    os.environ[KEY] = "sk-secret"
+    counters = "vllm:kv_cache_usage_perc 0.5\nvllm:prefix_cache_queries_total 9\nvllm:prefix_cache_hits_total 3\n"
+    with serving(owner="vllm", paths={"/metrics": counters}) as does:
+        document, records = compared(load, does.url)
+    del os.environ[KEY]
+    return document, records, does
+
+
+@pytest.mark.slow
+def test_the_lane_takes_turns_and_is_not_held_to_the_text(ran):
+    document, records, does = ran
+    cached, lane = document["runs"]
+    assert document["identical"] and document["reference"] == "cached"
+    assert (lane["text"], lane["identical"], lane["first_divergence"]) == (TEXT[:20], False, 0)
+    assert [r["mode"] for r in records if r["t"] == "clocked"] == ["cached", "endpoint", "endpoint", "cached"]
+    assert len(does.asked) == 4, "the first look, the check, two timed passes"
+    assert len(lane["arrivals_s"]) == 20 and lane["tokens_per_chunk"] == [1] * 20
+    assert lane["arrivals_s"] == sorted(lane["arrivals_s"]) and lane["ttft_s"] > 0
+    assert cached["engine"] is None and cached["arrivals_s"] is None
+
+
+@pytest.mark.slow
+def test_what_can_not_be_known_is_null(ran):
+    document, records, _ = ran
+    lane = document["runs"][1]
+    unknown = ("cache_class", "cache_bytes", "allocated_bytes", "outliving_bytes", "memory", "peak_bytes", "estimate")
+    assert {lane[name] for name in (*unknown, "max_abs_logit_diff", "predicted_s")} == {None} and lane["layers"] == []
+    assert lane["metrics"]["after"] == {"cache_usage": 0.5, "prefix_queries": 9, "prefix_hits": 3}
+    assert set(columns(document, records)["cache_bytes"][-20:]) == {None}
+    written = exchange.written(reading.Imported(document, records), "json")
+    assert reading.read(written).document == document, "a file holds it, and every field is checked on the way back"
+    assert "–" in exchange.written(reading.Imported(document, records), "html").decode()
+
+
+@pytest.mark.slow
+def test_its_key_is_sent_and_kept_nowhere(ran):
+    document, records, does = ran
+    assert any(sent.get("Authorization") == "Bearer sk-secret" for sent in does.headers)
+    assert "secret" not in json.dumps([document, records])
+
+
+@pytest.mark.slow
+def test_its_words(ran):
+    (words,) = verdict(ran[0])["endpoint"]
+    assert words.startswith("**Endpoint**: vLLM decoded with its model m.")
+    for part in ("Each token came in a piece", "server counted 47", "another from token 1 on", "50.0% of its cache"):
+        assert part in words
+
+
+@pytest.mark.slow
+def test_several_tokens_in_a_piece(load):
+    with serving(pieces=(TEXT[:3], TEXT[3:9], TEXT[9:20]), counts=False) as does:
+        document, _ = compared(load, does.url, modes=("endpoint",))
+    (lane,) = document["runs"]
+    assert lane["tokens_per_chunk"] == [3, 6, 11]
+    assert [i for i, seconds in enumerate(lane["step_s"]) if seconds] == [0, 3, 9], "the first of a piece has the wait"
+    found = verdict(document)
+    assert found["modes"][0]["fit"] is None and "several at a time" in found["modes"][0]["untold"][0]
+    assert "20 tokens came in 3 pieces, up to 11 at once" in found["endpoint"][0]
+    assert "did not count its tokens" in found["endpoint"][0]
+
+
+@pytest.mark.slow
+def test_an_answer_that_ends_early_and_one_of_a_single_token(load):
+    with serving(pieces=tuple("soon")) as does:
+        document, _ = compared(load, does.url)
+        assert [len(run["token_ids"]) for run in document["runs"]] == [20, 4]
+    with serving(pieces=("a",)) as does, pytest.raises(KvvizError, match="wrote 1 tokens, too few"):
+        compared(load, does.url)
+
+
+def test_specs_that_can_not_be():
+    with pytest.raises(KvvizError, match="needs the address of a server"):
+        ComparisonSpec("tiny-gpt2", prompt="x", modes=("endpoint",))
+    with pytest.raises(KvvizError, match="endpoint decodes one sequence"):
+        ComparisonSpec("tiny-gpt2", prompt="x", modes=("endpoint",), endpoint="http://x", batch=2)
+
+
+def test_tokens_are_counted_where_their_last_character_arrives():
+    codec = ByteCodec(256)
+    assert answered(codec, codec.encode("ab"), "ab", "cd") == codec.encode("cd")
+    assert per_piece(codec, codec.encode("abcd"), ["", "abc", "d"]) == [0, 3, 1]
+    assert waits([1.0, 2.0, 4.0], [0, 2, 1]) == [2.0, 0.0, 2.0]
+
+
+@pytest.mark.slow
+@pytest.mark.worker
+@pytest.mark.skipif(
+    not (find_spec("fastapi") and find_spec("accelerate")),
+    reason='needs pip install "transformers[serving]" accelerate',
+)
+def test_a_real_server_writes_the_text_that_is_decoded_here(load, tmp_path):
+    """`transformers serve` with the weights of a bundled model, over loopback."""
+    folder = str(HERE / "bundled" / "mini-gpt2")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", folder, "--port", str(port)]
+    apart = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    log = (tmp_path / "log").open("w")
+    server = subprocess.Popen([*command, "--device", "cpu"], env={**os.environ, **apart}, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and server.poll() is None:
+            try:
+                urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                break
+            except (URLError, OSError):
+                time.sleep(0.2)
+        document, _ = compared(load, f"http://127.0.0.1:{port}", "mini-gpt2", endpoint_model=folder)
+    finally:
+        server.terminate()
+        server.wait(20)
+        log.close()
+    cached, lane = document["runs"]
+    assert lane["text"] == cached["text"] and lane["identical"]
+    assert lane["engine"]["completion_tokens"] == sum(lane["tokens_per_chunk"]) == 20
