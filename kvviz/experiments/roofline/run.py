@@ -29,7 +29,7 @@ log = logging.getLogger("kvviz.experiments.roofline.run")
 
 PROFILED, FEW, LONG = 9, 3, 0.05  # profiled forwards (the median is shown); FEW if one takes LONG seconds
 UNCACHED, COMPILED = "uncached step", "compiled step"
-ALONE = 3  # calls timed without the profiler, after one to warm up
+SETTLE = 5  # calls before those that are timed without the profiler: the first find nothing in the chip's cache
 
 
 def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
@@ -172,13 +172,14 @@ def _profiles(
     often[COMPILED] = often[DECODE]
     for name, call in calls.items():
         bench.check_stop()
-        found = profile(loaded.model, [call] * often.get(name, often[PREFILL]), loaded.device, sync)
+        count = often.get(name, often[PREFILL])
+        found = profile(loaded.model, [call] * count, loaded.device, sync)
         yield {
             "forward": name,
             "tokens": spec.tokens,
             "batch": 1,
             "wall_s": found.wall,
-            "unprofiled_s": alone.get(name) or _alone(call, sync),
+            "unprofiled_s": alone.get(name) or _alone(call, sync, count),
             "operations": found.operations,
             "classes": found.classes,
         }
@@ -196,7 +197,7 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     if forward.path == "operations":
         return None
     with torch.inference_mode():
-        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - PROFILED - ALONE - 1)]
+        ids = prompt[:, : max(1, prompt.shape[1] - WARMUP - 2 * PROFILED - SETTLE - 1)]
         new = greedy(forward(ids, ids)[0], 0)[:, None]
     sync = synchroniser(loaded.device)
     forward.wrap_step(lambda step: as_one_call(step, sync))
@@ -211,6 +212,8 @@ def _compiled_step(loaded: Loaded, prompt: torch.Tensor) -> Callable[[], Any] | 
     return step
 
 
-def _alone(call: Callable[[], Any], sync: Sync) -> float:
+def _alone(call: Callable[[], Any], sync: Sync, count: int) -> float:
     with no_collection():
-        return median_call(call, sync, ALONE)
+        for _ in range(min(count, SETTLE)):
+            call()
+        return median_call(call, sync, count)

@@ -182,7 +182,7 @@ def test_ceilings_that_cannot_be_kept_are_measured_all_the_same(monkeypatch):
 
 
 def test_an_unprofiled_call_is_timed():
-    assert roofing._alone(lambda: time.sleep(0.002), synchroniser("cpu")) >= 0.002
+    assert roofing._alone(lambda: time.sleep(0.002), synchroniser("cpu"), 3) >= 0.002
 
 
 def test_the_command_prints_the_document(records, monkeypatch, capsys):
