@@ -27,8 +27,8 @@ def halted(kvviz, tmp_path, monkeypatch):
                     os.kill(os.getpid(), number)
                 yield one
 
-        for experiment in ("comparison", "sweep"):
-            monkeypatch.setattr(f"kvviz.experiments.{experiment}.run.timed", told)
+        for module in ("comparison.comparison_run", "sweep.run"):
+            monkeypatch.setattr(f"kvviz.experiments.{module}.timed", told)
         done = kvviz(*arguments)
         assert done.status == 128 + number and "Traceback" not in done.err
         assert done.out == "", "no document of what has not ended"

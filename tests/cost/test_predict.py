@@ -16,6 +16,7 @@ from kvviz.decoding import measure_paces as pacing
 from kvviz.device.clock import timed
 from kvviz.device.disturbance import Disturbance
 from kvviz.device.remembered import Remembered
+from kvviz.experiments.comparison import comparison_run
 from kvviz.experiments.comparison import run as perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.memory.formula import kv_memory
@@ -208,9 +209,9 @@ def records(engine):
 @pytest.mark.slow
 def test_it_is_sent_before_any_step_is_made(engine, monkeypatch):
     made = []
-    for name in ("check_equivalence", "timed"):
-        real = getattr(perform, name)
-        monkeypatch.setattr(perform, name, lambda *a, real=real, name=name: made.append(name) or real(*a))
+    for module, name in ((perform, "check_equivalence"), (comparison_run, "timed")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, real=real, name=name: made.append(name) or real(*a))
     for record in perform.perform(WORK, engine.get(WORK), comparison_id="c"):
         if record["t"] == "predicted":
             assert not made
@@ -229,7 +230,7 @@ def test_it_does_not_know_how_long_the_steps_take(engine, monkeypatch, disturbed
     doubts.clear()  # these steps may have missed their prediction too
     ticks = iter(range(10**6))
     slow = lambda steps, sync: timed(steps, sync, clock=lambda: float(next(ticks)))  # noqa: E731
-    monkeypatch.setattr(perform, "timed", slow)
+    monkeypatch.setattr(comparison_run, "timed", slow)
     monkeypatch.setattr(perform, "Watch", lambda: SimpleNamespace(read=lambda: Disturbance(waited=disturbed), beat=int))
     after = records(engine)[-1]["document"]["runs"]
     assert [run["predicted_s"] for run in after] == [run["predicted_s"] for run in before]
