@@ -13,6 +13,7 @@ from kvviz.charts.layout import blank, log_ticks
 Found = Mapping[str, Any]
 PREDICTED, LIMIT = "#6B7280", "#9A4B7D"
 HEIGHT = 360
+ROOM = 0.15  # of the axis, for a label at the left of its point
 GROWS = "the queue grows"
 
 
@@ -33,7 +34,8 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
         look = {"symbol": "diamond", "size": 11, "color": palette.AGAIN}
         figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=GROWS, hoverinfo="skip")
         # on a logarithmic axis, an annotation's y is a logarithm; the first of these is at the lowest rate
-        knee = {"x": x[0], "y": math.log10(y[0]), "text": "the knee", "ax": -46, "ay": -18, "standoff": 6}
+        text = f"the knee, {growing[0]['rate']:.3g}/s"
+        knee = {"x": x[0], "y": math.log10(y[0]), "text": text, "ax": 74, "ay": -30, "standoff": 6}
         figure.add_annotation(**knee, arrowhead=2, arrowcolor=palette.AGAIN, font_color=palette.AGAIN)
     drawn = [value for line in figure.data for value in line.y]
     limit = 1e3 * limit_s
@@ -58,15 +60,18 @@ def _line(
     dash: str,
     labelled: Sequence[Found] = (),
 ) -> None:
-    """Add a line with a mark for each point, and the offered rates beside those that are `labelled`."""
+    """Add a line with a mark for each point, and the offered rates beside those `labelled` that stand apart."""
     x, y = _places(points, name)
-    rates = [f"{p['rate']:.3g}/s" for p in labelled]
-    sides = ["middle right" if p["unbounded"] else "top left" for p in labelled]
+    rates, free = [], 0.0  # from where on the next label has room
+    for p in labelled:
+        clear = not p["unbounded"] and p["completed_per_s"] >= free
+        rates.append(f"{p['rate']:.3g}/s" if clear else "")
+        free = p["completed_per_s"] + ROOM * max(x) if clear else free
     words = f"%{{x:.3g}} completed a second: {title} %{{y:.3g}} ms<extra></extra>"
     look: dict[str, Any] = {"line": {"color": colour, "width": 3 if labelled else 2, "dash": dash}, "marker_size": 7}
     mode = "lines+markers+text" if labelled else "lines+markers"
     figure.add_scatter(
-        x=x, y=y, name=title, mode=mode, text=rates, textposition=sides or None, hovertemplate=words, **look
+        x=x, y=y, name=title, mode=mode, text=rates, textposition="top left", hovertemplate=words, **look
     )
 
 

@@ -1,8 +1,9 @@
 """A load sweep drawn: the offered rates beside their points, the reader's limit, where the queue grows."""
 
 import math
+from itertools import pairwise
 
-from kvviz.charts.load import GROWS, latency_figure, steps_figure
+from kvviz.charts.load import GROWS, ROOM, latency_figure, steps_figure
 from kvviz.ui.shared.experiment import recording
 
 
@@ -15,7 +16,15 @@ def test_each_rate_is_a_point_and_the_limit_a_line():
     for name, limit_s in (("ttft", 5.0), ("itl", 0.0001)):
         figure = latency_figure(found, name, limit_s)
         drawn, rows = lines(figure), found["rows"]
-        assert list(drawn["p99"].text) == [f"{row['rate']:.3g}/s" for row in rows]
+        rates = {f"{row['rate']:.3g}/s": row for row in rows}
+        told = [rates[text] for text in drawn["p99"].text if text]
+        assert told and not any(row["unbounded"] for row in told), "the knee has its own label"
+        knee = next((row for row in rows if row["unbounded"]), None)
+        assert [label.text for label in figure.layout.annotations] == (
+            [f"the knee, {knee['rate']:.3g}/s"] if knee else []
+        )
+        gaps = [b["completed_per_s"] - a["completed_per_s"] for a, b in pairwise(told)]
+        assert all(gap >= ROOM * max(row["completed_per_s"] for row in rows) for gap in gaps)
         assert list(drawn["p99"].x) == [row["completed_per_s"] for row in rows]
         assert all(low <= high for low, high in zip(drawn["p50"].y, drawn["p99"].y, strict=True))
         assert len(drawn[GROWS].x) == sum(row["unbounded"] for row in rows)
