@@ -16,6 +16,7 @@ with page("serving"):
     parts = st.tabs(PARTS, key=form.key("part"), default=form["part"], on_change="rerun")
     with parts[0]:
         batching.section(scheduler(), form)
+        think("serving")
     with parts[1]:
         load.section(scheduler(), form)
     with parts[2]:
@@ -27,5 +28,4 @@ with page("serving"):
         conversation.section(scheduler(), form)
     with parts[5]:
         to_vllm.section()
-    think("serving")
     form.write()

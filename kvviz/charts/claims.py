@@ -120,7 +120,7 @@ def of_evictions(found: Found) -> str:
     room = f"{found['blocks']:,} blocks for what takes {found['needed_blocks']:,}"
     if lru == hits:
         return f"{room}: either order of eviction computes {lru:,} tokens again"
-    return f"{room}: evict the least recently used, and {lru:,} tokens are computed again; the fewest hits, {hits:,}"
+    return f"{room}: least recently used first, {lru:,} tokens are computed again; fewest hits first, {hits:,}"
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

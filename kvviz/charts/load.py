@@ -40,7 +40,8 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     drawn = [value for line in figure.data for value in line.y]
     limit = 1e3 * limit_s
     look = {"mode": "lines+text", "line": {"color": LIMIT, "width": 1.5, "dash": "dash"}, "textfont_color": LIMIT}
-    words = {"text": ["", f"your limit, {millis(limit_s)} "], "textposition": "top left", "hoverinfo": "skip"}
+    said = f" your limit, {millis(limit_s)}{' on average' if name == 'itl' else ''}"
+    words = {"text": [said, ""], "textposition": "bottom right", "hoverinfo": "skip"}
     figure.add_scatter(x=[0, most], y=[limit, limit], showlegend=False, **look, **words)
     low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 2
     reach = {"range": [math.log10(low), math.log10(high)], **log_ticks(low, high)}

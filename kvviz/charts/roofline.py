@@ -19,16 +19,15 @@ SAID = {  # beside a series
     "prefill": "prefill",
     "context": "decode step,<br>one sequence",
     "short": "1 to {batch} sequences<br>at {tokens:,} tokens",
-    "long": "the same<br>at {tokens:,} tokens",
+    "long": "1 to {batch} sequences<br>at {tokens:,} tokens",
 }
 AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "bottom"),
     "context": ("left", "top"),
     "short": ("right", "bottom"),
-    "long": ("left", "top"),
+    "long": ("center", "bottom"),
 }
-CLEAR = {"xshift": 30, "yshift": -18}  # of the label at the long context: below the line of the short one
 ROOF, SHEET = "#5C6672", "#9A4B7D"
 CLASSES = {  # none has the hue of a mode, such as no cache and KV cache, which are rows of the same figure
     "weights": ("products with the weights", "#3FA7C4"),
@@ -105,8 +104,6 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
         text = SAID[name].format(**members[-1])
         _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
-        if name == "long":
-            figure.layout.annotations[-1].update(CLEAR)
     return figure
 
 

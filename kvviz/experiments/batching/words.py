@@ -105,9 +105,13 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def claim(rows: Sequence[Row]) -> str:
-    """Say in one line when a trace was done in static batches, and when where any request may join."""
+    """Say in one line when a trace was done in static batches and when where any may join, and their first tokens."""
     after = {row["policy"]: f"{mark(row)}{row['seconds']:.3g} s" for row in rows if row["seconds"]}
     if not {"static", "continuous"} <= set(after):
         return "Requests that are decoded together"
     taken = f"{after['static']} in static batches, {after['continuous']} with continuous batching"
-    return f"The same requests take {taken}, which fills a place as soon as it is free"
+    static, joined = (next(row for row in rows if row["policy"] == name) for name in ("static", "continuous"))
+    if static.get("ttft_s_p50") is None or joined.get("ttft_s_p50") is None:
+        return f"The same requests take {taken}"
+    first = [f"{mark(row)}{millis(row['ttft_s_p50'])}" for row in (joined, static)]
+    return f"The same requests take {taken}; half of them have a first token after {first[0]} instead of {first[1]}"
