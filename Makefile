@@ -22,10 +22,10 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(PYTEST) -n 3
+	$(PYTEST) -n 3 -m "not long"
 
 test-quick: $(VENV)/.dev
-	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow"
+	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow and not long"
 
 test-long: $(VENV)/.dev
 	KVVIZ_DRAWS=long $(PYTEST) --ignore=tests/browser --ignore=tests/faults

@@ -56,12 +56,19 @@ def compile_ahead() -> "subprocess.Popen[bytes] | None":
 
 
 def main() -> None:
-    """Compile the step; a machine without numba has nothing to compile."""
+    """Compile the step, unless another process of this kind does; a machine without numba has nothing to compile."""
     os.nice(19)
-    with suppress(OSError):  # a container may not have that core
-        pin([int(core) for core in os.environ.get(CORES, "").split(",") if core])
-    with suppress(ImportError):
-        from kvviz.decoding.compiled import kernels  # noqa: F401
+    with ExitStack() as stack:
+        with suppress(OSError):  # where no file can be made, several may compile at once
+            lock = stack.enter_context((_folder() / "ahead.lock").open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        with suppress(OSError):  # a container may not have that core
+            pin([int(core) for core in os.environ.get(CORES, "").split(",") if core])
+        with suppress(ImportError):
+            from kvviz.decoding.compiled import kernels  # noqa: F401
 
 
 if __name__ == "__main__":
