@@ -1,8 +1,9 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
-# models. Each sets up what it needs. Bytecode is kept, or each of the many processes of the tests would compile kvviz again.
-# Files begin in the order of their folders; xdist would begin those of few tests last, among which are the longest. Some
-# tests mostly wait for a server or a browser, so two cores are busy with three processes.
+# models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
+# Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
+# folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so
+# two cores are busy with three processes.
 PYTHON ?= python3
 PORT ?= 8501
 HOST ?= 127.0.0.1
@@ -22,7 +23,8 @@ run: $(VENV)/.app
 
 test: $(VENV)/.dev
 	@command -v chromium chromium-browser google-chrome >/dev/null || $(VENV)/bin/playwright install chromium || true
-	$(PYTEST) -n 3 -m "not long"
+	$(PYTEST) -n 3 -m "not long" --ignore=tests/browser --ignore=tests/faults
+	$(PYTEST) tests/browser tests/faults
 
 test-quick: $(VENV)/.dev
 	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow and not long"

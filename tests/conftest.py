@@ -55,21 +55,6 @@ def pytest_runtest_teardown(item):
     freeze_libraries()
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Keep the browser's files to two processes, which begin with them: each has to start a server and a browser."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class BrowserApart(LoadFileScheduling):
-        def _assign_work_unit(self, node):
-            browsing = self.nodes.index(node) < 2
-            mine = (file for file in self.workqueue if file.startswith("tests/browser/") == browsing)
-            self.workqueue.move_to_end(next(mine, next(iter(self.workqueue))), last=False)
-            super()._assign_work_unit(node)
-
-    return BrowserApart(config, log) if config.option.dist == "loadfile" else None
-
-
 def can(mode, model):
     """Whether a mode can decode a batch of a catalog model by itself."""
     if not mode_named(mode).batches:

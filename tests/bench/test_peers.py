@@ -7,6 +7,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_everybody_does_the_same_work(engine):
     modes = ("cached", "concat")
     work = ComparisonSpec(model="mini-qwen3", modes=modes, prompt_tokens=6, new_tokens=40, batch=2, repeats=2)

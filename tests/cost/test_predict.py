@@ -291,6 +291,7 @@ def test_a_model_that_can_not_be_counted_has_none(engine, monkeypatch):
 
 @pytest.mark.slow
 @torch.inference_mode()
+@pytest.mark.long
 def test_a_few_passes_of_a_larger_shape_are_foretold_to_a_factor(engine):
     """A law with much room: the fastest step, which no other process has slowed, is within a factor of three."""
     work = ComparisonSpec(model="gpt2", weights="random", prompt_tokens=48, new_tokens=4, repeats=1)

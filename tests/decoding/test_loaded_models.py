@@ -100,6 +100,7 @@ for prompt, new, more in ((900, 4, 70_000_000), (16, 900, 25_000_000)):
 @pytest.mark.slow
 @pytest.mark.worker
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.long
 def test_a_real_failure_of_allocation_is_named():
     """The process may take no more memory than a bit: the allocator itself says no."""
     done = subprocess.run([sys.executable, "-c", OOM], capture_output=True, text=True)

@@ -186,6 +186,7 @@ def test_no_model_of_a_thousand_million_layers_is_built(part):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_probe_of_a_giant_ends(monkeypatch):
     """In a process of its own, with a limit of memory and of time: every label of a model gets a name."""
     monkeypatch.setattr(probing, "_BOUNDED", probing._BOUNDED.replace(str(probing.MEMORY), str(2**29)))
