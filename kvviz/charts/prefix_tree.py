@@ -36,8 +36,5 @@ def _run(run: Mapping[str, Any], names: Sequence[str], block: int) -> str:
     below = "".join(_run(child, names, block) for child in run["children"])
     lit = " kvt-lit" if "hit" in run["states"] else ""
     node = f'<div class="kvt-node{lit}"><p>{head}</p><div class="kvt-text">{blocks}</div></div>'
-    return (
-        f'<div class="kvt-run">{node}<div class="kvt-next">{below}</div></div>'
-        if below
-        else (f'<div class="kvt-run">{node}</div>')
-    )
+    after = f'<div class="kvt-next">{below}</div>' if below else ""
+    return f'<div class="kvt-run">{node}{after}</div>'

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from kvviz.caches.block_table import Eviction
 from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
 from kvviz.decoding.loop import chooser
-from kvviz.experiments.batching.batcher import Batcher, Request, Sequence
+from kvviz.experiments.batching.batcher import Batcher, Plan, Request, Sequence
 from kvviz.experiments.batching.policies import Policy, Preemption
 
 
@@ -85,27 +85,19 @@ class Engine:
             "findable": tables.pool.cached_free,
         }
 
-    @torch.inference_mode()
     def step(self) -> Step:
         """Carry out the next step; there has to be one, so the engine has to be `busy`."""
         batcher = self.batcher
         plan = batcher.plan()
-        for copy in plan.copies:
-            way = "out" if copy.out else "in"
-            counts = {f"swapped_{way}_blocks": 1, f"swapped_{way}_bytes": self.cache.carry_out(copy)}
-            batcher.sequences[copy.number].swapped.update(counts)
-        parts = [(one, one.computed, count) for one, count in plan.parts.items()]
+        parts = [(one.request.number, one.computed, count) for one, count in plan.parts.items()]
         running, waiting = len(batcher.running), len(batcher.waiting)
-        logits = self.cache.forward(
-            [Part(one.place, start, one.ids[start : start + count]) for one, start, count in parts]
-        )
-        blocks = self.cache.groups.blocks - self.cache.groups.free
-        tokens = _choose(logits, [one for one, _, _ in parts], plan.parts)
+        tokens = self._compute(plan)
+        blocks = batcher.groups.blocks - batcher.groups.free
         ended = batcher.take(plan, tokens)
         return Step(
             admitted=[one.request.number for one in plan.admitted],
             preempted=[one.request.number for one in plan.preempted],
-            parts=[(one.request.number, start, count) for one, start, count in parts],
+            parts=parts,
             tokens={one.request.number: token for one, token in tokens.items()},
             ended=[one.request.number for one in ended],
             running=running,
@@ -113,13 +105,28 @@ class Engine:
             blocks=blocks,
         )
 
+    @torch.inference_mode()
+    def _compute(self, plan: Plan) -> dict[Sequence, int]:
+        """Make the copies of a plan, then its forward; return the tokens that are chosen."""
+        for copy in plan.copies:
+            way = "out" if copy.out else "in"
+            counts = {f"swapped_{way}_blocks": 1, f"swapped_{way}_bytes": self.cache.carry_out(copy)}
+            self.batcher.sequences[copy.number].swapped.update(counts)
+        logits = self.cache.forward(
+            [
+                Part(one.place, one.computed, one.ids[one.computed : one.computed + count])
+                for one, count in plan.parts.items()
+            ]
+        )
+        return _choose(logits, plan.parts)
 
-def _choose(logits: torch.Tensor, rows: list[Sequence], parts: dict[Sequence, int]) -> dict[Sequence, int]:
-    """Choose the next token of each sequence that has none pending, each in its own way; row i is that of `rows[i]`."""
+
+def _choose(logits: torch.Tensor, parts: dict[Sequence, int]) -> dict[Sequence, int]:
+    """Choose the next token of each sequence that has none pending, each in its own way; a row of logits for each."""
     likeliest = logits.argmax(dim=-1).tolist()
     tokens = {}
-    for row, one in enumerate(rows):
-        if one.pending > parts[one]:
+    for row, (one, count) in enumerate(parts.items()):
+        if one.pending > count:
             continue  # its prompt is not read to the end yet
         sampling = one.request.sampling
         if sampling.temperature:

@@ -86,7 +86,7 @@ class News:
             self._stride *= 2
 
     def part(self, sequences: Mapping[int, Running] | None = None) -> Part:
-        """Return what is new, and begin anew; of the engine's `sequences` it tells what they have come to."""
+        """Return what is new and forget it here; `sequences`, the engine's, add the states of the requests in it."""
         for number, row in self._each.items():
             if sequences is not None:
                 row |= _came_to(sequences[number])

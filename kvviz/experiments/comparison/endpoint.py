@@ -96,7 +96,10 @@ def _open(work: ComparisonSpec) -> "Server":
 
 
 def answered(codec: Codec, ids: list[int], prompt: str, text: str) -> list[int]:
-    """Return the tokens of an answer: what follows the prompt's in the whole text, or if they melt, its own."""
+    """Return the tokens of an answer: those after the prompt's `ids` in the whole text.
+
+    Where the tokenizer joins the prompt's end and the answer's start into one token, the answer is encoded by itself.
+    """
     whole = codec.encode(prompt + text)
     if whole[: len(ids)] == ids:
         return whole[len(ids) :]

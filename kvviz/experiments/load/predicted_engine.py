@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from kvviz.cost.blocks import Forward
 from kvviz.cost.predict import Paces, forward_seconds
 from kvviz.cost.shape import Shape
-from kvviz.experiments.batching.batcher import Batcher
-from kvviz.experiments.batching.engine import Engine, Step
+from kvviz.experiments.batching.batcher import Batcher, Plan
+from kvviz.experiments.batching.batcher import Sequence as Running
+from kvviz.experiments.batching.engine import Engine
 
 Parts = Sequence[tuple[int, int]]  # of each sequence of a step: its first new token, and how many
 ALIKE = 8  # contexts this near to one another have the same prediction
@@ -66,24 +67,9 @@ class PredictedEngine(Engine):
         """Let time pass."""
         self.now += seconds
 
-    def step(self) -> Step:
-        """Decide on the next step, and let its time pass."""
-        one, plan = self.batcher, self.batcher.plan()
-        parts = [(part.request.number, part.computed, count) for part, count in plan.parts.items()]
-        running, waiting = len(one.running), len(one.waiting)
-        for part, count in plan.parts.items():
-            one.groups.append(part.place, part.ids[part.computed : part.computed + count])
-        blocks = one.groups.blocks - one.groups.free
-        self.now += self._seconds([(start, count) for _, start, count in parts])
-        tokens = {part: 0 for part, count in plan.parts.items() if part.pending == count}
-        ended = one.take(plan, tokens)
-        return Step(
-            admitted=[part.request.number for part in plan.admitted],
-            preempted=[part.request.number for part in plan.preempted],
-            parts=parts,
-            tokens={part.request.number: token for part, token in tokens.items()},
-            ended=[part.request.number for part in ended],
-            running=running,
-            waiting=waiting,
-            blocks=blocks,
-        )
+    def _compute(self, plan: Plan) -> dict[Running, int]:
+        """Take the blocks of a plan, and let its predicted time pass."""
+        for one, count in plan.parts.items():
+            self.batcher.groups.append(one.place, one.ids[one.computed : one.computed + count])
+        self.now += self._seconds([(one.computed, count) for one, count in plan.parts.items()])
+        return {one: 0 for one, count in plan.parts.items() if one.pending == count}

@@ -1,4 +1,4 @@
-"""Chooses the rates of a load sweep, and says of one whether the queue grew without bound. Standard library only.
+"""Chooses the rates of a load sweep, and says of one whether the queue grew without bound.
 
 While all places are taken, the number of waiting requests grows at the rate at which they come less the rate at which
 they are completed. So the slope of the waiting requests over time shows how far the one falls behind the other. It is
@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kvviz.experiments.shapes import slope
+
 BLOCKS, FILLING = 8, 2
-T_95 = 2.776  # of Student's distribution with BLOCKS - FILLING - 2 = 4 degrees of freedom
 BEHIND = 0.05  # share of the offered rate: a queue that grows more slowly can't be told from a busy hour
 HALVINGS = 3  # how often the capacity is halved at most, for the lowest rate
 BISECTIONS = 2  # between the highest rate without and the lowest one with a growing queue
@@ -38,12 +39,9 @@ def growth(steps: Mapping[str, Sequence[float]], last_s: float, rate: float) -> 
     """Fit a line to the waiting requests; `steps` are those of a timeline, `last_s` is the last arrival."""
     length = last_s / BLOCKS
     means = [_mean(steps, number * length, (number + 1) * length) for number in range(FILLING, BLOCKS)]
-    places = range(len(means))
-    middle, mean = (len(means) - 1) / 2, sum(means) / len(means)
-    squares = sum((x - middle) ** 2 for x in places)
-    slope = sum((x - middle) * (y - mean) for x, y in zip(places, means, strict=True)) / squares
-    rest = sum((y - mean - slope * (x - middle)) ** 2 for x, y in zip(places, means, strict=True))
-    return Growth(rate, slope / length, T_95 * math.sqrt(rest / (len(means) - 2) / squares) / length)
+    found = slope(range(len(means)), means)
+    assert found is not None  # there are more than two stretches
+    return Growth(rate, found.value / length, (found.high - found.low) / 2 / length)
 
 
 def _mean(steps: Mapping[str, Sequence[float]], begins: float, ends: float) -> float:

@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.memory_map import STATES
 from kvviz.experiments.batching.policies import POLICIES
@@ -13,11 +12,11 @@ from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.serving.form import LOADS, MEMORIES
+from kvviz.ui.serving.form import LOADS, MEMORIES, times_of, whose
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import accepted, title, weights_in_words
+from kvviz.ui.shared.model_choice import accepted, title
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import shades
 from kvviz.ui.shared.tables import draw_table, localized
@@ -83,9 +82,7 @@ def _figures(found: Document) -> None:
     with st.expander("All figures, and what they say in sentences"):
         draw_table(rows, key="v_together_all", columns=localized(*_COUNTS))
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    place = found["environment"]
-    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {place['dtype']}, on {place['device_name']}"
-    st.caption(f"{whose}. {found['note']}")
+    st.caption(f"{whose(found)}. {found['note']}")
 
 
 _COUNTS = {
@@ -104,8 +101,7 @@ MAIN = ("Policy", "Tokens/s", "First token p50", "First token p99", "ITL p99", "
 
 
 def _row(row: Document) -> dict[str, object]:
-    times = {head: "–" if row[name] is None else mark(row) + millis(row[name]) for head, name in _TIMES.items()}
     rate = f"{mark(row)}{row['tokens_per_s']:,.0f}" if row["tokens_per_s"] else "–"
     counts = {head: row[name] for head, name in _COUNTS.items()}
     same = "yes" if row["identical"] else "no"
-    return {"Policy": row["title"], "Tokens/s": rate, **times, **counts, "Same tokens": same}
+    return {"Policy": row["title"], "Tokens/s": rate, **times_of(row, _TIMES), **counts, "Same tokens": same}

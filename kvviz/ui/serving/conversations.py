@@ -10,10 +10,9 @@ from kvviz.charts.prefix_tree import KEY, STYLE, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.serving.form import PERCENTS, expected, progress
+from kvviz.ui.serving.form import PERCENTS, expected, progress, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import weights_in_words
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import colour_key
 from kvviz.ui.shared.tables import draw_table, localized
@@ -37,9 +36,8 @@ def _draw(found: Document) -> None:
     draw_table([_row(row) for row in found["rows"]], key="v_prefixes_table", columns=localized(*_COUNTS))
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {found['dtype']}, on {found['device']}"
     same = "the same tokens" if found["identical"] else "not the same tokens"
-    st.caption(f"{whose}: {same} under both orders. {found['note']}")
+    st.caption(f"{whose(found)}: {same} under both orders. {found['note']}")
 
 
 def _moment(found: Document) -> None:

@@ -1,9 +1,12 @@
 """The serving page's form, which its sections share, and the words around their measurements."""
 
+from collections.abc import Mapping
+
 import streamlit as st
 
-from kvviz.base.words import lasting
+from kvviz.base.words import lasting, millis
 from kvviz.experiments.batching.policies import POLICIES
+from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.experiments.load.spec import LoadSpec
@@ -77,8 +80,18 @@ def progress(last: Record) -> tuple[float, str]:
     return 0.0, "Serving …" if last.get("t") in ("look", "part") else "Loading …"
 
 
+def whose(found: Document) -> str:
+    """Say which model, in which precision and on which device, the figures are of."""
+    here = found.get("environment") or {"dtype": found["dtype"], "device_name": found["device"]}
+    return f"{found['title']}, {weights_in_words(found['weights'])}, {here['dtype']}, on {here['device_name']}"
+
+
 def where(found: Document) -> None:
     """Say where the figures come from, under them."""
-    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {found['dtype']}, on {found['device']}"
     rounds = f"medians and quartiles of {found['spec']['repeats']} rounds, cold and warm in turn"
-    st.caption(f"{whose}; {rounds}. {found['note']}")
+    st.caption(f"{whose(found)}; {rounds}. {found['note']}")
+
+
+def times_of(row: Document, heads: Mapping[str, str]) -> dict[str, object]:
+    """The fields of a row that `heads` names, in seconds, as cells of a table."""
+    return {head: "–" if row[name] is None else mark(row) + millis(row[name]) for head, name in heads.items()}

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.base.words import human, lasting, millis
+from kvviz.base.words import human, lasting
 from kvviz.charts.load import latency_figure, steps_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
@@ -15,10 +15,10 @@ from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.load.words import capacity, claim, latency_claim, sentences, step_error, steps_claim
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress
+from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress, times_of, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import accepted, title, weights_in_words
+from kvviz.ui.shared.model_choice import accepted, title
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
@@ -70,11 +70,9 @@ def _draw(form: Form, found: Document) -> None:
     st.caption(TEXTS["serving"]["load_steps"])
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
-    place = found["environment"]
-    whose = f"{found['title']}, {weights_in_words(found['weights'])}, {place['dtype']}, on {place['device_name']}"
     policy = POLICIES[found["spec"]["policy"]].title
     at_most = f"at most {found['spec']['places']} at once"
-    st.caption(f"{whose}; {policy}, {at_most}; {found['requests']} requests at each rate. {found['note']}")
+    st.caption(f"{whose(found)}; {policy}, {at_most}; {found['requests']} requests at each rate. {found['note']}")
 
 
 def _latencies(form: Form, found: Document) -> None:
@@ -99,14 +97,13 @@ def _latencies(form: Form, found: Document) -> None:
 
 def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     names = {"TTFT p50": "ttft_s_p50", "TTFT p99": "ttft_s_p99", "ITL p50": "itl_s_p50", "ITL p99": "itl_s_p99"}
-    times = {head: "–" if point[name] is None else mark(point) + millis(point[name]) for head, name in names.items()}
     foretold = point["predicted"]
     return {
         "Offered": f"{point['rate']:.3g}/s" if point["rate"] else "all at once",
         "Completed": f"{mark(point)}{point['completed_per_s']:.3g}/s",
         "Predicted": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
         "Goodput": f"{mark(point)}{goodput(point, ttft_s, itl_s):.3g}/s",
-        **times,
+        **times_of(point, names),
         "Queue": f"grows by {point['per_s']:.2g}/s" if point.get("unbounded") else "–",
     }
 
