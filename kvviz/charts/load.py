@@ -34,8 +34,8 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
         look = {"symbol": "diamond", "size": 11, "color": palette.AGAIN}
         figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=GROWS, hoverinfo="skip")
         # on a logarithmic axis, an annotation's y is a logarithm; the first of these is at the lowest rate
-        text = f"the knee, {growing[0]['rate']:.3g}/s"
-        knee = {"x": x[0], "y": math.log10(y[0]), "text": text, "ax": 74, "ay": -30, "standoff": 6}
+        text = f"the knee,<br>{growing[0]['rate']:.3g}/s"  # on a phone one line would be cut off
+        knee = {"x": x[0], "y": math.log10(y[0]), "text": text, "ax": 46, "ay": -36, "standoff": 6}
         figure.add_annotation(**knee, arrowhead=2, arrowcolor=palette.AGAIN, font_color=palette.AGAIN)
     drawn = [value for line in figure.data for value in line.y]
     limit = 1e3 * limit_s

@@ -21,7 +21,7 @@ def test_each_rate_is_a_point_and_the_limit_a_line():
         assert told and not any(row["unbounded"] for row in told), "the knee has its own label"
         knee = next((row for row in rows if row["unbounded"]), None)
         assert [label.text for label in figure.layout.annotations] == (
-            [f"the knee, {knee['rate']:.3g}/s"] if knee else []
+            [f"the knee,<br>{knee['rate']:.3g}/s"] if knee else []
         )
         gaps = [b["completed_per_s"] - a["completed_per_s"] for a, b in pairwise(told)]
         assert all(gap >= ROOM * max(row["completed_per_s"] for row in rows) for gap in gaps)
