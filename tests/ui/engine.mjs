@@ -1,0 +1,77 @@
+// Runs the browser's engine in node: `node engine.mjs ENGINE`, a job as JSON on the standard input, its findings as JSON out.
+
+import { readFileSync, writeFileSync } from "node:fs"
+
+const ENGINE = process.argv[2]
+const { decode, load } = await import(`${ENGINE}/decode.js`)
+const { shapeOf } = await import(`${ENGINE}/model.js`)
+const { chooser } = await import(`${ENGINE}/sampling.js`)
+const { textStream } = await import(`${ENGINE}/tokenizer.js`)
+const { sha256 } = await import(`${ENGINE}/weights.js`)
+const wasm = readFileSync(`${ENGINE}/kernels.wasm`)
+const job = JSON.parse(readFileSync(0, "utf8"))
+
+function filesOf(folder) {
+  const json = (name) => JSON.parse(readFileSync(`${folder}/${name}`, "utf8"))
+  const { buffer, byteOffset, byteLength } = readFileSync(`${folder}/model.safetensors`)
+  const weights = buffer.slice(byteOffset, byteOffset + byteLength)
+  return { config: json("config.json"), tokenizer: json("tokenizer.json"), weights, sha256: sha256(weights) }
+}
+
+const said = (work) => {
+  try {
+    work()
+    return ""
+  } catch (error) {
+    return error.message
+  }
+}
+
+const found = {}
+for (const [name, { folder, prompts, texts, new_tokens: newTokens, sampling, logits: file }] of Object.entries(job.models)) {
+  const files = filesOf(folder)
+  const ready = (kernels) => load(files, { wasm, kernels, positions: 512, caches: 2 })
+  const { model, tokenizer, kernels } = ready()
+  const { model: plain } = ready("plain")
+  const ids = prompts.map((prompt) => (typeof prompt === "string" ? tokenizer.encode(prompt) : prompt))
+  const run = (prompt, mode, on = model, choose = chooser(), each = () => {}) => {
+    const before = on.heap.live
+    const tokens = []
+    for (const step of decode(on, prompt, { mode, newTokens, choose })) {
+      tokens.push(step.id)
+      each(step)
+    }
+    if (on.heap.live !== before) throw new Error(`${mode} leaves ${on.heap.live - before} bytes behind`)
+    return tokens
+  }
+  const logits = []
+  const greedy = ids.map((prompt) => run(prompt, "cached", model, chooser(), (step) => logits.push(...step.logits)))
+  writeFileSync(file, Float32Array.from(logits))
+  const layers = (on) => {
+    const rows = []
+    on.heap.give(on.forward(ids[0], null, (_, x) => rows.push([...x])))
+    return rows
+  }
+  const kept = (mode) => {
+    const rows = []
+    const before = model.heap.live
+    run(ids[0], mode, model, chooser(), ({ cache, logits }) => rows.push([cache?.states() ?? [], model.heap.live - before - logits.byteLength]))
+    return rows
+  }
+  const stream = textStream(tokenizer)
+  found[name] = {
+    kernels, ids, greedy, layers: { wasm: layers(model), plain: layers(plain) },
+    modes: Object.fromEntries(["uncached", "unpassed", "concat", "prealloc"].map((mode) => [mode, ids.slice(0, 3).map((prompt) => run(prompt, mode))])),
+    plain: run(ids[0], "cached", plain),
+    sampled: (sampling ?? []).map((one) => run(ids[0], "prealloc", model, chooser(one))),
+    cache: { cached: kept("cached"), prealloc: kept("prealloc"), uncached: kept("uncached"), unpassed: kept("unpassed") },
+    texts: (texts ?? []).map((text) => tokenizer.encode(text)),
+    read: (texts ?? []).map((text) => tokenizer.encode(text).map((id) => tokenizer.decode([id]))),
+    streamed: tokenizer.encode((texts ?? []).join(" ")).map(stream).join(""),
+    tampered: said(() => load({ ...files, sha256: sha256(new Uint8Array([1]).buffer) }, { wasm, positions: 8 })),
+    long: said(() => load(files, { wasm, positions: 10 ** 6 })),
+  }
+}
+const refused = (job.refused ?? []).map((config) => said(() => shapeOf(config)))
+const sums = (job.hashed ?? []).map((text) => sha256(new TextEncoder().encode(text).buffer))
+process.stdout.write(JSON.stringify({ models: found, refused, sums }))
