@@ -72,7 +72,7 @@ def test_a_slope_is_what_each_further_value_adds():
     assert slope([7, 7, 7]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @LINUX
 def test_a_small_class_on_a_real_server_loses_its_network_and_nothing_else(tmp_path):
     async def scene():

@@ -111,6 +111,8 @@ class Browsers:
     """Browsers that know nothing of one another, taken and given back without cookies or storage.
 
     One that is given back keeps the scripts that it has compiled, in a page that stays open: half the work of the next.
+    They ask for less motion, because a recording that replays by itself takes up to half of a core; a test that is
+    about the replay asks for it.
     """
 
     def __init__(self, chromium: Browser, server: Server) -> None:
@@ -118,7 +120,7 @@ class Browsers:
 
     def take(self) -> BrowserContext:
         if not self.free:
-            context = self.chromium.new_context(viewport=VIEWPORT)
+            context = self.chromium.new_context(viewport=VIEWPORT, reduced_motion="reduce")
             context.new_page().goto(self.url + "/healthz")
             self.free.append(context)
         return self.free.pop()

@@ -71,7 +71,7 @@ def test_a_mistake_is_made_and_shown(open_page):
 
 
 def test_a_serving_run_is_drawn_and_replayed_and_a_request_is_looked_at(open_page):
-    page = open_page("/serving", reduced_motion="reduce")
+    page = open_page("/serving")
     view, moment = page.locator(".kv-serving"), page.get_by_test_id("kv-moment")
     expect(page.locator(".kv-lanes")).to_have_count(3)
     expect(page.get_by_text("The same requests take")).to_be_visible()

@@ -71,7 +71,7 @@ def read_otherwise(buffer, calls):
     return buffer.nbytes / best
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bandwidth_is_what_other_libraries_find(one_thread):
     buffer = torch.ones(2**26)  # 256 MiB: less, and a part of it would still be in the processor's cache
     values, memchr = buffer.numpy(), ctypes.CDLL(None).memchr
@@ -87,29 +87,37 @@ def test_the_bandwidth_is_what_other_libraries_find(one_thread):
     pytest.fail(f"{ours / 1e9:.1f} GB/s, and others read {theirs / 1e9:.1f} GB/s")
 
 
+def measured(monkeypatch):
+    """A quick set of ceilings, and the FLOP/s of each shape in float32."""
+    monkeypatch.setattr(module, "LONGEST", 0.05)
+    found = module.measure_ceilings("cpu", seconds=0.3, buffer_bytes=2**27)
+    return found, {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
+
+
 @pytest.mark.slow
 def test_the_laws_of_a_set(one_thread, monkeypatch):
-    monkeypatch.setattr(module, "LONGEST", 0.05)
-    read_best = row_best = 0.0
+    found, rates = measured(monkeypatch)
+    halves = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "bfloat16"}
+    assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
+    assert set(module.READS) <= set(found.reads) and "float32" in found.row_product
+    assert max(found.row_product.values()) <= found.read_bandwidth, "no read is slower than what has read"
+    assert found.launch > 0 and found.rates() == Rates(
+        found.row_product["float32"], rates[ESTIMATE], found.launch, halves.get(ESTIMATE)
+    )
+    assert found.environment == module.machine("cpu") and found.environment.threads == 1
+    assert read(json.dumps({"kvviz": "ceilings", "version": 1, "measured": [asdict(found)]}).encode()) == [found]
+
+
+@pytest.mark.long
+def test_larger_products_are_not_much_slower_than_small_ones(one_thread, monkeypatch):
+    """Each shape is as fast as its fastest try, which needs a machine that is quiet for some of the tries."""
     best: dict[tuple[int, int, int], float] = {}
-    for _ in range(20):  # a call that another process interrupts is slower: the laws are those of the fastest
-        found = module.measure_ceilings("cpu", seconds=0.3, buffer_bytes=2**27)
-        rates = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "float32"}
-        halves = {row.shape: row.flops_per_s for row in found.matrix if row.dtype == "bfloat16"}
-        assert found.read_bandwidth == found.reads[found.read_by] == max(found.reads.values())
-        assert set(module.READS) <= set(found.reads) and "float32" in found.row_product
-        assert max(found.row_product.values()) <= found.read_bandwidth, "no read is slower than what has read"
-        assert found.launch > 0 and found.rates() == Rates(
-            found.row_product["float32"], rates[ESTIMATE], found.launch, halves.get(ESTIMATE)
-        )
-        assert found.environment == module.machine("cpu") and found.environment.threads == 1
-        assert read(json.dumps({"kvviz": "ceilings", "version": 1, "measured": [asdict(found)]}).encode()) == [found]
-        read_best, row_best = max(read_best, found.read_bandwidth), max(row_best, *found.row_product.values())
-        best |= {shape: max(rate, best.get(shape, 0.0)) for shape, rate in rates.items()}
+    for _ in range(20):
+        best |= {shape: max(rate, best.get(shape, 0.0)) for shape, rate in measured(monkeypatch)[1].items()}
         small, large = best[256, 256, 256], best.get((512, 512, 512), 0)
-        if row_best <= 1.25 * read_best and large >= small / 2 and best[ESTIMATE] <= 2 * max(small, large):
+        if large >= small / 2 and best[ESTIMATE] <= 2 * max(small, large):
             return
-    pytest.fail(f"a row product of {row_best:.3g} B/s at {read_best:.3g} B/s; products {best}")
+    pytest.fail(f"products {best}")
 
 
 def test_a_race_takes_turns_for_its_time_and_the_fastest_call_of_each_but_for_the_first(monkeypatch):
