@@ -27,11 +27,8 @@ def of_latency(runs: Sequence[Found]) -> str:
     return f"With a cache the median step takes {span(list(steps.values()))}{beside}"
 
 
-def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0, *, told: bool = True) -> str:
-    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes.
-
-    Times of which nobody `told` how disturbed they were are approximate, with two digits; those alike are said once.
-    """
+def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0) -> str:
+    """What a chart of runs over one another shows at its right edge, for each run; of many, for the extremes."""
     whole = [curve.so_far[-1] for curve in curves]
     if view == "total":
         return _listed("The whole run takes", [(s, brief(s), c.name) for s, c in zip(whole, curves, strict=True)])
@@ -44,13 +41,23 @@ def of_curves(curves: Sequence[Curve], view: str = "step", baseline: int = 0, *,
         lead = f"Against {base.name}, the whole run goes"
         return _listed(lead, [(ratio, f"{ratio:.3g} times as fast", name) for ratio, name in ratios])
     ends = [(at_the_end(curve.step_s), curve.name) for curve in curves]
-    if told:
-        return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
-    alike: dict[float, list[str]] = {}
-    for seconds, name in ends:
-        alike.setdefault(float(f"{seconds:.2g}"), []).append(name)
-    parts = [(s, f"≈ {millis(s)}{' each' if names[1:] else ''}", " and ".join(names)) for s, names in alike.items()]
-    return _listed("At the end a token takes", parts)
+    return _listed("At the end a token takes", [(s, millis(s), name) for s, name in ends])
+
+
+ALIKE = 1.1  # times: a speed-up below it is none
+
+
+def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
+    """How many times as fast the whole text comes with the cache at a place, and in compiled steps if those ran.
+
+    `about` stands before a number that is approximate.
+    """
+    whole = {curve.mode: curve.so_far[-1] for curve in curves}
+    gain = whole["uncached"] / whole["cached"]
+    said = f"the cache makes the text {about}{gain:.2g} times as fast" if gain > ALIKE else "the cache gains next to nothing"
+    if "compiled" not in whole:
+        return f"On {place} {said}"
+    return f"On {place} {said}; compiled steps are {about}{whole['cached'] / whole['compiled']:.2g} times as fast"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import streamlit as st
 
-from kvviz.charts.claims import of_curves
+from kvviz.base.words import brief
+from kvviz.charts.claims import of_recording
 from kvviz.charts.curves import Curve, curve_of, overlay
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
@@ -16,7 +18,7 @@ from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
 
-KINDS = {"cpu": "a processor", "cuda": "a GPU"}
+KINDS = {"cpu": "this processor", "cuda": "this GPU"}
 FILES = ("recording", "h100-gpt2")
 
 
@@ -34,16 +36,17 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
 
 
 def recordings() -> None:
-    """Draw the time of each token of each recording, under what it says and where it was made."""
+    """Draw the time so far of each token of each recording, under what it shows and above where it was made."""
     for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
         started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
-        weights = ", random weights" if model["weights"] == "random" else ""
+        weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
+        column.subheader(of_recording(curves, KINDS[here["device"]], about), anchor=False)
+        ends = [about + brief(curve.so_far[-1]) for curve in curves]
+        named = [replace(curve, name=f"{curve.name}<br>{end}") for curve, end in zip(curves, ends, strict=True)]
+        plot(overlay(named, view="total"), column, key=f"c_{file}")
         column.caption(
-            f"Recorded on {KINDS[here['device']]} ({here['device_name']}): {model['title']}{weights}, "
-            f"{spec['new_tokens']} new tokens"
+            f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}."
+            f"{'' if told else ' ' + TEXTS['compare']['untold']}"
         )
-        plot(overlay(curves), column, claim=of_curves(curves, told=told), key=f"c_{file}")
-        if not told:
-            column.caption(TEXTS["compare"]["untold"])
     st.markdown(TEXTS["compare"]["recorded"])
