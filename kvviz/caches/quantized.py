@@ -29,7 +29,7 @@ class Codes(NamedTuple):
 
     @classmethod
     def of(cls, x: torch.Tensor, bits: int, axis: int) -> "Codes":
-        """Quantise x (B, Hkv, groups, GROUP, D); the numbers along `axis` (BY_CHANNEL or BY_TOKEN) share a scale."""
+        """Quantize x (B, Hkv, groups, GROUP, D); the numbers along `axis` (BY_CHANNEL or BY_TOKEN) share a scale."""
         low, high = x.amin(axis, keepdim=True), x.amax(axis, keepdim=True)
         half = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
         levels = 2**bits - 1
@@ -89,7 +89,7 @@ class Quantized(InTensors):
         self.seen += k.shape[2]
         self.held += k.shape[2]
         everything = self._with_numbers(keys, values)
-        self._quantise_oldest(keys, values)
+        self._quantize_oldest(keys, values)
         self._drop_behind_window()
         return everything
 
@@ -103,7 +103,7 @@ class Quantized(InTensors):
         self.gathered = keys.nbytes + values.nbytes
         return keys, values
 
-    def _quantise_oldest(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def _quantize_oldest(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Turn the oldest whole groups into codes, so that at least RESIDUAL tokens stay in full precision."""
         count = max(0, (keys.shape[2] - RESIDUAL) // GROUP)
         done = count * GROUP

@@ -68,7 +68,7 @@ class Moved:
 
 
 def moved(shape: Shape, forward: Forward, dtype: str = "bfloat16") -> Moved:
-    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantised."""
+    """Bytes that a forward moves with weights, cache and activations in `dtype`; activations are never quantized."""
     read = cache_bytes_read(shape, forward.seen, forward.batch, dtype, forward.source or None) if forward.held else 0
     held = cache_bytes_read(shape, forward.held, forward.batch, dtype, forward.source or None) if forward.held else 0
     elements = sum(count * block.activations(forward) for block, count in shape.counts.items())

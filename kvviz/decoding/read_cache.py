@@ -106,7 +106,7 @@ def _layer_state(index: int, layer: object, kind: str | None, seen: int, counted
         value_shape=tuple(values.shape) if values is not None else (),
         dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch.") if tensors else "",
         seen=seen,
-        held=seen if "_quantized_keys" in tensors else kept,  # the backend chooses the layout of quantised tensors
+        held=seen if "_quantized_keys" in tensors else kept,  # the backend chooses the layout of quantized tensors
         nbytes=sum(tensor.nbytes for tensor in tensors.values()),
         allocated=_allocated((tensor.untyped_storage() for tensor in tensors.values()), counted),
         state_bytes=sum(tensor.nbytes for tensor in state.values()),
@@ -149,7 +149,7 @@ def _tensors(layer: object) -> dict[str, torch.Tensor]:
 def _walk(thing: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor with at least two dimensions below an object; counters have fewer."""
     if isinstance(thing, torch.Tensor):
-        if hasattr(thing, "__tensor_flatten__"):  # quantised tensors consist of plain ones
+        if hasattr(thing, "__tensor_flatten__"):  # quantized tensors consist of plain ones
             thing = [getattr(thing, part) for part in thing.__tensor_flatten__()[0]]
         elif thing.dim() > 1 and thing.numel():
             yield name, thing

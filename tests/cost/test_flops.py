@@ -115,7 +115,7 @@ def test_what_a_step_writes():
     assert cache_bytes_written(llama, prefill(llama, 100)) == 100 * 131_072
     indexed = read_shape(
         TINY["deepseek_v32"]
-    )  # of one token, what is written is what the cache then holds, quantised too
+    )  # of one token, what is written is what the cache then holds, quantized too
     for dtype in ("bfloat16", "fp8"):
         assert cache_bytes_written(indexed, prefill(indexed, 1), dtype) == cache_bytes_read(indexed, 1, 1, dtype)
     mamba = shape("mamba-130m")

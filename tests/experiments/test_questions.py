@@ -21,7 +21,7 @@ ASKED = {
     "tokens/s, ms/token, TTFT and peak memory": "live",
     "continuous batching": "serving",
     "flat on a big GPU": "live",
-    "quantising the weights": "memory",
+    "quantizing the weights": "memory",
     "K and V, but not Q": "anatomy",
     "an encoder": "anatomy",
     "in training": "anatomy",
@@ -171,7 +171,7 @@ def test_the_cache_stands_unchanged_beside_both_weights():
     case = Weighed(
         "A model", 4096, 1, "bfloat16", {"bfloat16": 2**34, "int4": 2**32}, dict.fromkeys(("bfloat16", "int4"), 2**29)
     )
-    answer = ALL["quantisation"].answer(AtHand(weighed=case))
+    answer = ALL["quantization"].answer(AtHand(weighed=case))
     assert "bfloat16: 16.0 GiB, cache 512.0 MiB (536,870,912 B)" in answer
     assert "int4: 4.0 GiB, cache 512.0 MiB (536,870,912 B)" in answer
 

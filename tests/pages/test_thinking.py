@@ -102,7 +102,7 @@ def test_the_sweep_page_answers_when_the_sweep_is_over(visit):
 @pytest.mark.slow
 def test_the_memory_page_answers_with_the_chosen_model(visit):
     app = visit("memory", models="llama-3.1-8b", tokens="8192")
-    found = answers(app, "memory")["quantisation"]
+    found = answers(app, "memory")["quantization"]
     assert "LLaMA 3.1-8B" in found and found.count("cache 1.0 GiB (1,073,741,824 B)") == 2
     assert "weights in bfloat16: 15.0 GiB" in found and "weights in int4: 3.7 GiB" in found
 

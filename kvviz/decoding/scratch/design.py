@@ -179,7 +179,7 @@ def _check_only(config: Mapping[str, object], model_type: str) -> None:
         if values.get(inner, wanted) != wanted:
             raise Unbuildable(f"{path} is {shown(values[inner])}, and only {shown(wanted)} is written here")
     if config.get("quantization_config"):
-        raise Unbuildable("its weights are quantised (quantization_config)")
+        raise Unbuildable("its weights are quantized (quantization_config)")
 
 
 def _part(config: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -61,7 +61,7 @@ def test_a_model_of_another_kind_is_refused_with_the_reason(model, says):
         ({"head_dim": 15}, "15 numbers, and RoPE rotates pairs"),
         ({"hidden_act": "relu"}, "activation 'relu' is none of gelu"),
         ({"hidden_act": ["silu"]}, "activation .* is none of gelu"),
-        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"quantization_config": {"bits": 4}}, "quantized"),
         (
             {"model_type": "gpt2", "n_embd": 32, "n_head": 4, "scale_attn_by_inverse_layer_idx": True},
             "scale_attn_by_inv",

@@ -24,7 +24,7 @@ embedding, encoder, evicted, eviction, expert, FlashAttention, FLOP, forward pas
 grouped-query, head dim, hidden size, inter-token latency, ITL, kernel, key, KL divergence, KV cache, KV head, latent,
 launch overhead, layernorm, logit, LoRA, mask, median, memory-bound, MHA, MLA, MLP, MQA, multi-head, multi-query,
 multiply-add, nucleus, p50, p99, paged, perplexity, pipeline parallel, position, preempted, prefill, prefix, prefix
-sharing, quantised, quartile, query, recurrent, residual, ring, roofline, RoPE, rotary, router, sampling, sdpa, sink,
+sharing, quantized, quartile, query, recurrent, residual, ring, roofline, RoPE, rotary, router, sampling, sdpa, sink,
 sliding window, softmax, speculative, swapped, temperature, tensor parallel, throughput, time to first token, token,
 top-k, top-p, TTFT, value, warm-up
 """
