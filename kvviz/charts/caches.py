@@ -86,8 +86,8 @@ def steps_figure(runs: Runs) -> go.Figure:
         marker = {"symbol": palette.MARKER[run["mode"]], "size": 12, "color": palette.LIGHT[run["mode"]]}
         words = {"hovertemplate": "%{y}: %{x:.3g} ms<extra></extra>", "name": run["title"]}
         figure.add_scatter(x=[middle], y=[run["title"]], error_x=spread, mode="markers", marker=marker, **words)
-        label = {"text": millis(middle / 1e3), "xref": "paper", "x": 1.0, "xanchor": "right", "showarrow": False}
-        figure.add_annotation(y=run["title"], **label)
+        label = {"text": millis(middle / 1e3), "x": math.log10(high), "xanchor": "left", "xshift": 10}
+        figure.add_annotation(y=run["title"], showarrow=False, **label)
     values = [1e3 * quantiles(run["step_s"][1:], n=4)[i] for run in timed for i in (0, 2)] or [1.0]
     reach = [math.log10(min(values) / 1.2), math.log10(max(values) * 1.7)]
     figure.update_xaxes(type="log", range=reach, **log_ticks(min(values), max(values)))

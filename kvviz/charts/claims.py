@@ -54,7 +54,11 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     """
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     gain = whole["uncached"] / whole["cached"]
-    said = f"the cache makes the text {about}{gain:.2g} times as fast" if gain > ALIKE else "the cache gains next to nothing"
+    said = (
+        f"the cache makes the text {about}{gain:.2g} times as fast"
+        if gain > ALIKE
+        else "the cache gains next to nothing"
+    )
     if "compiled" not in whole:
         return f"On {place} {said}"
     return f"On {place} {said}; compiled steps are {about}{whole['cached'] / whole['compiled']:.2g} times as fast"

@@ -48,7 +48,7 @@ def _buffer(picture: Picture) -> str:
     before = slots - used if first and slots > used else 0  # slots before a sliding window's view
     copied = min(picture["copied_tokens"], used)
     states = ["none"] * before + ["old"] * (used - copied) + ["new"] * copied + ["none"] * (slots - before - used)
-    key = {"new": "written by this step", "old": "there before"}
+    key = {"new": "written by this step"} | ({"old": "there before"} if used > copied else {})
     if slots > used:
         key["none"] = "left behind by the window" if before else "reserved, empty"
     where = " in the host's memory" if picture.get("host") else ""
@@ -116,14 +116,16 @@ def _ring(picture: Picture) -> str:
 
 
 def _codes(picture: Picture) -> str:
-    """Draw the quantised groups, the tokens not quantised yet, and the bytes of each part."""
+    """Draw the quantized groups, the tokens not quantized yet, and the bytes of each part."""
     groups, group = picture["groups"], picture["group"]
     boxes = "".join(
         f'<div class="kvp-box"><b><span>{group} tokens</span></b><div class="kvp-bar kvp-code" style="height:12px;'
         f'margin:0"></div></div>'
         for _ in range(groups)
     )
-    residual = _cells(["kvp-old"] * max(0, picture["residual"] - 1) + ["kvp-new"] * min(1, picture["residual"]))
+    anew = picture["copied"] >= picture["residual_bytes"]  # joining the newest token has written all of them
+    state, said = ("new", "as they came, all written by this step:") if anew else ("old", "as they came")
+    residual = _cells([f"kvp-{state}"] * picture["residual"])
     gone = f", {picture['left_behind']:,} groups left behind" if picture["left_behind"] else ""
     words = (
         f"<p>{groups:,} group{'s' * (groups != 1)} of {group} tokens as {picture['bits']}-bit codes{gone}; the newest "
@@ -132,7 +134,7 @@ def _codes(picture: Picture) -> str:
     parts = {
         "code": ("codes", picture["codes_bytes"]),
         "scale": ("scales and zeros", picture["scale_bytes"]),
-        "old": ("as they came", picture["residual_bytes"]),
+        state: (said, picture["residual_bytes"]),
     }
     bar = "".join(
         f'<div class="kvp-{name}" style="flex:{size} 0 0"></div>' for name, (_, size) in parts.items() if size

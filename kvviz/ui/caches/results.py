@@ -68,7 +68,7 @@ def _reasons(designs: Sequence[Document]) -> None:
 
 
 def _as_title(sentence: str) -> str:
-    return sentence.rstrip(".")
+    return sentence.rstrip(".").split("; ")[0]
 
 
 def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tuple[str, str]]) -> None:
@@ -93,15 +93,14 @@ def table(found: Document) -> None:
 
 def _row(r: Document) -> dict[str, object]:
     first = r["first_divergence"]
-    moved = None if r["copied"] is None else r["copied"] + (r["gathered"] or 0)
-    ours = f" (our gather: {human(r['gathered'])})" if r["gathered"] else ""
     return {
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
         "Logits off by": _or_dash(r["max_abs_logit_diff"], "{:.2g}".format),
         "Held at the end": human(r["held"]),
         "Wasted on average": human(r["mean_wasted"]),
-        "Moved at the last step": _or_dash(moved, human) + ours,
+        "Written at the last step": _or_dash(r["copied"], human),
+        "Gathered by our code": _or_dash(r["gathered"], human),
         "A step": _or_dash(r["itl_s"], millis),
     }
 
@@ -137,7 +136,7 @@ def pictures(found: Document) -> None:
     st.html(STYLE)
     for place, run in in_pairs(drawn):
         name = f"{run['title']}, layer {run['books']['layer']}"
-        place.container(border=True).html(picture_html(now[run["title"]], name))
+        place.container(border=True, height="stretch").html(picture_html(now[run["title"]], name))
     st.caption(TEXTS["caches"]["pictures"])
 
 
@@ -157,15 +156,16 @@ def quality(found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(quality_figure(found["runs"]), left, key="k_quality", claim="What is lost, and the memory that it saves")
     plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost so far, token by token")
-    draw_table([_lost(r) for r in rows(found)], key="k_lost", width=560)
-    st.markdown(TEXTS["caches"]["quality"])
+    left, right = st.columns(2, gap="large")
+    draw_table([_lost(r) for r in caches_of(found)], place=left, key="k_lost")
+    right.markdown(TEXTS["caches"]["quality"])
     told = found["text"]
     words = f"{TEXTS['caches']['source'][told['source']]}; its first {told['tokens']:,} tokens."
     if found["weights"] == "random":
         words += " These weights are random: perplexity says nothing about them, and KL little."
-    with st.expander("The text"):
+    right.caption(words)
+    with right.expander("The text"):
         st.markdown(plain(told["text"], 4_000))
-    st.caption(words)
 
 
 def where(found: Document) -> None:

@@ -41,9 +41,12 @@ def shades(*parts: tuple[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:
-    """Each thing with its column, two beside one another."""
-    for start in range(0, len(things), 2):
-        yield from zip(st.columns(2, gap="large"), things[start : start + 2], strict=False)
+    """Each thing with its column, two beside one another; one that would be left over stands beside the last two."""
+    over = len(things) % 2 if len(things) > 1 else 0
+    starts = range(0, max(1, len(things) - over), 2)
+    for start in starts:
+        some = things[start:] if start == starts[-1] else things[start : start + 2]
+        yield from zip(st.columns(max(2, len(some)), gap="medium"), some, strict=False)
 
 
 def choose_picture(key: str) -> Options:
