@@ -21,6 +21,7 @@ from kvviz.device.cores import pin, share_of_cores
 from kvviz.models.sources import restrict
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules
+from kvviz.server.inbox import inbox
 from kvviz.server.persister import Persister
 from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
@@ -66,10 +67,12 @@ async def lifespan(_app: st.App):
     share_the_lock()
     watch_no_files()
     PERSISTER.start()
+    inbox().start()
     async with running(scheduler(), FEED, measuring):
         finish_first(finish)
         logs.event(log, "server_started", version=kvviz.__version__, public=settings().public)
         yield {}
+    inbox().close()
     PERSISTER.close()
     logs.event(log, "server_left")
 

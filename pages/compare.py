@@ -1,6 +1,7 @@
 """/compare: runs that were kept, laid over one another."""
 
 from kvviz.ui.compare.form import compare_form, picked
+from kvviz.ui.compare.inbox import watched_folder
 from kvviz.ui.compare.manage import manage, undo
 from kvviz.ui.compare.recordings import recordings
 from kvviz.ui.compare.results import overlaid
@@ -16,7 +17,8 @@ with page("compare"):
     if runs:
         overlaid(runs)
         verdict.of_runs(runs)
-    else:
+    watched_folder(form)
+    if not runs:
         recordings()
     manage(form, runs)
     share(form, runs)

@@ -1,4 +1,4 @@
-"""The settings: a file, `kvviz.toml`, and the variables KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS and KVVIZ_DEVICE.
+"""The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX and KVVIZ_DEVICE.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
 a server open to all) lowers the limits that the file does not name.
@@ -51,6 +51,7 @@ class Settings:
     """`public`: open to strangers. `hub_models`: Hugging Face ids that may be fetched there, as owner/name.
 
     `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
+    `inbox`: a folder whose files of runs are taken in as they come; KVVIZ_INBOX overrides it.
     `device`: what `auto` stands for: cpu, cuda, cuda:1 or mps, else the fastest that works; KVVIZ_DEVICE overrides it.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
     a frame. Both are written https://kv.example.org. `endpoints`: servers that may decode for a comparison, such as
@@ -65,6 +66,7 @@ class Settings:
     origins: tuple[str, ...] = ()
     embedders: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
+    inbox: Path | None = None
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -82,12 +84,10 @@ def read_settings(text: str, *, public: bool) -> Settings:
     )
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
     check_fields(Limits, given, "[limits] of kvviz.toml")
-    folder = _checked(data.get("models", ""), str, "models", "a folder that `kvviz pull` made")
-    models = Path(folder).expanduser() if folder else None
+    models, inbox = (_folder(data, name) for name in _FOLDERS)
     device = check_device("device in kvviz.toml", data.get("device", "auto"))
-    return Settings(
-        public, _overridden(PUBLIC if public else Limits(), given), ids, models, device, origins, embedders, servers
-    )
+    limits = _overridden(PUBLIC if public else Limits(), given)
+    return Settings(public, limits, ids, models, device, origins, embedders, servers, inbox)
 
 
 def check_device(name: str, value: object) -> str:
@@ -97,6 +97,7 @@ def check_device(name: str, value: object) -> str:
     return value
 
 
+_FOLDERS = {"models": "a folder that `kvviz pull` made", "inbox": "a folder for files of runs"}
 _SITES = ("origins", "embedders")
 _SITE = r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?"  # as a browser writes it: lower case, no slash at the end
 
@@ -107,6 +108,11 @@ def _texts(data: Mapping[str, object], name: str, form: str, right: str) -> tupl
         if not isinstance(value, str) or not re.fullmatch(form, value):
             raise KvvizError(f"{name} holds {value!r} in kvviz.toml; it is {right}")
     return tuple(values)
+
+
+def _folder(data: Mapping[str, object], name: str) -> Path | None:
+    given = _checked(data.get(name, ""), str, name, _FOLDERS[name])
+    return Path(given).expanduser() if given else None
 
 
 def _overridden(limits: Limits, given: Mapping[str, Any]) -> Limits:
@@ -134,18 +140,23 @@ def settings() -> Settings:
     path = Path(given).expanduser() if given else home() / "kvviz.toml"
     try:
         text = path.read_text(encoding="utf-8") if given or path.is_file() else ""
-        found = _with_folder(read_settings(text, public=public), path.parent)
+        found = _with_folders(read_settings(text, public=public), path.parent)
         device = os.environ.get("KVVIZ_DEVICE", "").strip()
         return replace(found, device=check_device("KVVIZ_DEVICE", device)) if device else found
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
 
 
-def _with_folder(read: Settings, beside: Path) -> Settings:
-    """Resolve the folder of models: KVVIZ_MODELS, else the file's own, relative to the file unless it is absolute."""
-    given = os.environ.get("KVVIZ_MODELS")
-    folder = Path(given).expanduser().absolute() if given else read.models and (beside / read.models).absolute()
+def _with_folders(read: Settings, beside: Path) -> Settings:
+    """Resolve the folders: a variable's, else the file's own, relative to the file unless it is absolute."""
+    given = {"models": os.environ.get("KVVIZ_MODELS"), "inbox": os.environ.get("KVVIZ_INBOX")}
+    models, inbox = (_resolved(name, given[name], getattr(read, name), beside) for name in _FOLDERS)
+    return replace(read, models=models, inbox=inbox)
+
+
+def _resolved(name: str, given: str | None, own: Path | None, beside: Path) -> Path | None:
+    folder = Path(given).expanduser().absolute() if given else own and (beside / own).absolute()
     if folder and not folder.is_dir():
-        named = "KVVIZ_MODELS" if given else "models in kvviz.toml"
-        raise KvvizError(f"{named} is {str(folder)[:200]}, and there is no such folder; `kvviz pull` makes one")
-    return replace(read, models=folder or None)
+        named = f"KVVIZ_{name.upper()}" if given else f"{name} in kvviz.toml"
+        raise KvvizError(f"{named} is {str(folder)[:200]}, and there is no such folder; it is {_FOLDERS[name]}")
+    return folder or None

@@ -10,7 +10,7 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.cli.options import AsJson
-from kvviz.cli.output import answer
+from kvviz.cli.output import answer, say
 
 if TYPE_CHECKING:
     from kvviz.store.db.store import Store
@@ -31,15 +31,29 @@ def export(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(help="JSON of `export`, `run` or a recording; - for standard input.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="JSON of `export` or `run`, a recording, a sweep's journal; - for standard input."),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Keep a comparison from elsewhere like one of this machine's; prints its new id."""
+    """Keep runs and sweeps from elsewhere like this machine's; prints the new ids."""
     from kvviz.store.files import exchange
 
-    data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
-    comparison_id = exchange.take_in(open_store(), data, title="" if file == "-" else Path(file).stem)
-    answer({"id": comparison_id}, lambda: comparison_id, as_json)
+    store, ids = open_store(), list[str | None]()
+    for file in files:
+        try:
+            data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
+            ids.append(exchange.take_in(store, data, title="" if file == "-" else Path(file).stem))
+        except KvvizError as error:
+            if len(files) == 1:
+                raise
+            say(f"{file[:200]}: {error}")
+            ids.append(None)
+    taken = [work_id for work_id in ids if work_id]
+    answer({"id": next(iter(taken), None), "ids": ids}, lambda: "\n".join(taken), as_json)
+    if len(taken) < len(files):
+        raise typer.Exit(2)
 
 
 def has_store() -> bool:

@@ -114,7 +114,7 @@ class Persister:
         except KvvizError as error:
             event(log, "run_unreadable", logging.WARNING, id=job_id, kind=type(error.__cause__).__name__)
             return None
-        job = Job(job_id, None, stored.state, "", records, document, stored.kind, made_by=stored.made_by)
+        job = Job(job_id, None, stored.state, "", records, document, stored.kind, stored.origin, made_by=stored.made_by)
         if stored.state == "interrupted":
             job.state, job.cut_off = "stopped", True
             job.records.append(json.dumps({"t": "stopped", "message": CUT_OFF}))

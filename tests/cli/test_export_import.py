@@ -7,6 +7,7 @@ import pytest
 from kvviz.cli import files
 from kvviz.store.db.store import Store
 from kvviz.store.files import exchange, reading
+from tests.experiments.sweep.test_spec import GRID, elsewhere
 
 
 @pytest.mark.parametrize("form", exchange.FORMATS)
@@ -33,6 +34,20 @@ def test_import_gives_the_same_run_under_a_new_id(ran, home, kvviz, tmp_path):
         assert [{**run, "id": 0} for run in document["runs"]] == [{**run, "id": 0} for run in ran["runs"]]
         without = {name: value for name, value in ran.items() if name != "verdict"}
         assert {**document, "id": 0, "runs": 0} == {**without, "id": 0, "runs": 0}
+
+
+def test_several_files_are_taken_in_and_each_bad_one_is_a_sentence(ran, home, kvviz, tmp_path):
+    journal, bad = tmp_path / "grid.jsonl", tmp_path / "bad.json"
+    journal.write_bytes(elsewhere(GRID)[:-40])
+    bad.write_text("{}")
+    done = kvviz("import", str(home / "run.json"), str(bad), str(journal), "--json")
+    found = json.loads(done.out)
+    assert done.status == 2 and len(done.err.splitlines()) == 1 and "bad.json: this file is no comparison" in done.err
+    assert found["id"] == found["ids"][0] and found["ids"][1] is None
+    store = Store()
+    kept = store.get(found["ids"][2])
+    assert (kept.kind, kept.state, kept.title) == ("sweep", "stopped", "A grid (tiny-gpt2), grid")
+    store.close()
 
 
 def test_an_id_may_begin_with_a_dash(home, kvviz, tmp_path):

@@ -11,10 +11,12 @@ from kvviz.base.words import brief, human, millis
 from kvviz.charts.curves import at_the_end
 from kvviz.notebook.compare import compare
 from kvviz.server import persister as keeping
+from kvviz.server.inbox import Inbox, inbox
 from kvviz.server.jobs import mark_of
 from kvviz.store.files import webpage
 from kvviz.ui.compare.share import take, written
 from kvviz.ui.folders import PAGES
+from tests.experiments.sweep.test_spec import GRID, elsewhere
 from tests.pages.conftest import answer_all
 
 pytestmark = pytest.mark.slow
@@ -206,7 +208,7 @@ def test_every_file_has_content(store, keep, form):
 
 def test_what_is_handed_on_can_be_taken_in_again(store, keep):
     keep("one")
-    runs = take(written("one", "json"), "mine.json")
+    runs = take(written("one", "json"), "mine.json").runs
     again = store.run(runs[1])
     assert again.repeats == store.run("one-cached").repeats
     assert again.comparison.origin == "import" and again.comparison.title == "mine"
@@ -214,8 +216,42 @@ def test_what_is_handed_on_can_be_taken_in_again(store, keep):
 
 def test_a_document_from_the_command_line_can_be_taken_in(store, measured):
     document, _ = measured
-    runs = take(json.dumps(document).encode(), "gpu.json")
+    runs = take(json.dumps(document).encode(), "gpu.json").runs
     assert store.run(runs[0]).figures["step_s"] == document["runs"][0]["step_s"]
+
+
+def test_dropped_files_are_drawn_linked_or_refused(visit, store, keep):
+    keep("one")
+    app = visit()
+    dropped = [("mine.json", written("one", "json")), ("grid.jsonl", elsewhere(GRID)), ("bad.json", b"[*x*](y)")]
+    app.get("file_uploader")[0].set_value([(name, data, "application/json") for name, data in dropped]).run()
+    assert not app.exception and list(figures(app)["run"]) == ["No cache", "KV cache"]
+    (sweep,) = store.find(kind="sweep")
+    assert any(f"sweep={sweep.id}" in link.proto.query_string for link in app.get("page_link"))
+    assert ["bad.json: this file is not JSON" in error.value for error in app.error] == [True]
+    app.run()
+    assert store.count(kind=None) == 3, "a rerun takes nothing in again"
+
+
+def test_runs_of_the_watched_folder_are_listed_and_drawn_as_they_come(visit, store, keep, tmp_path):
+    keep("one")
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    watching = Inbox(folder, lambda: store)
+    inbox.use(watching)
+    try:
+        app = visit()
+        assert any("No file" in caption.value for caption in app.caption)
+        (folder / "a.json").write_bytes(written("one", "json"))
+        (folder / "bad.json").write_text("{}")
+        watching.look()
+        watching.look()
+        app.toggle(key="c_follow").set_value(True).run()
+        assert not app.exception and len(figures(app)) == 2
+        listed = next(frame.value for frame in app.dataframe if "file" in frame.value.columns)
+        assert dict(zip(listed["file"], listed["state"], strict=True)) == {"a.json": "kept", "bad.json": "refused"}
+    finally:
+        inbox.use(None)
 
 
 def test_html_holds_no_address_and_no_script_of_the_prompt(store, keep, measured):

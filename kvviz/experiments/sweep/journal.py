@@ -1,13 +1,25 @@
 """Keeps a sweep's records in a JSON Lines journal, from which a killed sweep resumes; reads them back strictly."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from kvviz.base.checks import Absent, Unfit, check_of
+from kvviz.base.checks import Absent, Unfit, check_of, text, whole
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.comparison.records import Count, Hash, Name, Observed, Seconds, Size
+from kvviz.experiments.comparison.records import (
+    Count,
+    EnvironmentFields,
+    Hash,
+    Name,
+    Observed,
+    RatesFields,
+    Seconds,
+    Size,
+)
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
@@ -40,10 +52,14 @@ def read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read as a sweep's journal ({type(error).__name__})") from error
-    records = [record for record in map(_parsed, lines) if record is not None]
+    records = _records(lines)
     if lines and (not records or records[0]["t"] != "sweep_started"):
         raise KvvizError(f"{path} is not the journal of a sweep: give another name, or that of one")
     return records
+
+
+def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [record for record in map(_parsed, lines) if record is not None]
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
@@ -87,7 +103,14 @@ class CellPass(TypedDict):
     clean: Annotated[bool | None, Absent(None)]
 
 
+class CellFailed(TypedDict):
+    t: Literal["cell_failed"]
+    cell: Count
+    message: Annotated[str, text(2000)]
+
+
 _CHECKS = {"cell_proof": check_of(CellProof), "cell_pass": check_of(CellPass)}
+_FAILED = check_of(CellFailed)
 
 
 def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
@@ -123,3 +146,82 @@ def _check_place(record: Record, spec: SweepSpec) -> None:
     steps = cells(spec)[record["cell"]].new_tokens
     if len(record["s"]) != steps:
         raise Unfit(f"s has to hold the seconds of {steps} steps")
+
+
+# --- a journal from elsewhere -------------------------------------------------------------------------------------
+
+
+def _spec(value: object, name: str) -> SweepSpec:
+    try:
+        return SweepSpec.from_dict(value)
+    except (KvvizError, TypeError, ValueError) as error:
+        raise Unfit(f"{name} is that of no sweep: {str(error)[:200]}") from error
+
+
+class Plan(TypedDict):
+    repeats: Annotated[int, whole(1, LIMITS["repeats"])]
+
+
+class SweepStarted(TypedDict):
+    t: Literal["sweep_started"]
+    spec: Annotated[SweepSpec, _spec]
+    environment: EnvironmentFields
+    rates: RatesFields | None
+    plan: Plan
+
+
+_STARTED = check_of(SweepStarted)
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A sweep that was measured elsewhere: its records, checked; `done` of its `planned` passes are among them."""
+
+    spec: SweepSpec
+    records: Sequence[Record]
+    done: int
+    planned: int
+
+    @property
+    def id(self) -> str:
+        return str(self.records[0]["id"])
+
+    def renamed(self, sweep_id: str) -> "Journal":
+        """Return a copy under another id."""
+        return replace(self, records=[{**self.records[0], "id": sweep_id}, *self.records[1:]])
+
+
+def is_journal(data: bytes) -> bool:
+    """Whether a file begins as a journal does, whatever else it holds."""
+    return re.match(rb'\s*\{\s*"t"\s*:\s*"sweep_started"', data) is not None
+
+
+def foreign(data: bytes) -> Journal:
+    """Check a journal from elsewhere, field by field. Raises KvvizError with one sentence."""
+    try:
+        records = _records(data.decode().splitlines())
+        starts = [place for place, record in enumerate(records) if record["t"] == "sweep_started"]
+        if not starts:
+            raise Unfit("its first line was cut short")
+        started = _STARTED(records[starts[-1]], "it")
+        spec: SweepSpec = started["spec"]
+        kept = usable(records, spec)
+        failed = [_FAILED(record, "it") for record in records[starts[-1] :] if record["t"] == "cell_failed"]
+        if any(record["cell"] >= len(cells(spec)) for record in failed):
+            raise Unfit("a failed cell is none of this sweep's")
+    except UnicodeDecodeError as error:
+        raise KvvizError("this journal of a sweep is no UTF-8 text") from error
+    except Unfit as unfit:
+        raise KvvizError(f"this journal of a sweep does not fit: {unfit}") from unfit
+    passes = Counter(
+        (cell, mode) for cell, mode, _ in {_place(record) for record in kept if record["t"] == "cell_pass"}
+    )
+    repeats, given_up = started["plan"]["repeats"], {record["cell"] for record in failed}
+    keys = [(cell.index, mode) for cell in cells(spec) if cell.index not in given_up for mode in spec.modes]
+    head = {**started, "id": "", "spec": spec.to_dict(), "cells": [asdict(cell) for cell in cells(spec)]}
+    done = sum(min(passes[key], repeats) for key in keys)
+    return Journal(spec, [head, *kept, *failed], done, repeats * len(keys))
+
+
+def _place(record: Record) -> tuple[int, str, int]:
+    return record["cell"], record["mode"], record["round"]

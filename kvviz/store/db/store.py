@@ -19,10 +19,9 @@ from kvviz.base.paths import home
 from kvviz.store.db import content
 from kvviz.store.db.database import Database
 from kvviz.store.db.schema import parts, runs, works
-from kvviz.store.db.stored import SHOWN_PROMPT, Run, Stored, clean, columns_of, of_document, of_started
+from kvviz.store.db.stored import LONGEST_TITLE, SHOWN_PROMPT, Run, Stored, clean, columns_of, of_document, of_started
 
 RUNNING = "running"
-LONGEST_TITLE = 200
 LONGEST_TAG = 40
 MOST_TAGS = 20
 

@@ -12,7 +12,9 @@ from kvviz.experiments.comparison.figures import HEADLINE
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
+IMPORTED = "import"  # the origin of what was measured elsewhere
 SHOWN_PROMPT = 200  # characters of the prompt that a list shows
+LONGEST_TITLE = 200
 LONGEST = {
     "model": 500,
     "weights": 40,

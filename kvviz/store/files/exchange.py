@@ -1,11 +1,18 @@
-"""Moves comparisons between files and the store of runs."""
+"""Moves comparisons between files and the store of runs; takes in the journals of sweeps."""
 
 import json
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import new_id
 from kvviz.experiments.comparison.records import Document
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.sweep.journal import Journal, foreign, is_journal
+from kvviz.experiments.sweep.rows import document as document_of_sweep
+from kvviz.experiments.sweep.spec import SweepSpec
+from kvviz.experiments.sweep.spec import title as title_of_sweep
+from kvviz.store.db.stored import IMPORTED, LONGEST_TITLE
 from kvviz.store.files.reading import Imported, read, to_json
 from kvviz.store.files.schema import started_of
 from kvviz.store.files.tables import to_csv, to_parquet
@@ -14,6 +21,7 @@ from kvviz.store.files.webpage import to_html
 if TYPE_CHECKING:
     from kvviz.store.db.store import Store
 
+File: TypeAlias = Imported | Journal
 FORMATS = ("json", "csv", "parquet", "html")
 
 
@@ -39,16 +47,28 @@ def kept(store: "Store", comparison_id: str) -> Imported:
     return Imported(cast(Document | None, document), [json.loads(record) for record in records])
 
 
-def take_in(store: "Store", data: str | bytes, *, title: str = "", made_by: str = "") -> str:
-    """Check a file, store its comparison under a new id and return the id. Raises KvvizError with one sentence."""
-    return keep(store, read(data).renamed(new_id()), origin="import", title=title, made_by=made_by)
+def read_any(data: bytes) -> File:
+    """Check a file of either kind. Raises KvvizError with one sentence."""
+    return foreign(data) if is_journal(data) else read(data)
 
 
-def keep(store: "Store", comparison: Imported, *, origin: str, title: str = "", made_by: str = "") -> str:
-    """Store a finished comparison under its own id; `made_by` is the mark of the browser that owns it."""
-    document, records = comparison.document, comparison.records
-    work_id = document["id"] if document is not None else started_of(records).get("id", new_id())
-    store.begin(work_id, comparison.spec, origin=origin, title=title, made_by=made_by)
-    store.append(work_id, [json.dumps(record) for record in records])
-    store.finish(work_id, "done", document)
+def take_in(store: "Store", data: bytes, *, title: str = "", made_by: str = "") -> str:
+    """Check a file, store what it holds under a new id and return the id. Raises KvvizError with one sentence."""
+    return keep(store, read_any(data).renamed(new_id()), origin=IMPORTED, title=title, made_by=made_by)
+
+
+def keep(store: "Store", found: File, *, origin: str, title: str = "", made_by: str = "") -> str:
+    """Store a finished comparison or sweep under its own id; `made_by` is the mark of the browser that owns it."""
+    document: Mapping[str, object] | None
+    if isinstance(found, Journal):
+        work_id, spec, kind = found.id, found.spec.to_dict(), SweepSpec.kind
+        document = document_of_sweep(found.records, found.spec)
+        title = f"{title_of_sweep(found.spec)}{title and f', {title}'}"
+        state = "done" if found.done == found.planned else "stopped"
+    else:
+        document, spec, kind, state = found.document, found.spec, ComparisonSpec.kind, "done"
+        work_id = found.document["id"] if found.document else started_of(found.records).get("id", new_id())
+    store.begin(work_id, spec, kind=kind, origin=origin, title=title[:LONGEST_TITLE], made_by=made_by)
+    store.append(work_id, [json.dumps(record) for record in found.records])
+    store.finish(work_id, state, document)
     return work_id

@@ -1,7 +1,9 @@
-"""Sharing or saving a comparison as a file, and opening one: the compare page's last part."""
+"""Sharing or saving a comparison as a file, and opening files: the compare page's last part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePath
 
 import streamlit as st
 
@@ -10,10 +12,22 @@ from kvviz.server.jobs import mark_of
 from kvviz.server.persister import library
 from kvviz.store.db.stored import Run
 from kvviz.store.files import exchange
+from kvviz.ui.compare.form import MOST_RUNS
+from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.form import Form, uploaded
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a file: the runs that it holds, or the page that shows it, or why it was refused."""
+
+    runs: Sequence[str] = ()
+    page: str = ""
+    link: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
 
 
 def share(form: Form, runs: Sequence[Run]) -> None:
@@ -21,7 +35,7 @@ def share(form: Form, runs: Sequence[Run]) -> None:
     left, right = st.columns(2, gap="large")
     with left, st.expander("Share or save"):
         _save(runs)
-    with right, st.expander("Open a file"):
+    with right, st.expander("Open files"):
         _open(form)
 
 
@@ -52,25 +66,39 @@ def written(comparison_id: str, form: str) -> str | bytes:
 
 
 def _open(form: Form) -> None:
-    """Take a file of kvviz, from this machine or another: checked strictly, then kept like a run of one's own."""
+    """Take in files of kvviz, from this machine or another: each is checked strictly, then kept like one's own."""
     st.markdown(TEXTS["compare"]["take_in"])
-    file = st.file_uploader("A comparison", type="json", key="c_file", label_visibility="collapsed")
-    if file is None or st.session_state.get("c_taken") == file.file_id:
-        return
-    try:
-        form["runs"] = take(uploaded(file), file.name, owner())
-        st.session_state.c_taken = file.file_id
+    files = st.file_uploader(
+        "Files", type=["json", "jsonl"], accept_multiple_files=True, key="c_file", label_visibility="collapsed"
+    )
+    seen, fresh = st.session_state.setdefault("c_taken", {}), list[str]()
+    for file in files:
+        if file.file_id not in seen:
+            try:
+                seen[file.file_id] = taken = take(uploaded(file), file.name, owner())
+                fresh += taken.runs
+            except KvvizError as error:
+                seen[file.file_id] = Taken(problem=f"{file.name}: {error}")
+    if fresh:
+        form["runs"] = fresh[:MOST_RUNS]
         st.rerun()
-    except KvvizError as error:
-        st.error(plain(error))
+    for file in files:
+        _say(file.name, seen[file.file_id])
 
 
-def take(content: bytes, title: str, owner: str = "") -> list[str]:
-    """Keep an imported comparison as `owner`'s; returns the ids of its runs. Raises KvvizError for what holds none."""
-    work_id = exchange.take_in(library(), content, title=title.removesuffix(".json"), made_by=mark_of(owner))
-    document = library().document(work_id)
-    if document is None:
-        raise KvvizError(
-            f"this recording has no timed runs to lay over others; it is kept, and /live?comparison={work_id} shows it"
-        )
-    return [run["id"] for run in document["runs"]]
+def _say(name: str, taken: Taken) -> None:
+    """Say what became of a file that has no runs to lay over others."""
+    if taken.problem:
+        st.error(plain(taken.problem))
+    elif not taken.runs:
+        st.page_link(PAGES / f"{taken.page}.py", label=f"{plain(name)} is kept: look at it", query_params=taken.link)
+
+
+def take(content: bytes, title: str, owner: str = "") -> Taken:
+    """Keep an imported file as `owner`'s. Raises KvvizError."""
+    work_id = exchange.take_in(library(), content, title=PurePath(title).stem, made_by=mark_of(owner))
+    document = library().document(work_id) or {}
+    if "runs" in document:
+        return Taken([run["id"] for run in document["runs"]])
+    page, name = ("sweep", "sweep") if "rows" in document else ("live", "comparison")
+    return Taken(page=page, link={name: work_id})

@@ -21,7 +21,7 @@ from kvviz.server.jobs import Job
 from kvviz.server.persister import library
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.script_slots import turn
-from kvviz.store.db.stored import Stored
+from kvviz.store.db.stored import IMPORTED, Stored
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import recorded_words, recording, watch_new
 from kvviz.ui.shared.form import Address
@@ -47,7 +47,8 @@ def opening(preset: Preset | None, spec: SweepSpec | None) -> None:
     if stored and document and document["rows"]:
         work, place = ", ".join(document["spec"]["models"]), document["environment"]["device_name"]
         when = f"{stored.created:%Y-%m-%d %H:%M}"
-        _pictures(document["rows"], preset, f"A kept sweep of this server: {plain(work)} on {plain(place)}, {when}.")
+        whose = "A sweep from a file" if stored.origin == IMPORTED else "A kept sweep of this server"
+        _pictures(document["rows"], preset, f"{whose}: {plain(work)} on {plain(place)}, {when}.")
     elif (kept := recording(SweepSpec.kind)) and kept["document"]["spec"] == preset_spec(preset.id).to_dict():
         of = ", ".join(map(title, kept["document"]["spec"]["models"]))
         _pictures(kept["document"]["rows"], preset, recorded_words(kept, "Run", of))
@@ -87,13 +88,14 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
     spec = SweepSpec.from_dict(work.description())
     records = [*work.earlier, *(json.loads(text) for text in list(work.records))]
     _progress(scheduler, work, records)
-    if not work.active and work.state != "done" and st.button("Go on where it ended", key="s_resume"):
+    imported = work.origin == IMPORTED
+    if not (work.active or work.state == "done" or imported) and st.button("Go on where it ended", key="s_resume"):
         earlier = [record for record in records if record["t"] in ("cell_proof", "cell_pass")]
         watch_new(scheduler, spec, address, "sweep", earlier)
     found = rows(records, spec)
     if found:
         preset = PRESETS.get(spec.preset)
-        _pictures(found, preset, _whose(records, spec))
+        _pictures(found, preset, _whose(records, spec, imported=imported))
         rates = next((record["rates"] for record in reversed(records) if record.get("rates")), None)
         _tables(preset, found, why(spec, rates, found), over=work.state == "done")
     for record in records:
@@ -120,10 +122,11 @@ def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> Non
         st.warning(plain(work.message or f"This sweep was {work.state}; what it measured is below."))
 
 
-def _whose(records: Sequence[Record], spec: SweepSpec) -> str:
+def _whose(records: Sequence[Record], spec: SweepSpec, *, imported: bool) -> str:
     """On what the sweep that is watched was measured, as far as its records tell."""
     places = [record["environment"]["device_name"] for record in records if record.get("environment")]
-    return f"Measured on this server: {plain(', '.join(spec.models))}{f' on {plain(places[-1])}' if places else ''}."
+    where = "elsewhere, from a file" if imported else "on this server"
+    return f"Measured {where}: {plain(', '.join(spec.models))}{f' on {plain(places[-1])}' if places else ''}."
 
 
 def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -> None:

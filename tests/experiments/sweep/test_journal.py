@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.sweep.journal import read, spec_of, usable, write
+from kvviz.experiments.sweep.journal import foreign, is_journal, read, spec_of, usable, write
 from kvviz.experiments.sweep.spec import SweepSpec
-from tests.experiments.sweep.test_spec import ANYTHING, GRID, proof, sample, timed
+from tests.experiments.sweep.test_spec import ANYTHING, GRID, elsewhere, proof, sample, timed
 
 STARTED = {"t": "sweep_started", "spec": GRID.to_dict(), "environment": {}}
 
@@ -99,3 +99,45 @@ def test_whatever_a_record_holds_it_is_taken_or_refused(field, value, which):
 @given(ANYTHING)
 def test_records_that_are_no_objects_are_passed_over(value):
     assert usable([value], GRID) == []
+
+
+# --- from elsewhere ------------------------------------------------------------------------------------------------
+
+FAILED = {"t": "cell_failed", "cell": 1, "message": "out of memory"}
+
+
+def test_a_journal_from_elsewhere_says_how_much_of_it_is_there():
+    whole = foreign(elsewhere(GRID))
+    assert (whole.spec, whole.done, whole.planned) == (GRID, 8, 8) and is_journal(elsewhere(GRID))
+    part = foreign(elsewhere(GRID)[:-30])
+    assert (part.done, part.planned) == (7, 8), "its last line is torn"
+    failed = foreign(elsewhere(GRID, [proof(GRID, 0), *sample(GRID)[1:5], FAILED]))
+    assert (failed.done, failed.planned) == (4, 4), "a cell that failed is not waited for"
+    resumed = foreign(elsewhere(GRID, [FAILED]) + elsewhere(GRID))
+    assert (resumed.done, resumed.planned) == (8, 8), "the second start could do it"
+    assert whole.renamed("abc").id == "abc"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"environment": {}}, "environment lacks"),
+        ({"plan": {"repeats": 10**9}}, "repeats has to be"),
+        ({"spec": {"models": ["../../etc"] * 2}}, "that of no sweep"),
+        ({"rates": {"read": "fast"}}, "rates"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_one_sentence(change, says):
+    with pytest.raises(KvvizError, match=says) as refused:
+        foreign(elsewhere(GRID, **change))
+    assert "\n" not in str(refused.value)
+
+
+@given(field=st.sampled_from(["spec", "environment", "rates", "plan", "cell", "message"]), value=ANYTHING)
+def test_whatever_a_journal_from_elsewhere_holds_it_is_taken_or_refused(field, value):
+    changed = {field: value}
+    try:
+        data = elsewhere(GRID, [{**FAILED, **changed}], **changed)
+        json.dumps(foreign(data).records, allow_nan=False)
+    except KvvizError as error:
+        assert str(error)

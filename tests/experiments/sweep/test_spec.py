@@ -332,6 +332,18 @@ def sample(spec, repeats=2):
     return records
 
 
+def elsewhere(spec, records=None, /, **changes):
+    """The journal of a sweep as a file's bytes."""
+    place = dict.fromkeys(
+        ("device", "torch", "python", "platform", "dtype", "attn_implementation", "transformers"), "x"
+    )
+    environment = {**place, "device_name": "a card", "threads": 1, "cores": 1}
+    rates = {"read": 2e10, "flops": 8e10, "launch": 2e-6}
+    started = {"t": "sweep_started", "spec": spec.to_dict(), "environment": environment, "rates": rates}
+    lines = [{**started, "plan": {"repeats": 2}, **changes}, *(sample(spec) if records is None else records)]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
 def test_rows_keep_the_contract_and_their_ratios():
     found = rows(sample(GRID), GRID)
     assert [(row["prompt_tokens"], row["mode"]) for row in found] == [
