@@ -35,7 +35,7 @@ def share(form: Form, runs: Sequence[Run]) -> None:
     left, right = st.columns(2, gap="large")
     with left, st.expander("Share or save"):
         _save(runs)
-    with right, st.expander("Open files"):
+    with right, st.expander("Open a file"):
         _open(form)
 
 
