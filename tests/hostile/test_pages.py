@@ -192,7 +192,7 @@ def test_a_file_of_somebody_else_is_text_everywhere(visit, kept):
     environment = {**made.document["environment"], "device_name": EVIL[:200]}
     document = {**made.document, "model": EVIL, "environment": environment}
     one, two = (
-        exchange.take_in(kept, reading.to_json([], each), title=EVIL[:150] + str(i))
+        exchange.take_in(kept, reading.to_json([], each).encode(), title=EVIL[:150] + str(i))
         for i, each in enumerate((document, {**document, "model": EVIL[::-1]}))
     )
     app = visit("compare", runs=f"{one}-cached,{two}-uncached")
