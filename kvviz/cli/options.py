@@ -11,6 +11,8 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.models.catalog.rows import models
+from kvviz.models.gguf.fetch import config_in_file, config_on_the_hub, is_gguf, on_the_hub
+from kvviz.models.gguf.header import LARGEST_HEADER
 from kvviz.models.hub_config import fetch_config
 from kvviz.models.sources import Source, find_source, looks_like_hub_id
 
@@ -22,17 +24,23 @@ def _model_path(context: typer.Context, model: str | None) -> str | None:
     if model != "-":
         return model
     path = Path(context.with_resource(tempfile.TemporaryDirectory())) / STDIN
-    path.write_text(sys.stdin.read(), encoding="utf-8", errors="surrogateescape")  # the bytes that came
+    stream = getattr(sys.stdin, "buffer", None)  # the bytes that come, be they text or a GGUF file's
+    path.write_bytes(stream.read(LARGEST_HEADER) if stream else sys.stdin.read().encode("utf-8", "surrogateescape"))
     return str(path)
 
 
 STDIN = "standard input.json"
 _MODEL = "Catalog id, folder, config.json, Hugging Face id, or - for a config on standard input."
+_MODEL_OR_GGUF = (
+    "Catalog id, folder, config.json, GGUF file, Hugging Face id or owner/name/file.gguf, or - for a config or the "
+    "first bytes of a GGUF file on standard input."
+)
 WEIGHTS = typer.Option(help="auto, bundled, random, hub or local.")
 DEVICE = typer.Option(help="auto, cpu, cuda, a card by number such as cuda:1, or mps.")
 ATTENTION = typer.Option(help="sdpa (flash where the device has it) or eager.")
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_model_path)]
+ModelOrGguf = Annotated[str, typer.Argument(help=_MODEL_OR_GGUF, callback=_model_path)]
 ModelOption = Annotated[str, typer.Option(help=_MODEL, callback=_model_path)]
 ModelsOption = Annotated[
     str | None, typer.Option(help="One model or several, separated by commas; - as for `run`.", callback=_model_path)
@@ -46,6 +54,20 @@ Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 SourceTokens = Annotated[int | None, typer.Option(help="Length of an encoder's output; --tokens if not given.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another process is measuring.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def gguf_source(model: str) -> Source | None:
+    """The model that a GGUF file's header describes, here or on the Hub; None if MODEL names no such file."""
+    path = Path(model).expanduser()
+    if path.is_file():
+        if not is_gguf(path):
+            return None
+        config, origin = config_in_file(path, "standard input" if path.name == STDIN else path.name), str(path)
+    elif found := on_the_hub(model):
+        config, origin = config_on_the_hub(*found), f"https://huggingface.co/{found[0]}"
+    else:
+        return None
+    return Source(str(config["_name_or_path"]), str(config["_name_or_path"]), "random", config, origin=origin)
 
 
 def _called(path: str, name: str) -> Source:

@@ -14,8 +14,10 @@ from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import LayerMemory, Memory, kv_memory
+from kvviz.memory.llama_cpp import LlamaCpp
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import shown
+from kvviz.models.gguf.config import FileWeights, weights_in
 from kvviz.models.sources import LARGEST_CONFIG, find_source, parse_config
 from kvviz.models.spec import ModelSpec
 
@@ -27,7 +29,11 @@ Config = dict[str, object]
 
 @dataclass(frozen=True)
 class Asked:
-    """The calculator's inputs. `models` are catalog ids, or configs packed by `pack`; the first is the main one."""
+    """The calculator's inputs. `models` are catalog ids, or configs packed by `pack`; the first is the main one.
+
+    The last four are options of llama.cpp, which only its view has: -ctv (empty: as the keys), -fa, --swa-full,
+    --kv-unified.
+    """
 
     models: tuple[str, ...] = ("llama-3.1-8b", "qwen3-4b", "gemma-3-12b")
     tokens: int = 8192
@@ -39,16 +45,31 @@ class Asked:
     tensor_parallel: int = 1
     source_tokens: int | None = None
     gpu: str = "h100-sxm"
+    values: str = ""
+    flash_attention: bool = True
+    swa_full: bool = False
+    unified: bool = False
+
+    @property
+    def llama_cpp(self) -> LlamaCpp | None:
+        """How llama.cpp is started, in its view."""
+        if self.view != "llama.cpp":
+            return None
+        return LlamaCpp(self.values, self.flash_attention, self.swa_full, self.unified)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for one model: its config, its spec and its memory, or a `problem` in their place."""
+    """The answer for one model: its config, its spec and its memory, or a `problem` in their place.
+
+    `file`: the weights of the GGUF file that the config was read from.
+    """
 
     key: str
     title: str
     config: Config
     params: int | None = None
+    file: FileWeights | None = None
     spec: ModelSpec | None = None
     memory: Memory | None = None
     problem: str = ""
@@ -117,7 +138,12 @@ def _read(name: str, text: str) -> Any:
         return _models(text)
     if name == "gpu":
         return text
-    known: Collection[str] | None = {"dtype": PRECISIONS, "weights": WEIGHT_BITS, "view": VIEWS}.get(name)
+    if name in ("flash_attention", "swa_full", "unified"):
+        return text == "True"
+    listed: Mapping[str, Collection[str]] = {
+        "dtype": PRECISIONS, "values": ("", *PRECISIONS), "weights": WEIGHT_BITS, "view": VIEWS
+    }  # fmt: skip
+    known = listed.get(name)
     if known is None:
         if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:15]) < 2**40 or len(text) > 13:
             raise ConfigError(f"{shown(text)} is no whole number from 1 to {2**40 - 1:,}")
@@ -162,23 +188,27 @@ def answer(asked: Asked, key: str) -> Answer:
     try:
         if is_own(key):
             config = unpack(key)
-            found = Answer(key, own_title(config), config)
+            file = weights_in(config)
+            found = Answer(key, own_title(config), config, file.parameters if file else None, file)
         elif key in models():
             source = find_source(key)
             found = Answer(key, source.title, source.config or {}, source.params)
         else:  # a browser can send what no list offers: never a folder's name
             raise ConfigError(f"{shown(key)} is no model of the catalog")
         spec = ModelSpec.from_config(found.config, name=found.title)
-        return replace(found, spec=spec, memory=memory_of(spec, asked, found.params))
+        return replace(found, spec=spec, memory=memory_of(spec, asked, found.params, found.file))
     except KvvizError as error:
         return replace(found, problem=str(error))
 
 
-def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None) -> Memory:
-    """The memory of a spec as asked, with the bytes of its weights if `params` are known and one device holds them."""
-    names = ("batch", "dtype", "view", "beams", "tensor_parallel", "source_tokens")
-    nbytes = weight_bytes(params or 0, asked.weights)
-    known = nbytes if params is not None and asked.tensor_parallel == 1 else None
+def memory_of(spec: ModelSpec, asked: Asked, params: int | None = None, file: FileWeights | None = None) -> Memory:
+    """The memory of a spec as asked, with the bytes of its weights if they are known and one device holds them.
+
+    They are those of the `file`, or follow from `params` and the dtype of the weights.
+    """
+    names = ("batch", "dtype", "view", "beams", "tensor_parallel", "source_tokens", "llama_cpp")
+    nbytes = file.nbytes if file else weight_bytes(params or 0, asked.weights)
+    known = nbytes if (file or params is not None) and asked.tensor_parallel == 1 else None
     return kv_memory(spec, asked.tokens, **{name: getattr(asked, name) for name in names}, weights_bytes=known)
 
 

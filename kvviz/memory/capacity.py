@@ -12,6 +12,7 @@ from typing import Any
 from kvviz.base.precision import precision
 from kvviz.memory.engine_views import Case, view_named
 from kvviz.memory.formula import kv_memory, split
+from kvviz.memory.llama_cpp import USUAL
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.models.config_fields import NAMES, Fields
 from kvviz.models.spec import ModelSpec, decoder_fields
@@ -79,15 +80,15 @@ def _meter(spec: ModelSpec, batch: int, case: Mapping[str, Any]) -> Callable[[in
     view = view_named(known.view)
     layers = view.counted([split(layer, known.tensor_parallel) for layer in spec.layers])
     follows = spec.crossing and spec.source_tokens is None and case.get("source_tokens") is None
-    stored, sequences = precision(known.dtype), batch * known.beams
+    stored, sequences, started = precision(known.dtype), batch * known.beams, known.llama_cpp or USUAL
     chunks = {layer.window for layer in layers if layer.kind == "chunked" and layer.window}
     slides = any(layer.window for layer in layers)
 
     @cache
     def reserved(tokens: int) -> int:
         source = tokens if follows else known.source_tokens or 0
-        kept = view.keep(layers, Case(tokens, source, stored, spec.state_float32))
-        return sequences * sum(row.allocated for row in kept)
+        kept = view.keep(layers, Case(tokens, source, stored, spec.state_float32, sequences, started))
+        return sum(row.allocated for row in kept)
 
     def needed(tokens: int) -> int:
         ends = [tokens // chunk * chunk for chunk in chunks] + ([tokens - 1] if slides else [])

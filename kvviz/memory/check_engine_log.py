@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import PRECISIONS, precision
 from kvviz.memory.engine_log import GIB, MIB, Caches, Pool, PrintedCache
-from kvviz.memory.engine_views import BLOCK, CELLS, UBATCH, llama_cpp_cells, padded, view_named
+from kvviz.memory.engine_views import BLOCK, view_named
 from kvviz.memory.formula import check_dtype, kv_memory
+from kvviz.memory.llama_cpp import CELLS, UBATCH, USUAL, padded
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
 
@@ -168,7 +169,9 @@ class _Cache:
             return (part.cells or self.batch) * part.streams * self.states
         if part.cells is not None:
             return part.cells * part.streams * sum(map(self._cell_bytes, self.layers))
-        return self.batch * sum(llama_cpp_cells(layer, self.tokens) * self._cell_bytes(layer) for layer in self.layers)
+        return sum(
+            USUAL.cells(layer.window, self.tokens, self.batch) * self._cell_bytes(layer) for layer in self.layers
+        )
 
     def _cell_bytes(self, layer: LayerSpec) -> int:
         keys, values = precision(self.keys), precision(self.values)

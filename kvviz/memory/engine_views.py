@@ -8,23 +8,32 @@ from pathlib import Path
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import Precision
+from kvviz.memory.llama_cpp import USUAL, LlamaCpp, padded
 from kvviz.models.layers import LayerSpec
 from kvviz.models.states import State
 
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence: tokens seen, tokens of its encoder, how elements are stored, and whether states are in float32."""
+    """Each of `sequences`: tokens seen, tokens of its encoder, how elements are stored, whether states are in float32.
+
+    `llama_cpp`: how that engine was started.
+    """
 
     tokens: int
     source_tokens: int
     precision: Precision
     state_float32: bool = False
+    sequences: int = 1
+    llama_cpp: LlamaCpp = USUAL
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer keeps of a sequence: tokens held, bytes of its states, all its bytes, and the bytes reserved."""
+    """What one layer keeps of a sequence: tokens held, bytes of its states, all its bytes.
+
+    `allocated`: the bytes reserved for all sequences together.
+    """
 
     held: int
     state_bytes: int
@@ -72,7 +81,8 @@ def _kept(layer: LayerSpec, case: Case, held: int, cells: int) -> Kept:
     token = token_bytes(layer, case.precision)
     index = 4 * layer.index_dim if layer.index_float32 else case.precision.row(1, layer.index_dim)
     constant = state_bytes(layer, case.precision)
-    return Kept(held, constant + held * index, held * (token + index) + constant, cells * (token + index) + constant)
+    allocated = case.sequences * (cells * (token + index) + constant)
+    return Kept(held, constant + held * index, held * (token + index) + constant, allocated)
 
 
 def _all_in_reach(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
@@ -83,37 +93,20 @@ def _hf_dynamic(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     return [_kept(layer, case, _reach(layer, case, slack=1), _reach(layer, case)) for layer in layers]
 
 
-CELLS = 256  # llama.cpp pads a sequence's cells to a multiple of this
-UBATCH = 512  # tokens of llama.cpp's physical batch, which a window's cache holds on top
-
-
-def padded(number: int, to: int) -> int:
-    """The next multiple of `to`."""
-    return -(-number // to) * to
-
-
-def llama_cpp_cells(layer: LayerSpec, tokens: int) -> int:
-    """Cells of a layer of self-attention for one sequence of llama.cpp.
-
-    After 2,000 tokens a layer has 2,048 cells, one with a window of 1,024 has 1,536, and so it stays.
-    """
-    cells = padded(tokens, CELLS)
-    return cells if layer.window is None else padded(min(cells, layer.window + UBATCH), CELLS)
-
-
 def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
-    found = []
     for layer in layers:
-        if layer.index_dim:
-            raise ConfigError("llama.cpp's layout of an indexer's keys is not known to kvviz; take another view")
+        if layer.index_dim and not layer.latent:
+            raise ConfigError("llama.cpp's layout of this indexer's keys is not known to kvviz; take another view")
         if any(state.name not in ("convolution", "recurrent") for state in layer.states):
             raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
-        held = cells = _reach(layer, case)
+    found = []
+    for layer, token in zip(layers, case.llama_cpp.token_bytes(layers, case.precision), strict=True):
+        held = _reach(layer, case)
+        cells = case.sequences * held
         if held and layer.kind != "cross":
-            cells = llama_cpp_cells(layer, case.tokens)
+            cells = case.llama_cpp.cells(layer.window, case.tokens, case.sequences)
         states = sum(4 * _without_newest(state) for state in layer.states)
-        token = token_bytes(layer, case.precision)
-        found.append(Kept(held, states, held * token + states, cells * token + states))
+        found.append(Kept(held, states, held * token + states, cells * token + case.sequences * states))
     return found
 
 
@@ -152,7 +145,9 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     for layer, own in zip(layers, parts, strict=True):
         held, states = _reach(layer, case), sum(part.state for part in own)
         pages = sum(_blocks(part, page) * (1 + padding.get((part.layer, part.group), 0)) for part in own)
-        found.append(Kept(held, states, held * token_bytes(layer, case.precision) + states, pages * page))
+        found.append(
+            Kept(held, states, held * token_bytes(layer, case.precision) + states, case.sequences * pages * page)
+        )
     return found
 
 

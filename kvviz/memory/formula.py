@@ -6,6 +6,7 @@ from typing import Any
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import precision
 from kvviz.memory.engine_views import Case, Kept, view_named
+from kvviz.memory.llama_cpp import USUAL, LlamaCpp
 from kvviz.models.config_fields import checked
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
@@ -64,6 +65,7 @@ class Memory:
     tensor_parallel: int = 1
     source_tokens: int | None = None
     cache_class: str | None = None  # of the object that a probe read
+    llama_cpp: LlamaCpp | None = None  # how it was started, in its view
 
     @property
     def total_bytes(self) -> int:
@@ -105,15 +107,22 @@ def kv_memory(
     tensor_parallel: int = 1,
     source_tokens: int | None = None,
     weights_bytes: int | None = None,
+    llama_cpp: LlamaCpp | None = None,
 ) -> Memory:
     """The cache of `spec` after `tokens` tokens of each sequence: the sum over layers of tokens held x bytes a token.
 
-    `source_tokens`: length of an encoder's output; by default what the architecture fixes, else `tokens`. Raises
-    ConfigError for a count below 1, or an unknown dtype or view.
+    `source_tokens`: length of an encoder's output; by default what the architecture fixes, else `tokens`. `llama_cpp`:
+    how it was started, in its view alone; `dtype` is then the keys'. Raises ConfigError for a count below 1, or an
+    unknown dtype or view.
     """
     for name, value in (("tokens", tokens), ("batch", batch), ("beams", beams), ("tensor_parallel", tensor_parallel)):
         checked(name, value)
     check_dtype(dtype, view)
+    if view != "llama.cpp" and llama_cpp not in (None, USUAL):
+        raise ConfigError(f"the options of llama.cpp do not apply to the view {view}; take the view llama.cpp")
+    started = llama_cpp or USUAL
+    if started.values:
+        check_dtype(started.values, view)
     if (spec.heads or tensor_parallel) % tensor_parallel:
         raise ConfigError(f"tensor_parallel is {tensor_parallel}; it has to divide the {spec.heads} query heads")
     if source_tokens is not None:
@@ -124,10 +133,9 @@ def kv_memory(
         source_tokens = tokens if spec.crossing else 0  # a decoder that attends to images has none without an image
     engine, stored = view_named(view), precision(dtype)
     layers = engine.counted([split(layer, tensor_parallel) for layer in spec.layers])
-    kept, next_kept = (
-        engine.keep(layers, Case(count, source_tokens, stored, spec.state_float32)) for count in (tokens, tokens + 1)
-    )
     sequences, own = batch * beams, spec.decoder_layers
+    case = Case(tokens, source_tokens, stored, spec.state_float32, sequences, started)
+    kept, next_kept = (engine.keep(layers, replace(case, tokens=count)) for count in (tokens, tokens + 1))
     rows = (
         _layer_memory(i if i < own else i - own, layer, row, tokens, source_tokens, sequences)
         for i, (layer, row) in enumerate(zip(layers, kept, strict=True))
@@ -146,6 +154,7 @@ def kv_memory(
         beams=beams,
         tensor_parallel=tensor_parallel,
         source_tokens=source_tokens if any(layer.kind == "cross" for layer in layers) else None,
+        llama_cpp=started if view == "llama.cpp" else None,
     )
 
 
@@ -190,7 +199,7 @@ def _layer_memory(
         value_shape=(*shape, layer.value_dim) if shape else (),
         state_bytes=sequences * kept.state_bytes,
         nbytes=sequences * kept.nbytes,
-        allocated=sequences * kept.allocated,
+        allocated=kept.allocated,
     )
 
 

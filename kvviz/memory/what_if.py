@@ -170,5 +170,8 @@ def _changes(spec: ModelSpec, memory: Memory, now: int) -> Iterator[tuple[str, s
 
 def _again(spec: ModelSpec, memory: Memory, dtype: str) -> Memory:
     """The memory of a spec in the same case, on one device."""
-    same: dict[str, Any] = {name: getattr(memory, name) for name in ("batch", "view", "beams", "source_tokens")}
+    names = ("batch", "view", "beams", "source_tokens", "llama_cpp")
+    same: dict[str, Any] = {name: getattr(memory, name) for name in names}
+    if memory.llama_cpp and dtype != memory.dtype:
+        same["llama_cpp"] = replace(memory.llama_cpp, values="")
     return kv_memory(spec, memory.tokens, dtype=dtype, **same)

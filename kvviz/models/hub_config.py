@@ -7,9 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
+from typing import TypeVar
 
 from kvviz.base.errors import KvvizError
 from kvviz.models.sources import LARGEST_CONFIG, check_hub, read_config
+
+T = TypeVar("T")
 
 
 def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
@@ -21,7 +24,7 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        path = _within(timeout, lambda: _downloaded(repo_id, timeout))
+        path = within(timeout, lambda: _downloaded(repo_id, timeout))
     except KvvizError:
         raise
     except Exception as error:
@@ -40,9 +43,9 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
         raise KvvizError(str(error).replace(str(path), f"the config.json of {repo_id}")) from error
 
 
-def _within(seconds: float, work: Callable[[], Path]) -> Path:
+def within(seconds: float, work: Callable[[], T]) -> T:
     """Return or raise what `work` does; TimeoutError if it takes longer, as a look-up of a host name can."""
-    found: Future[Path] = Future()
+    found: Future[T] = Future()
 
     def answer() -> None:
         try:

@@ -231,6 +231,8 @@ def read_config(path: Path) -> dict[str, object]:
 
 def parse_config(text: str | bytes, what: str = "this") -> dict[str, object]:
     """The object of a config.json's text. Raises ConfigError, which begins with `what`, for any other text."""
+    if text[:4] in ("GGUF", b"GGUF"):
+        raise ConfigError(f"{what} is a GGUF file, not a config.json; `kvviz calc` and the memory page read its header")
     if len(text) > LARGEST_CONFIG:
         raise ConfigError(f"{what} is larger than {LARGEST_CONFIG:,} bytes, which no config.json is")
     try:
