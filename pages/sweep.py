@@ -1,7 +1,5 @@
 """/sweep: the same comparison over a grid of lengths, batches and models."""
 
-import streamlit as st
-
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import run_or_stop
@@ -13,11 +11,11 @@ from kvviz.ui.sweep.results import earlier, opening, shown
 with page("sweep"):
     address = Address("sweep")
     watched = address.named("sweep", address.arrived())
-    spec = ask(scheduler())
-    with st.container(horizontal=True, vertical_alignment="center"):
+    spec, bar = ask(scheduler())
+    with bar:
         run_or_stop(scheduler(), spec, watched, address, "sweep", prefix="s_")
-        if spec is not None:
-            expected(spec, scheduler())
+    if spec is not None:
+        expected(spec, scheduler())
     if watched:
         shown(scheduler(), watched, address)
     else:

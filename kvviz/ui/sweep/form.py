@@ -1,6 +1,7 @@
 """The sweep page's form: a preset or a grid of one's own, what it will take, and its buttons."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES
@@ -17,18 +18,19 @@ from kvviz.ui.shared.plain import errors_said, plain
 OWN = "A grid of your own"
 
 
-def ask(scheduler: Scheduler) -> SweepSpec | None:
-    """Draw the form; None, and the reason on the page, if what it says can't be done."""
+def ask(scheduler: Scheduler) -> tuple[SweepSpec | None, DeltaGenerator]:
+    """Draw the form; returns the row that it stands in, and None, with the reason on the page, if it can't be done."""
     names = [*PRESETS, OWN]
     form = Form("sweep presets", "s_", preset=Field(names[0]))
     titles = {**{name: preset.title for name, preset in PRESETS.items()}, OWN: OWN}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    bar = st.container(horizontal=True, vertical_alignment="bottom")
+    with bar:
         chosen = st.selectbox("Experiment", format_func=titles.__getitem__, width=380, **form.choice("preset", names))
         with errors_said():
             spec = _preset(chosen, scheduler) if chosen in PRESETS else _grid()
             check_sweep(spec)
-            return spec
-    return None
+            return spec, bar
+    return None, bar
 
 
 def chosen_preset() -> Preset | None:

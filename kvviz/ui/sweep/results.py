@@ -147,19 +147,23 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         picture = choose_picture("s_form")
     drawn = [(whose, found, "")] if found else []
     if preset and published and measure in measures(printed):
-        drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
+        words = f"{published.note[0].upper()}{published.note[1:]}. {_source(preset, alone=not found)}"
+        drawn.append((words, printed, "Published" if preset.source else "Recorded"))
+    factors = False
     for number, (place, (source, each, elsewhere)) in enumerate(
         zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)
     ):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
         figure = against(each, measure, axis, log=log)
-        if elsewhere and published:
-            said = f"{elsewhere} ({published.note}): {said[0].lower()}{said[1:]}"
+        if elsewhere:
+            said = f"{elsewhere}: {said[0].lower()}{said[1:]}"
             watermark(figure, elsewhere.upper())
-        place.markdown(f"**{said}**  \n{source}")  # in a caption its link would be too pale
+        place.subheader(said, anchor=False)
+        place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
-        if any(line.text for line in figure.data):
-            place.caption(TEXTS["sweep"]["factors"])
+        factors |= any(line.text for line in figure.data)
+    if factors:
+        pictures.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
         mode = st.segmented_control("Heat map of", modes, format_func=title_of, key="s_heat")
