@@ -170,7 +170,7 @@ def of_roofline(found: Found) -> str:
     where = "between the two" if low < ridge < high else "left of both" if ridge <= low else "right of both"
     return (
         f"A prefill does {prefill['intensity']:.2g} FLOPs for each byte it moves, a decode step "
-        f"{step['intensity']:.2g}; the ridge, where this device's two ceilings meet, lies {where}, at {ridge:.2g}"
+        f"{step['intensity']:.2g}; the ridge of this device's roof lies {where}, at {ridge:.2g}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.base.words import millis
-from kvviz.charts.cost import figure_of
+from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
@@ -18,14 +18,14 @@ SIZE = {"context": 18}  # a ring around the first points of the batches, which i
 SAID = {  # beside a series
     "prefill": "prefill",
     "context": "decode step,<br>one sequence",
-    "short": "1 to {batch} sequences<br>at {tokens:,} tokens",
-    "long": "1 to {batch} sequences<br>at {tokens:,} tokens",
+    "short": "{batch} sequences,<br>{tokens:,} tokens",
+    "long": "{batch} sequences,<br>{tokens:,} tokens",
 }
 AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "bottom"),
     "context": ("left", "top"),
-    "short": ("right", "bottom"),
+    "short": ("left", "top"),
     "long": ("center", "bottom"),
 }
 ROOF, SHEET = "#5C6672", "#9A4B7D"
@@ -78,7 +78,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
     """
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
-    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 2.5)
+    low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 3)
     lowest = min(p["flops_per_s"] for p in points)
     bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 2.5)
     axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, 1.5 * top)}
@@ -89,8 +89,8 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     _roof(figure, roof, low, high, f"measured roof: {read}, {most}", ROOF, "solid")
     _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
     middle = math.sqrt(low * roof.ridge)
-    _say(figure, f"<b>reading: {read}</b>", middle, roof.at(middle), ROOF, "right", "bottom")
-    _say(figure, f"<b>arithmetic: {most}</b>", high, roof.flops, ROOF, "right", "bottom")
+    _say(figure, f"<b>reading<br>{read}</b>", middle, roof.at(middle), ROOF, "right", "bottom")
+    _say(figure, f"<b>arithmetic {most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
@@ -137,16 +137,16 @@ def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
 
 
 def _log(title: str, low: float, high: float) -> dict[str, Any]:
-    unit = " FLOP/s" if title == "FLOP/s" else ""
-    steps = (1,) if high > 1e4 * low else (1, 2, 5)
+    size, prefix = scaled(high) if title == "FLOP/s" else (1, "")
+    steps = (1,) if high > 1e4 * low or prefix else (1, 2, 5)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps]
     return {
-        "title": "" if unit else title,
+        "title": prefix + title,
         "type": "log",
         "range": [math.log10(low), math.log10(high)],
         "tickvals": ticks,
-        "ticktext": [figure_of(tick, unit.strip()) if unit else f"{tick:g}" for tick in ticks],
+        "ticktext": [f"{tick / size:,g}" for tick in ticks],
         "automargin": True,
     }
 
@@ -204,8 +204,9 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
         if batch and batch <= members[-1]["batch"]:
             figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
             # on a logarithmic axis, an annotation's x is a logarithm
-            place = {"x": math.log10(batch), "y": 0.98, "yref": "paper", "xanchor": "right", "yanchor": "top"}
-            figure.add_annotation(text=f"caches > weights at {tokens:,}", textangle=-90, showarrow=False, **place)
+            place = {"x": math.log10(batch), "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top", "xshift": 8}
+            text = f"at {tokens:,} tokens the caches<br>outweigh the weights"
+            figure.add_annotation(text=text, align="left", font_color=colour, showarrow=False, **place)
     return name_ends(figure)
 
 
