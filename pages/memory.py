@@ -5,7 +5,7 @@ import streamlit as st
 from kvviz.memory.calculator import answers
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
-from kvviz.ui.memory.figures import example_table, headline
+from kvviz.ui.memory.figures import example_table, explained, headline
 from kvviz.ui.memory.form import ask, memory_form
 from kvviz.ui.memory.gpu import on_a_gpu
 from kvviz.ui.memory.known_figures import how_we_know, log_line
@@ -36,4 +36,5 @@ with page("memory"):
         with tab:
             if tab.open:  # all at once they would keep a browser busy for seconds
                 draw()
+    explained(main, asked)
     think("memory", of_memory(main, asked))

@@ -103,11 +103,26 @@ def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
     return f"One layer after new token {step}: most is empty in {' and '.join(worst)}, {human(most)}"
 
 
-def of_context(title: str, memory: Memory) -> str:
+def of_contexts(found: Mapping[str, Memory]) -> str:
+    """What the cache of each model takes at the chosen context; of a single one, what one more token takes."""
+    if len(found) < 2:
+        return "".join(_of_context(title, memory) for title, memory in found.items())
+    tokens = next(iter(found.values())).tokens
+    sizes = [(memory.total_bytes, human(memory.total_bytes), title) for title, memory in found.items()]
+    return _listed(f"At {tokens:,} tokens the cache takes", sizes)
+
+
+def _of_context(title: str, memory: Memory) -> str:
     """What one more token takes at the chosen context, and what is there whatever its length."""
     added, fixed = memory.per_token_bytes, memory.fixed_bytes
     grows = f"each further token adds {human(added)}" if added else "no further token adds anything"
     return f"{title}: {grows}" + (f", and {human(fixed)} stay the same at any length" if fixed else "")
+
+
+def of_fit(needed: int, capacity: int) -> str:
+    """Whether weights, cache and activations fit an accelerator's memory."""
+    said = f"take {human(needed)} of its {human(capacity)}"
+    return f"Weights, cache and activations {said}: {'it fits' if needed <= capacity else 'it does not fit'}"
 
 
 def of_first_tokens(rows: Sequence[Found]) -> str:

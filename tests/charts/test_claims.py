@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvviz.base.words import human
 from kvviz.charts import claims
 
 
@@ -113,4 +114,10 @@ def test_context_says_what_one_more_token_takes(tokens, words):
 
     model = "gpt2" if tokens == 10 else "mamba-130m"
     (found,) = answers(Asked(models=(model,), tokens=tokens))
-    assert words in claims.of_context(found.title, found.memory)
+    assert words in claims.of_contexts({found.title: found.memory})
+    assert claims.of_fit(2**30, 2**30).endswith("take 1.0 GiB of its 1.0 GiB: it fits")
+    assert claims.of_fit(2**30 + 1, 2**30).endswith("it does not fit")
+    both = claims.of_contexts({found.title: found.memory, "another": found.memory})
+    assert (
+        both.startswith(f"At {tokens:,} tokens the cache takes ") and both.count(human(found.memory.total_bytes)) == 2
+    )

@@ -18,7 +18,7 @@ from kvviz.ui.shared.tables import draw_table
 
 
 def headline(main: Answer, asked: Asked) -> None:
-    """Draw the total, its formula, the field that each number came from, whose bytes, and where the context ends."""
+    """Draw the total, its formula, the field that each number came from, and where the context ends."""
     fit_formulas()
     memory, spec = main.memory, main.spec
     if memory is None or spec is None:
@@ -26,16 +26,23 @@ def headline(main: Answer, asked: Asked) -> None:
         return
     left, right = st.columns([2, 5], gap="large")
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
-    left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes), border=True)
+    left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes))
     left.caption(_growth(memory))
     right.latex(equation(spec, memory))
     right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
+    if spec.context and 0 < spec.context < asked.tokens:
+        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
+
+
+def explained(main: Answer, asked: Asked) -> None:
+    """Say whose bytes the figure counts, and what it grows with."""
+    memory = main.memory
+    if memory is None:
+        return
     view, row = VIEWS[asked.view], models().get(main.key)
     source = f"[{view.source}]({row.source})" if row and not view.source.startswith("https") else view.source
     st.caption(f"{view.title}: {view.rule} {precision(asked.dtype).title}. Source: {source}")
     st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
-    if spec.context and 0 < spec.context < asked.tokens:
-        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
 
 
 def _linear(memory: Memory) -> str:

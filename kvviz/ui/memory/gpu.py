@@ -7,6 +7,7 @@ import streamlit as st
 
 from kvviz.base.precision import precision, weight_bytes
 from kvviz.base.words import human
+from kvviz.charts import claims
 from kvviz.charts.memory import batch_figure, fit_figure
 from kvviz.memory.calculator import Answer, Asked, memory_of
 from kvviz.memory.capacity import UNLIMITED, Activations, Fit, fits_all, states_intermediate, widths
@@ -34,7 +35,8 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     estimate = Activations(*widths(main.config), asked.tokens, asked.batch, size)  # of a prefill of the whole context
     cache = main.memory.reserved_bytes
     parts = {"weights": weights, "KV cache": cache, "prefill activations (estimate)": estimate.nbytes}
-    plot(fit_figure(parts, row.memory_bytes, row.title), config=MEMORY_CHART, key="m_fit")
+    claim = claims.of_fit(sum(parts.values()), row.memory_bytes)
+    plot(fit_figure(parts, row.memory_bytes, row.title), config=MEMORY_CHART, key="m_fit", claim=claim)
     st.caption(f"{row.title}: {human(row.memory_bytes)}. {row.memory_note} Source: {row.source}")
     if devices > 1:
         st.caption(TEXTS["memory"]["one_device"].format(devices=devices))

@@ -21,13 +21,12 @@ from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
     """Draw bytes against context, all models: windows flatten, states stay; and the table."""
-    log = st.toggle("Logarithmic axes", key="m_log")
     last = 2 ** (2 * max(asked.tokens, 2048) - 1).bit_length()
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
-    first = next((a for a in found if a.memory), None)
-    claim = claims.of_context(plain(first.title), first.memory) if first and first.memory else ""
-    plot(context_figure(lines, asked.tokens, log=log), config=MEMORY_CHART, key="m_curves", claim=claim)
+    claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
+    log = st.toggle("Logarithmic axes", key="m_log")
+    plot(context_figure(lines, asked.tokens, log=log), picture, config=MEMORY_CHART, key="m_curves", claim=claim)
     st.caption(TEXTS["memory"]["curves"])
     _table(found)
 
