@@ -5,7 +5,14 @@ from pathlib import Path
 
 from kvviz.base.errors import KvvizError
 
-CHECKOUT = Path(__file__).resolve().parents[2]  # holds the package; a checkout of kvviz also has app.py and pages/ here
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parent  # holds the package; a checkout of kvviz also has app.py and pages/ here
+
+
+def dashboard() -> Path:
+    """Return the folder of app.py and pages/: inside an installed package, beside that of a checkout."""
+    installed = PACKAGE / "dashboard"
+    return installed if installed.is_dir() else CHECKOUT
 
 
 def home() -> Path:

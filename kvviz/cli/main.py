@@ -1,15 +1,12 @@
 """The command line: the pages' answers without a browser. A command is a function beside this file and a line here."""
 
-import os
 import sys
-from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.paths import CHECKOUT
-from kvviz.cli import calc, experiments, files, models, ready, run, selftest, sweep
+from kvviz.cli import calc, experiments, files, models, ready, run, selftest, serve, sweep
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -20,12 +17,10 @@ UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 def dashboard(context: typer.Context) -> None:
     """See the KV cache work. Without a command: open the dashboard."""
     if context.invoked_subcommand is None:
-        if not (CHECKOUT / "app.py").is_file() or find_spec("streamlit") is None:
-            raise KvvizError("the dashboard is not installed here; in a checkout of kvviz, `make run` opens it")
-        os.chdir(CHECKOUT)
-        os.execv(sys.executable, [sys.executable, str(CHECKOUT / "app.py")])  # signals reach the server itself
+        serve.serve()
 
 
+app.command("serve")(serve.serve)
 app.command("models")(models.models)
 app.command("calc")(calc.calc)
 app.command("probe")(calc.probe)

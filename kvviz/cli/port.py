@@ -1,13 +1,24 @@
 """What is at a TCP port: a kvviz server, another program, nothing. A container's health check starts with this alone.
 
-Standard library only, and of it what loads quickly: the check runs beside measurements.
+Of the standard library it takes what loads quickly: the check runs beside measurements.
 """
 
 import json
 import socket
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from typing import Any
+
+from kvviz.base.errors import KvvizError
+
+
+def asked_port(environment: Mapping[str, str]) -> int:
+    """The port that PORT in the environment asks for, else 8501. Raises KvvizError if it is none."""
+    given = environment.get("PORT") or "8501"
+    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
+        raise KvvizError(f"PORT is {given[:20]!r}; it is a number from 1 to 65,535")
+    return int(given)
 
 
 def health_at(host: str, port: int) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from kvviz.base.words import human, lasting
 from kvviz.cli.measure_here import alone, settle
 from kvviz.cli.options import AsJson, names
 from kvviz.cli.output import print_json
-from kvviz.cli.port import bind_problem, health_at
+from kvviz.cli.port import asked_port, bind_problem, health_at
 from kvviz.decoding.requirements import foresee, needs
 from kvviz.experiments.comparison.spec import ComparisonSpec, opening
 from kvviz.experiments.kind import Device
@@ -53,7 +53,7 @@ def ready(
 ) -> None:
     """Check a server before a lesson: device, disk, models, port, times; status 1 if it is not ready."""
     chosen = None if models is None else [name for name in names(models) if name]
-    found = Readiness(chosen, students, os.environ.get("HOST", "127.0.0.1"), _port())
+    found = Readiness(chosen, students, os.environ.get("HOST", "127.0.0.1"), asked_port(os.environ))
     for check in found.checks():
         if not as_json:
             typer.echo(f"{'✓' if check.ok else '✗'} {check.name}: {check.says}")
@@ -64,13 +64,6 @@ def ready(
     else:
         typer.echo("ready" if found.ready else "not ready: see the lines with ✗")
     raise typer.Exit(0 if found.ready else 1)
-
-
-def _port() -> int:
-    given = os.environ.get("PORT", "8501")
-    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
-        raise KvvizError(f"PORT is {given[:20]!r}; it is a number from 1 to 65,535")
-    return int(given)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 import hashlib
 from pathlib import Path
 
+from kvviz.base.paths import dashboard
+
 HERE = Path(__file__).resolve().parent
 MAIN = HERE / "main.py"
-PAGES = HERE.parents[1] / "pages"
+PAGES = dashboard() / "pages"
 ASSETS = HERE / "assets"
 
 

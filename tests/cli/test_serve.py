@@ -1,0 +1,70 @@
+"""`kvviz serve`: a wheel holds all that the dashboard needs, wherever it was installed."""
+
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kvviz.base.paths import CHECKOUT
+from kvviz.cli import browser
+from kvviz.cli.port import health_at
+
+LARGEST = 8 * 2**20
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.mark.slow
+def test_it_holds_all_that_git_knows_of_the_package_and_little_else(wheel):
+    """Bytecode and what a test left in a folder stay out."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "kvviz"]
+    known = subprocess.run(listed, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    beside = {name for name in names if name.startswith("kvviz/dashboard/")}
+    assert {f"kvviz/dashboard/{name}" for name in ("app.py", "pages/live.py", ".streamlit/config.toml")} <= beside
+    assert names - beside == set(known.split())
+    assert wheel.stat().st_size < LARGEST
+
+
+@pytest.mark.slow
+@pytest.mark.worker
+def test_it_serves_from_where_it_was_installed(wheel, tmp_path, free_port):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "KVVIZ_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "kvviz", "serve", "--port", str(free_port), "--no-browser"]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    end = time.monotonic() + 180
+    while (health_at("127.0.0.1", free_port) or {}).get("status") != "ok":
+        assert server.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
+        time.sleep(0.1)
+    read = Path(f"/proc/{server.pid}/cwd")
+    if read.exists():
+        assert read.resolve() == tmp_path / "site/kvviz/dashboard"
+    server.terminate()
+    assert server.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(("arguments", "says"), [(["--port", "0"], "PORT is '0'"), (["--host", "192.0.2.1"], "--host")])
+def test_an_address_that_nobody_can_have_is_one_sentence(refused, arguments, says):
+    refused(says, "serve", *arguments)
+
+
+def test_a_browser_is_opened_once_the_server_answers(monkeypatch):
+    answers, opened = iter([None, {}, {"status": "ok"}]), []
+    monkeypatch.setattr(browser, "health_at", lambda host, port: next(answers))
+    monkeypatch.setattr(browser.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(browser.webbrowser, "open", opened.append)
+    browser.main("0.0.0.0", 8599)
+    assert opened == ["http://127.0.0.1:8599"]
