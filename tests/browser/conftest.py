@@ -54,8 +54,8 @@ class Server:
             return answer.read().decode()
 
     def wait(self) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
+        end = time.monotonic() + 180  # on a fresh machine Python compiles all that is imported, beside other tests
+        while time.monotonic() < end and self.process.poll() is None:
             try:
                 if '"ready"' in self.health():
                     return
