@@ -18,7 +18,7 @@ with page("live"):
 
     choice, place = choose(form, scheduler(), lambda: open_recording(scheduler(), form.address))
     with place:
-        run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison")
+        run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison", key=choice.key)
     if choice.problem:
         st.warning(plain(choice.problem))
     if why := (scheduler().device or {}).get("why"):

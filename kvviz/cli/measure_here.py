@@ -1,5 +1,6 @@
 """Measuring without a dashboard: this process takes the worker's place. Imports torch only to measure."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,7 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Limits
 from kvviz.base.shutdown import told_to_stop
 from kvviz.cli.output import say
+from kvviz.decoding.endpoint.address import KEY
 from kvviz.decoding.requirements import usual_dtype
 from kvviz.device.lock import measuring
 from kvviz.experiments.kind import Bench, Record, Spec
@@ -72,7 +74,8 @@ def bench_here(
 
     with alone(what, patient), told_to_stop() as told:
         try:
-            yield Bench(new_id(), LoadedModels(), NO_SERVER, should_stop=lambda: bool(told), earlier=earlier)
+            stop, key = (lambda: bool(told)), os.environ.get(KEY)
+            yield Bench(new_id(), LoadedModels(), NO_SERVER, should_stop=stop, earlier=earlier, key=key)
         except Stopped:
             raise Halted(told[0], when_stopped()) from None
 

@@ -99,6 +99,7 @@ class Bench:
     should_stop: Callable[[], bool] = lambda: False
     tell: Callable[[Record], None] = lambda record: None  # hears of a download: bytes so far and in all
     earlier: Sequence[Record] = ()  # records of an interrupted run of the same spec
+    key: str | None = field(default=None, repr=False)  # of whoever asks, for an endpoint; it is kept nowhere
     watched: bool = False  # somebody sees each record as it comes, so the first ones should show something
 
     def check_stop(self) -> None:

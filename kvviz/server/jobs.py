@@ -61,6 +61,7 @@ class Job:
     earlier: Sequence[Record] = ()  # records of the interrupted sweep that this job continues
     made_by: str = NOBODY
     cut_off: bool = False
+    key: str | None = field(default=None, repr=False)  # for an endpoint; gone when the job has ended
     begun: float | None = None  # when the worker began with it, on the monotonic clock
 
     def __post_init__(self) -> None:

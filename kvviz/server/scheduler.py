@@ -84,12 +84,21 @@ class Scheduler:
 
     # --- what pages and routes call ------------------------------------------------------------------------
 
-    def submit(self, spec: Spec, owner: str = "", *, earlier: Sequence[Record] = (), again: bool = False) -> str:
+    def submit(
+        self,
+        spec: Spec,
+        owner: str = "",
+        *,
+        earlier: Sequence[Record] = (),
+        again: bool = False,
+        key: str | None = None,
+    ) -> str:
         """Queue an experiment of the browser `owner`; returns its id. Raises KvvizError if it can't be done here.
 
         Without an owner it belongs to nobody: any code may stop it. `earlier`: records of an interrupted run of the
         same spec, which this job continues. An identical queued or finished experiment of a shared kind is reused;
-        `again=True` ignores finished ones, since what was measured may have been disturbed.
+        `again=True` ignores finished ones, since what was measured may have been disturbed. `key` is the owner's for an
+        endpoint: it goes to the worker alone.
         """
         kind = kind_of(spec)
         kind.check(spec, self.limits)
@@ -99,7 +108,7 @@ class Scheduler:
                 return same.id
             if self._closing:
                 raise KvvizError("the server is being ended; it takes no more runs")
-            job = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner))
+            job = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner), key=key)
             self._check_queue_limits(job.made_by)
             self._jobs.add(job)
             self._forecast.estimate(job, self.device)
@@ -246,7 +255,7 @@ class Scheduler:
             return
         job = self._current = self._last = self._jobs[job_id]
         self._told_to_stop = None
-        asked = {"spec": job.description(), "limits": asdict(self.limits), "earlier": list(job.earlier)}
+        asked = {"spec": job.description(), "limits": asdict(self.limits), "earlier": list(job.earlier), "key": job.key}
         self._link.tell({"do": job.kind, "id": job_id, **asked})
 
     def _changed(self) -> None:
@@ -256,7 +265,7 @@ class Scheduler:
     def _end(self, job: Job, state: str, message: str = "") -> None:
         seconds = None if job.begun is None else round(self._clock() - job.begun, 3)
         event(log, "work_ended", id=job.id, state=state, was=job.state, seconds=seconds, records=len(job.records))
-        job.message = message
+        job.message, job.key = message, None
         job.records.append(json.dumps({"t": state, "message": message}))
         job.state = state  # after its last record: a job that has ended has all its records
         self._changed()

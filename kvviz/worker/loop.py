@@ -52,7 +52,7 @@ class Task:
 
     def __init__(self, message: Record, is_stopped: Callable[[str], bool]) -> None:
         self.id, self.kind, self.spec = message["id"], message["do"], message["spec"]
-        self.earlier = message.get("earlier", ())
+        self.earlier, self.key = message.get("earlier", ()), message.get("key")
         self.limits = Limits(**message["limits"])
         self._seconds = getattr(self.limits, KINDS[self.kind].limit)
         self._is_stopped = is_stopped
@@ -209,7 +209,7 @@ class Worker:
         """All that the experiment yields; if its model's path has vanished since it was queued, the error says so."""
         spec, tell = read_spec(task.kind, task.spec), partial(self._send, task.id)
         told = (self._device, task.should_stop, tell, task.earlier)
-        bench = Bench(task.id, self._models, task.limits, *told, watched=True)
+        bench = Bench(task.id, self._models, task.limits, *told, key=task.key, watched=True)
         try:
             yield from kind_of(spec).runner()(spec, bench)
         except KvvizError as error:

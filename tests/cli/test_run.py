@@ -6,10 +6,12 @@ import json
 import pytest
 
 from kvviz.cli import run
+from kvviz.decoding.endpoint.address import KEY
 from kvviz.experiments.comparison.expected_text import expected_of, key_of, pin
 from kvviz.store.db.store import Store
 from kvviz.store.files import reading
 from tests.cli.conftest import RUN
+from tests.openai_server import serving
 
 
 def printed_part(document):
@@ -27,6 +29,16 @@ def test_it_prints_a_comparison_and_its_verdict(kvviz):
     assert document["verdict"]["sentence"].startswith("By prediction")
     assert "4 steps are too few" in document["verdict"]["modes"][0]["untold"][0]
     assert "/40 " in done.err, "a bar of 2 modes x 5 tokens x 4 passes"
+
+
+@pytest.mark.slow
+def test_an_endpoint_has_the_key_of_whoever_types_the_command(kvviz, monkeypatch):
+    monkeypatch.setenv(KEY, "sk-mine")
+    with serving() as server:
+        done = kvviz("run", "--model", "tiny-gpt2", "--new-tokens", "4", "--mode", "endpoint", "--endpoint", server.url)
+    sent = [{name.lower(): value for name, value in headers.items()} for headers in server.headers]
+    assert {headers["authorization"] for headers in sent} == {"Bearer sk-mine"}
+    assert len(done.document["runs"][0]["arrivals_s"]) == 4 and "sk-mine" not in done.out + done.err
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from kvviz.base.settings import Limits
+from kvviz.base.settings import Limits, Settings
 from kvviz.ui.folders import MAIN, PAGES
 from kvviz.ui.live.form import PROMPTS
 
@@ -48,6 +48,38 @@ def test_run_submits_what_the_form_says(page):
     assert (work.spec.modes, work.spec.repeats) == (("uncached", "cached"), 2)
     assert page.query_params["comparison"] in (work.id, [work.id])
     assert watched(page) == work.id
+
+
+@pytest.mark.slow
+def test_an_endpoint_is_a_lane_and_its_key_no_part_of_the_run(page, monkeypatch):
+    page.text_input(key="endpoint").set_value("http://localhost:8000").run()
+    page.text_input(key="endpoint_model").set_value("m")
+    page.text_input(key="endpoint_key").set_value("sk-mine")
+    page.button(key="run").click().run()
+    assert not page.exception
+    work = page.scheduler.shown()
+    assert work.spec.modes == ("uncached", "cached", "endpoint") and work.key == "sk-mine"
+    assert (work.spec.endpoint, work.spec.endpoint_model) == ("http://localhost:8000", "m")
+    seen = [work, work.description(), work.log_fields(), page.query_params, told(page), page.session_state["form_live"]]
+    assert "sk-mine" not in repr(seen)
+    page.button(key="stop").click().run()
+    assert work.key is None, "it is not kept beyond the run"
+    page.switch_page(str(PAGES / "memory.py")).run()
+    page.switch_page(str(PAGES / "live.py")).run()
+    assert page.text_input(key="endpoint").value == "http://localhost:8000"
+    assert page.text_input(key="endpoint_key").value == "", "nor beyond the page"
+
+
+@pytest.mark.slow
+def test_an_endpoint_comes_from_no_link_and_a_known_one_from_the_settings(open_page, monkeypatch):
+    monkeypatch.setattr("kvviz.ui.live.form.settings", lambda: Settings(endpoints=("http://10.0.0.5:8000/v1",)))
+    page = open_page("live", endpoint="http://evil.example.org", endpoint_key="x")
+    assert page.text_input(key="endpoint").value == ""
+    (known,) = [group for group in page.get("button_group") if group.key == "known_endpoint"]
+    known.set_value("http://10.0.0.5:8000/v1").run()
+    assert page.text_input(key="endpoint").value == "http://10.0.0.5:8000/v1" and not page.button(key="run").disabled
+    page.text_input(key="endpoint").set_value("http://me:sk-mine@x").run()
+    assert page.button(key="run").disabled and any("holds no name" in said.value for said in page.warning)
 
 
 @pytest.mark.slow

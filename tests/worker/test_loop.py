@@ -46,6 +46,18 @@ def test_after_any_other_error_the_process_goes_on(failing, said):
     assert sent[-1]["t"] == "failed" and left == []
 
 
+def test_an_endpoints_key_reaches_the_run_and_nothing_else(monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        loop, "kind_of", lambda spec: SimpleNamespace(runner=lambda: lambda *given: told.append(given) or ())
+    )
+    spec = ComparisonSpec("tiny-gpt2", prompt="x").to_dict()
+    message = {"id": "a", "do": "comparison", "spec": spec, "limits": vars(Limits()), "key": "sk-mine"}
+    list(loop.Worker(None)._records(loop.Task(message, lambda job_id: False)))
+    ((given, bench),) = told
+    assert bench.key == "sk-mine" and "sk-mine" not in repr((given, bench))
+
+
 def test_the_device_says_why_it_is_not_a_gpu(monkeypatch):
     monkeypatch.setattr(loop, "default_place", lambda: SimpleNamespace(device="cpu", why="The driver is too old."))
     said = loop.hello()

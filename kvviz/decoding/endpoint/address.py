@@ -2,11 +2,13 @@
 
 On a server of one's own every address is allowed. On a public one a stranger names the address, so one that only this
 machine or its network can reach is refused, unless the settings list it. The name is resolved once and the connection
-is made to the very number that was checked: a name that means another machine a moment later gains nothing.
+is made to the very number that was checked: a name that means another machine a moment later gains nothing. The key is
+that of whoever asks; this machine's own goes only to the servers that the settings list.
 """
 
 import ipaddress
 import os
+import re
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Settings
 
-KEY = "KVVIZ_ENDPOINT_KEY"  # the environment variable with the key that a server may ask for
+KEY = "KVVIZ_ENDPOINT_KEY"  # the environment variable with this machine's own key
 LONGEST = 500  # characters of an address
 PATIENCE = 10.0  # seconds for a connection to come about
 _PORTS = {"http": 80, "https": 443}
@@ -56,16 +58,18 @@ def base_url(url: object) -> str:
     if not good:
         raise KvvizError("the address of an endpoint is one such as http://localhost:8000/v1")
     if extra:
-        raise KvvizError(f"the address of an endpoint holds no name, key or query: a key comes from {KEY}")
+        raise KvvizError("the address of an endpoint holds no name, key or query: a key is given apart from it")
     return urlunsplit((parts.scheme, parts.netloc.lower(), parts.path.rstrip("/") or "/v1", "", ""))
 
 
-def find_place(url: str, given: Settings) -> Place:
+def find_place(url: str, given: Settings, key: str | None = None) -> Place:
     """Resolve an address once, and check what it stands for. Raises KvvizError for one that is not to be asked.
 
-    On a public server the key goes only to a server that the settings list.
+    `key` is that of whoever asks.
     """
     base = base_url(url)
+    if key and not re.fullmatch(r"[!-~]{1,500}", key):
+        raise KvvizError("the endpoint's key holds characters that no key has")
     parts = urlsplit(base)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     listed = base in {base_url(known) for known in given.endpoints}
@@ -74,11 +78,11 @@ def find_place(url: str, given: Settings) -> Place:
     except (OSError, UnicodeError):
         raise KvvizError(f"no machine is called {host[:100]}: look at the endpoint's address") from None
     numbers = list(dict.fromkeys(str(row[4][0]) for row in rows))
-    if given.public and not listed and not all(map(_open_to_all, numbers)):
+    if given.public and not listed and not all(_open_to_all(number) and not _is_here(number) for number in numbers):
         raise KvvizError("this server asks no endpoint on its own machine or network, unless its settings list it")
     for number in numbers:
         with suppress(OSError), socket.create_connection((number, port), PATIENCE):
-            return Place(base, number, os.environ.get(KEY) if listed or not given.public else None)
+            return Place(base, number, key or (os.environ.get(KEY) if listed else None))
     raise KvvizError(f"nobody answers at {parts.netloc}: is the server running?")
 
 
@@ -91,3 +95,14 @@ def _open_to_all(number: str) -> bool:
             return False
         found = within or found
     return found.is_global and not found.is_multicast
+
+
+def _is_here(number: str) -> bool:
+    """Whether a number is one of this machine's own, by which its closed doors can be reached from within."""
+    kind = socket.AF_INET6 if ":" in number else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((number, 0))
+        except OSError:
+            return False
+    return True

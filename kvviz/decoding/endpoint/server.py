@@ -183,7 +183,7 @@ class Server:
             if answer.texts:
                 words = f"{name} broke off after {_pieces(answer)}: the stream was cut"
         except (openai.AuthenticationError, openai.PermissionDeniedError):
-            words = f"{name} refuses the key: it is read from {KEY}"
+            words = f"{name} refuses the key: the page has a field for it, the command line reads {KEY}"
         except openai.APIStatusError as error:
             words = self._refusal(error)
         except openai.APIError as error:
@@ -246,6 +246,6 @@ def _the_one(names: list[str], place: Place) -> str:
     if len(names) == 1:
         return names[0]
     if not names:
-        raise KvvizError(f"{place.name} lists no model: name one with --endpoint-model")
+        raise KvvizError(f"{place.name} lists no model: name one as its model (--endpoint-model)")
     some = ", ".join(names[:3])[:150]
-    raise KvvizError(f"{place.name} has {len(names)} models, such as {some}: name one with --endpoint-model")
+    raise KvvizError(f"{place.name} has {len(names)} models, such as {some}: name one as its model (--endpoint-model)")

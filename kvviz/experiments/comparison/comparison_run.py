@@ -76,6 +76,7 @@ class ComparisonRun:
     prompt: torch.Tensor  # (B, P)
     should_stop: Callable[[], bool] = lambda: False
     draft: Loaded | None = None
+    key: str | None = field(default=None, repr=False)  # for the server of the next
     lane: EndpointLane | None = None  # of the mode that a server decodes
     checked: dict[str, Checked] = field(default_factory=dict)
     memory: dict[str, MemoryAccount] = field(default_factory=dict)
@@ -112,7 +113,8 @@ class ComparisonRun:
     def _lane(self) -> EndpointLane:
         if self.lane is None:
             work = self.work
-            self.lane = EndpointLane(work, self.loaded.codec, self.prompt[0].tolist(), self.check_stop)
+            ids = self.prompt[0].tolist()
+            self.lane = EndpointLane(work, self.loaded.codec, ids, self.check_stop, self.key)
         return self.lane
 
     def served(self, mode: str) -> Served:

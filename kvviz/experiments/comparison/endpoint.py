@@ -30,8 +30,10 @@ FEWEST = 2  # tokens of an answer: one has no time between two
 class EndpointLane:
     """Asks a server once for each pass, keeps all answers, and yields each as timed steps."""
 
-    def __init__(self, work: ComparisonSpec, codec: Codec, ids: list[int], check_stop: Callable[[], None]) -> None:
-        self._server = _open(work)
+    def __init__(
+        self, work: ComparisonSpec, codec: Codec, ids: list[int], check_stop: Callable[[], None], key: str | None = None
+    ) -> None:
+        self._server = _open(work, key)
         self._work, self._codec, self._ids, self._check_stop = work, codec, ids, check_stop
         own_text = work.prompt is not None and work.prompt_tokens is None
         self._prompt = str(work.prompt) if own_text else codec.decode(ids)
@@ -87,12 +89,12 @@ class EndpointLane:
         }
 
 
-def _open(work: ComparisonSpec) -> "Server":
+def _open(work: ComparisonSpec, key: str | None) -> "Server":
     try:
         from kvviz.decoding.endpoint.server import Server
     except ImportError:
         raise KvvizError("the mode endpoint needs a package that is not here: pip install openai") from None
-    return Server(find_place(work.endpoint or "", settings()), work.endpoint_model)
+    return Server(find_place(work.endpoint or "", settings(), key), work.endpoint_model)
 
 
 def answered(codec: Codec, ids: list[int], prompt: str, text: str) -> list[int]:

@@ -45,7 +45,13 @@ def run(spec: ComparisonSpec, bench: Bench) -> Iterator[Record | Result]:
         check_prompt(len(loaded.codec.encode(spec.prompt)), bench.limits.prompt_tokens)
     draft = load_draft(spec, loaded, bench.load)
     yield from perform(
-        spec, loaded, comparison_id=bench.id, should_stop=bench.should_stop, watched=bench.watched, draft=draft
+        spec,
+        loaded,
+        comparison_id=bench.id,
+        should_stop=bench.should_stop,
+        watched=bench.watched,
+        draft=draft,
+        key=bench.key,
     )
 
 
@@ -72,9 +78,10 @@ def perform(
     should_stop: Callable[[], bool] = lambda: False,
     watched: bool = False,
     draft: Loaded | None = None,
+    key: str | None = None,
 ) -> Iterator[Record | Result]:
     """Yield the records of a comparison. Raises KvvizError for work the model can't do, Stopped if asked to stop."""
-    run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop, draft)
+    run = ComparisonRun(work, loaded, encode_prompt(work, loaded), should_stop, draft, key)
     with closing(run):
         yield from _perform(run, comparison_id, watched)
 

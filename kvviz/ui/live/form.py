@@ -1,7 +1,7 @@
 """The live page's form: what a comparison is asked for with. Another page's link can fill it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -44,11 +44,15 @@ LONGEST_IN_A_LINK = 4_000  # characters of a prompt
 
 @dataclass(frozen=True)
 class Choice:
-    """What the form says: the work and how long it will take, or the sentence why it can't be done."""
+    """What the form says: the work and how long it will take, or the sentence why it can't be done.
+
+    `key` is for the endpoint; it is no part of the work, which is kept and shown to all.
+    """
 
     work: ComparisonSpec | None
     problem: str = ""
     seconds: float | None = None
+    key: str | None = field(default=None, repr=False)
 
 
 def live_form() -> Form:
@@ -72,6 +76,8 @@ def _fields() -> dict[str, Field]:
         "attn": Field("sdpa", one_of(*ATTENTION)),
         "batch": Field(1, whole),
         "draft": Field("", str),
+        "endpoint": Field(""),  # never from a link, whose maker would choose where a key goes
+        "endpoint_model": Field(""),
         "own_model": Field(""),
         "repeats": Field(3),
         "precision": Field(PRECISION),
@@ -117,6 +123,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
             modes = _modes(form)
+            key = _endpoint(form)
             _settings(form, scheduler.device or {})
             more()
     length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
@@ -124,7 +131,9 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         work = ComparisonSpec(
             model=model,
             weights=weights,
-            modes=modes,
+            modes=(*modes, *(("endpoint",) if form["endpoint"].strip() else ())),
+            endpoint=form["endpoint"].strip() or None,
+            endpoint_model=form["endpoint_model"].strip() or None,
             sampling=Sampling(form["temperature"], form["top_k"] or None, top_p, form["seed"]),
             prompt=None if length else form["prompt"],
             prompt_tokens=length or None,
@@ -136,7 +145,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
         accepted(scheduler, work)
-        return Choice(work, seconds=seconds_of(work, scheduler.device)), run
+        return Choice(work, seconds=seconds_of(work, scheduler.device), key=key), run
     except KvvizError as error:
         return Choice(None, problem=str(error)), run
 
@@ -225,6 +234,27 @@ def _modes(form: Form) -> tuple[str, ...]:
     if any(MODES[name].drafts for name in chosen):
         st.text_input("Draft model", help=TEXTS["live"]["draft"], placeholder="a bundled one", **form.value("draft"))
     return tuple(name for name in MODES if name in chosen)
+
+
+def _endpoint(form: Form) -> str | None:
+    """A server that decodes beside the modes; returns its key, which no field of the form holds."""
+    texts = TEXTS["live"]
+
+    def take() -> None:
+        form["endpoint"] = st.session_state.known_endpoint or ""
+
+    where, model, key = st.columns([2, 1, 1])
+    example = "http://localhost:8000/v1"
+    where.text_input("Endpoint", placeholder=example, help=texts["endpoint"], **form.value("endpoint"))
+    if known := settings().endpoints:
+        st.pills(
+            "Known endpoints", known, key="known_endpoint", on_change=take, label_visibility="collapsed", wrap=True
+        )
+    if not form["endpoint"].strip():
+        return None
+    model.text_input("Its model", placeholder="its only one", **form.value("endpoint_model"))
+    hidden: dict[str, Any] = {"type": "password", "autocomplete": "off", "key": "endpoint_key"}
+    return key.text_input("Its key", help=texts["endpoint_key"], max_chars=500, **hidden).strip() or None
 
 
 def _mode_title(name: str) -> str:

@@ -100,7 +100,14 @@ def _last(records: Sequence[str]) -> Record:
 
 
 def run_or_stop(
-    scheduler: Scheduler, spec: Spec | None, watched: str | None, address: Address, field: str, *, prefix: str = ""
+    scheduler: Scheduler,
+    spec: Spec | None,
+    watched: str | None,
+    address: Address,
+    field: str,
+    *,
+    prefix: str = "",
+    key: str | None = None,
 ) -> None:
     """Draw Run and Stop for an experiment that everybody may watch.
 
@@ -114,13 +121,20 @@ def run_or_stop(
         scheduler.stop(watched, owner())
         st.rerun()
     if pressed and spec is not None:
-        watch_new(scheduler, spec, address, field)
+        watch_new(scheduler, spec, address, field, key=key)
 
 
-def watch_new(scheduler: Scheduler, spec: Spec, address: Address, field: str, earlier: Sequence[Record] = ()) -> None:
+def watch_new(
+    scheduler: Scheduler,
+    spec: Spec,
+    address: Address,
+    field: str,
+    earlier: Sequence[Record] = (),
+    key: str | None = None,
+) -> None:
     """Queue an experiment and watch it; `earlier` are the records of an interrupted run, which goes on from there."""
     try:
-        address.write({field: scheduler.submit(spec, owner(), earlier=earlier)})
+        address.write({field: scheduler.submit(spec, owner(), earlier=earlier, key=key)})
     except KvvizError as error:
         st.error(plain(error))
         return

@@ -91,12 +91,33 @@ def test_a_public_server_asks_nobody_on_its_own_network(named, monkeypatch, numb
     assert find_place("http://llm.example.org", Settings()).number == number, "one's own server asks anybody"
 
 
-def test_a_public_server_sends_its_key_only_where_the_settings_say(named, monkeypatch):
+@pytest.mark.parametrize("public", [True, False])
+def test_a_servers_own_key_goes_only_where_the_settings_say(named, monkeypatch, public):
     named("93.184.215.14")
     monkeypatch.setenv(KEY, "sk-secret")
-    assert find_place("https://llm.example.org", Settings(public=True)).key is None
-    place = find_place("https://llm.example.org", Settings())
-    assert place.key == "sk-secret" and "secret" not in repr(place)
+    listed = Settings(public=public, endpoints=("https://llm.example.org/v1",))
+    for url in ("https://llm.example.org:444", "https://llm.example.org/v2", "http://llm.example.org", "https://x.org"):
+        assert find_place(url, listed).key is None
+    assert find_place("https://LLM.example.org", listed).key == "sk-secret"
+
+
+def test_a_visitors_key_goes_to_the_server_that_the_visitor_names(named, monkeypatch):
+    named("93.184.215.14")
+    monkeypatch.setenv(KEY, "sk-of-the-operator")
+    for given in (Settings(public=True), Settings(endpoints=("https://llm.example.org/v1",))):
+        place = find_place("https://llm.example.org", given, "sk-mine")
+        assert place.key == "sk-mine" and "mine" not in repr(place)
+    with pytest.raises(KvvizError, match="characters that no key has") as refused:
+        find_place("https://llm.example.org", Settings(), "sk-mine\r\nHost: x")
+    assert "mine" not in str(refused.value)
+
+
+def test_a_public_server_is_not_asked_from_within_by_its_public_number(named, monkeypatch):
+    named("93.184.215.14")
+    assert address._is_here("127.0.0.1") and not address._is_here("93.184.215.14")
+    monkeypatch.setattr(address, "_is_here", lambda number: True)
+    with pytest.raises(KvvizError, match="its own machine"):
+        find_place("https://llm.example.org", Settings(public=True))
 
 
 def test_a_name_that_changes_its_meaning_gains_nothing(named, monkeypatch):

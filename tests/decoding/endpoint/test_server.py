@@ -5,13 +5,13 @@ import pytest
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import Sampling
 from kvviz.base.settings import Settings
-from kvviz.decoding.endpoint.address import KEY, find_place
+from kvviz.decoding.endpoint.address import find_place
 from kvviz.decoding.endpoint.server import Server
 from tests.openai_server import TEXT, serving
 
 
-def ask(does, model=None, new_tokens=len(TEXT), sampling=Sampling(), check_stop=lambda: None):
-    server = Server(find_place(does.url, Settings()), model)
+def ask(does, model=None, new_tokens=len(TEXT), sampling=Sampling(), check_stop=lambda: None, key=None):
+    server = Server(find_place(does.url, Settings(), key), model)
     try:
         return server, server.ask("Say:", new_tokens, sampling, check_stop)
     finally:
@@ -43,19 +43,18 @@ def test_what_is_asked_for():
         ({"then": "cut"}, "broke off after 3 pieces of text: the stream was cut"),
         ({"then": "error"}, "reports an error: out of blocks"),
         ({"then": "garbage"}, "is not OpenAI's interface"),
-        ({"status": 401}, f"refuses the key: it is read from {KEY}"),
+        ({"status": 401}, "refuses the key: the page has a field for it"),
         ({"status": 400}, r"refuses the request \(400\): no: Bearer …$"),
         ({"status": 503}, r"refuses the request \(503\)"),
         ({"status": 307, "location": "http://127.0.0.1:1/v1/completions"}, "to another address, which is not followed"),
-        ({"models": ()}, "lists no model: name one with --endpoint-model"),
+        ({"models": ()}, "lists no model: name one as its model"),
         ({"models": ("a", "b")}, "has 2 models, such as a, b"),
         ({"pieces": ("x",) * 300}, "does not end its answer after the 47 tokens"),
     ],
 )
-def test_each_failure_is_a_sentence(monkeypatch, does, says):
-    monkeypatch.setenv(KEY, "sk-secret")
+def test_each_failure_is_a_sentence(does, says):
     with serving(**{"pieces": ("a", "b", "c"), **does}) as server, pytest.raises(KvvizError, match=says) as error:
-        ask(server)
+        ask(server, key="sk-secret")
     assert "secret" not in str(error.value) and "\n" not in str(error.value) and error.value.__cause__ is None
 
 

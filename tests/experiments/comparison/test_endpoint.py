@@ -14,7 +14,6 @@ from urllib.request import urlopen
 import pytest
 
 from kvviz.base.errors import KvvizError
-from kvviz.decoding.endpoint.address import KEY
 from kvviz.experiments.comparison.endpoint import answered, per_piece, waits
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
@@ -27,19 +26,17 @@ from kvviz.store.files.tables import columns
 from tests.openai_server import TEXT, serving
 
 
-def compared(load, url, model="tiny-gpt2", **fields):
+def compared(load, url, model="tiny-gpt2", key=None, **fields):
     options = {"modes": ("cached", "endpoint"), "prompt": STORY, "new_tokens": 20, "repeats": 2, **fields}
     work = ComparisonSpec(model, endpoint=url, **options)
-    return finished(list(perform(work, load(model), comparison_id="x", watched=True)))
+    return finished(list(perform(work, load(model), comparison_id="x", watched=True, key=key)))
 
 
 @pytest.fixture(scope="module")
 def ran(load):
-    os.environ[KEY] = "sk-secret"
     counters = "vllm:kv_cache_usage_perc 0.5\nvllm:prefix_cache_queries_total 9\nvllm:prefix_cache_hits_total 3\n"
     with serving(owner="vllm", paths={"/metrics": counters}) as does:
-        document, records = compared(load, does.url)
-    del os.environ[KEY]
+        document, records = compared(load, does.url, key="sk-secret")
     return document, records, does
 
 
