@@ -34,7 +34,7 @@ def test_it_prints_a_comparison_and_its_verdict(kvviz):
 @pytest.mark.slow
 def test_an_endpoint_has_the_key_of_whoever_types_the_command(kvviz, monkeypatch):
     monkeypatch.setenv(KEY, "sk-mine")
-    with serving() as server:
+    with serving(pieces=tuple("abcd")) as server:
         done = kvviz("run", "--model", "tiny-gpt2", "--new-tokens", "4", "--mode", "endpoint", "--endpoint", server.url)
     sent = [{name.lower(): value for name, value in headers.items()} for headers in server.headers]
     assert {headers["authorization"] for headers in sent} == {"Bearer sk-mine"}
