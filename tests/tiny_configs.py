@@ -260,7 +260,13 @@ OWN: dict[str, dict[str, Any]] = {
         "num_buckets": 2,
     },
     "rwkv": {"hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 96},
+    "t5gemma": {
+        "encoder": {"model_type": "t5_gemma_module", **_GQA, "sliding_window": 8},
+        "decoder": {"model_type": "t5_gemma_module", **_GQA, "sliding_window": 8},
+        "is_encoder_decoder": True,
+    },
     "xlm": {"emb_dim": 32, "n_layers": 2, "n_heads": 2, "vocab_size": 96},  # no cache from step to step
+    "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 32, "vocab_size": 96, "mem_len": 8},
     "xlstm": {"hidden_size": 128, "num_hidden_layers": 2, "num_heads": 2, "vocab_size": 96, "chunk_size": 8},
 }
 TINY = {name: {"model_type": name, **fields} for name, fields in (READ | OWN).items()}

@@ -37,7 +37,7 @@ WANTED = re.compile(
     r"|seq_length|max_seq_len|max_target_positions|max_source_positions|is_encoder_decoder|is_decoder|H_cycles|L_cycles|hc_count"
     r"|prefix_dense_sliding_window_pattern|d_rel|ple_\w+|ngram_size|heads_per_ngram|compress_rates|index_topk_freq"
     r"|use_bidirectional_attention|chunk_size|attn_config|block_size|num_mem_blocks|d_inner|mem_len|add_cross_attention"
-    r"|num_experts_per_tok|ngram|kv_channels|prompt_length|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*"
+    r"|num_experts_per_tok|ngram|kv_channels|prompt_length|attn_layers|num_hashes|lsh_attn_chunk_length|reuse_len|use_mems_eval|cross_num_key_value_heads|cross_head_dim|cross_attention_layers|lightning\w*"
     # fields for a forward's cost: widths of MLPs, experts and their layers, ranks, extra widths of single families
     r"|(dense_|prefix_dense_|moe_|expert_|shared_|shared_expert_|shared_experts_|moe_shared_expert_)?intermediate_size(_mlp)?"
     r"|(decoder_|moe_)?ffn_(dim|hidden_size|proj_factor|round_up_to_multiple_of)|expert_ffn_hidden_size|ffn_config"

@@ -53,6 +53,8 @@ KINDS = {
     "chunked": "#3FA7C4",
     "latent": "#00916E",
     "indexed": "#2E7D6B",
+    "compressed": "#4B8F8C",
+    "hidden": "#7D8B3A",
     "linear": "#B8860B",
     "hybrid": "#9A4B7D",
     "cross": "#7A6FBE",

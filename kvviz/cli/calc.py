@@ -78,13 +78,13 @@ def weights_text(file: FileWeights) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """The document of `calc` and `probe` as one line."""
+    """The document of `calc` and `probe` as one line, and what has to be said beside it as further ones."""
     each = f", each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     sequences = f" x {memory.batch}" + (f" x {memory.beams} beams" if memory.beams > 1 else "")
     what = f"{memory.model}, {memory.tokens:,} tokens{sequences}, {memory.dtype}, {memory.view}{each}"
     size = f"{memory.total_bytes:,} B ({human(memory.total_bytes)}), {memory.per_token_bytes:,} B per additional token"
     reserved = f", {memory.reserved_bytes:,} B reserved" if memory.reserved_bytes != memory.total_bytes else ""
-    return f"{what}: {size}{reserved}"
+    return "\n".join([f"{what}: {size}{reserved}", *memory.notes])
 
 
 def probe(

@@ -15,7 +15,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.base.precision import WEIGHT_BITS, precision, weight_bytes
 from kvviz.cost.blocks import TERMS, Attention, Block, Forward
 from kvviz.cost.shape import Shape, read_shape
-from kvviz.memory.engine_views import token_bytes
+from kvviz.memory.engine_views import rows_bytes, token_bytes
 from kvviz.memory.formula import kv_memory
 from kvviz.models.config_fields import LARGEST, checked
 
@@ -107,9 +107,8 @@ def cache_bytes_written(shape: Shape, forward: Forward, dtype: str = "bfloat16")
     for layer in shape.spec.layers:
         encoded = 0 if forward.held else forward.source
         tokens = encoded if layer.kind == "cross" else forward.new
-        index = 4 * layer.index_dim if layer.index_float32 else element.row(1, layer.index_dim)
-        total += tokens * (token_bytes(layer, element) + index)
-        total += sum(s.elements * (4 if s.float32 or wide else element.state_bytes) for s in layer.states)
+        total += tokens * token_bytes(layer, element) + rows_bytes(layer, tokens, element)
+        total += sum(s.elements * (4 if wide else s.element_bytes(element.state_bytes)) for s in layer.states)
     return forward.batch * total
 
 

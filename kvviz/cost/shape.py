@@ -12,6 +12,7 @@ from kvviz.cost.mlps import dense, read_mlp, read_nemotron
 from kvviz.cost.token_mixers import read_attention, read_linear
 from kvviz.models import layer_kinds
 from kvviz.models.config_fields import Family, Fields, families
+from kvviz.models.custom_code import check_known
 from kvviz.models.heads import read_heads
 from kvviz.models.layers import LayerSpec, of_layer, read_layers
 from kvviz.models.spec import ModelSpec, decoder_fields
@@ -39,6 +40,7 @@ class Shape:
 def read_shape(config: Mapping[str, object], *, name: str = "", source: str = "") -> Shape:
     """Read a config.json's dict. Raises ConfigError naming what can't be read, or what can't be counted and why."""
     spec, fields = ModelSpec.from_config(config, name=name, source=source), decoder_fields(config)
+    check_known(fields)
     why = next((why for why, types in FAMILY_COSTS["uncounted"].items() if fields.model_type in types), None)
     if why:
         raise ConfigError(f"can't count {fields.model_type} because {why}")

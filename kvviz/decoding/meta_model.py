@@ -139,10 +139,16 @@ _DECODERS = ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SEQ_TO_SEQ_CAU
 _ENCODER_DECODERS = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "TEXT_TO_WAVEFORM", *_DECODERS)
 
 
+def drafts(config: "PreTrainedConfig") -> bool:
+    """Whether a model's forward takes another model's keys and values, and has no argument for a cache of its own."""
+    takes = inspect.signature(_model_class(config).forward).parameters
+    return "shared_kv_states" in takes and "past_key_values" not in takes
+
+
 def built_eager(config: "PreTrainedConfig", dtype: torch.dtype) -> "PreTrainedModel":
     """Build a config's model with eager attention, or only its text part if a library for images is missing."""
     kind = _model_class(config)
-    if "shared_kv_states" in inspect.signature(kind.forward).parameters:
+    if drafts(config):
         raise ConfigError(f"{config.model_type} drafts with another model's keys and values and keeps none of its own")
     parts = [part for part in vars(config).values() if isinstance(part, kind.config_class)]
     try:
@@ -156,9 +162,12 @@ def built_eager(config: "PreTrainedConfig", dtype: torch.dtype) -> "PreTrainedMo
 
 
 def weightless(config: Mapping[str, object], dtype: str) -> "PreTrainedModel":
-    """Build a model on the meta device; a few old constructors ignore the default device and dtype."""
+    """Build a model on the meta device; a few old constructors ignore the default device and dtype.
+
+    Reformer's makes its tables of positions in float32, which loading its weights would turn into the model's dtype.
+    """
     model = built_eager(hf_config(config), getattr(torch, dtype))
-    stray = any(not parameter.is_meta for parameter in model.parameters())
+    stray = model.config.model_type == "reformer" or any(not parameter.is_meta for parameter in model.parameters())
     return model.to("meta", getattr(torch, dtype)) if stray else model
 
 

@@ -15,7 +15,16 @@ import torch
 from kvviz.base.errors import ConfigError, in_a_line
 from kvviz.base.precision import precision
 from kvviz.base.records import LayerState
-from kvviz.decoding.meta_model import check_decodes, check_length, on_meta, own_modules, table_rows, weightless
+from kvviz.decoding.loading import hf_config
+from kvviz.decoding.meta_model import (
+    check_decodes,
+    check_length,
+    drafts,
+    on_meta,
+    own_modules,
+    table_rows,
+    weightless,
+)
 from kvviz.decoding.read_cache import layer_states
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.config_fields import checked
@@ -42,18 +51,26 @@ def probe(
     checked("batch", batch)
     if source_tokens is not None:
         checked("source_tokens", source_tokens)
-    dtype = precision(dtype).name
-    with on_meta(), in_one_sentence(config, tokens):
-        decoder = Decoder(weightless(config, dtype), tokens, batch, source_tokens)
-        states, per_token = _measured(decoder, tokens)
-    return Memory(
+    empty = Memory(
         model=name or str(config.get("model_type")),
         source="transformers, meta device",
         method="probe",
         view="hf-dynamic",
         tokens=tokens,
         batch=batch,
-        dtype=dtype,
+        dtype=precision(dtype).name,
+        layers=(),
+        per_token_bytes=0,
+    )
+    with on_meta(), in_one_sentence(config, tokens):
+        known = hf_config(config)
+        if drafts(known):
+            depth = known.get_text_config().num_hidden_layers
+            return replace(empty, layers=tuple(_layer_memory(_shared(i, tokens), None) for i in range(depth)))
+        decoder = Decoder(weightless(config, empty.dtype), tokens, batch, source_tokens)
+        states, per_token = _measured(decoder, tokens)
+    return replace(
+        empty,
         layers=tuple(_layer_memory(state, decoder.window(state)) for state in states),
         per_token_bytes=per_token,
         weights_bytes=sum(p.numel() * p.element_size() for p in decoder.model.parameters()),
@@ -65,7 +82,14 @@ def probe(
 def position_limit(config: Mapping[str, object]) -> int | None:
     """Number of rows in a decoder's position table; None without such a table, as with rotary positions."""
     with on_meta(), in_one_sentence(config, 1):
+        if drafts(hf_config(config)):
+            return None
         return min(table_rows(own_modules(weightless(config, "bfloat16"))), default=None)
+
+
+def _shared(index: int, seen: int) -> LayerState:
+    """The row of a layer that reads another's keys and values and keeps none."""
+    return LayerState(index, "shared", (), (), "", seen=seen, held=0, nbytes=0, allocated=0, state_bytes=0)
 
 
 @contextmanager

@@ -192,6 +192,8 @@ def _kind(layer: object, tensors: Mapping[str, torch.Tensor], state: Mapping[str
     if len(state) == len(tensors):
         return "linear"
     if state:
+        if any("compressed" in name for name in state):
+            return "compressed"
         return "indexed" if any(word in name for name in state for word in _INDEXES) else "hybrid"
     return "sliding" if getattr(layer, "is_sliding", False) else "full"
 

@@ -65,7 +65,16 @@ def token_bytes(layer: LayerSpec, precision: Precision) -> int:
 
 def state_bytes(layer: LayerSpec, precision: Precision) -> int:
     """Bytes of a layer's constant states, as transformers keeps them: recurrent ones in float32."""
-    return sum(state.elements * (4 if state.float32 else precision.state_bytes) for state in layer.states)
+    return sum(state.elements * state.element_bytes(precision.state_bytes) for state in layer.states)
+
+
+def rows_bytes(layer: LayerSpec, tokens: int, precision: Precision) -> int:
+    """Bytes of what a layer keeps beside keys and values that grows with the tokens."""
+    return sum(
+        rows.count(tokens) * (rows.element_bytes * rows.width or precision.row(1, rows.width))
+        + rows.beside(tokens) * precision.state_bytes
+        for rows in layer.rows
+    )
 
 
 def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
@@ -79,10 +88,8 @@ def _reach(layer: LayerSpec, case: Case, slack: int = 0) -> int:
 
 def _kept(layer: LayerSpec, case: Case, held: int, cells: int) -> Kept:
     token = token_bytes(layer, case.precision)
-    index = 4 * layer.index_dim if layer.index_float32 else case.precision.row(1, layer.index_dim)
-    constant = state_bytes(layer, case.precision)
-    allocated = case.sequences * (cells * (token + index) + constant)
-    return Kept(held, constant + held * index, held * (token + index) + constant, allocated)
+    beside = state_bytes(layer, case.precision) + rows_bytes(layer, case.tokens, case.precision)
+    return Kept(held, beside, held * token + beside, case.sequences * (cells * token + beside))
 
 
 def _all_in_reach(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
@@ -95,8 +102,8 @@ def _hf_dynamic(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
 
 def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     for layer in layers:
-        if layer.index_dim and not layer.latent:
-            raise ConfigError("llama.cpp's layout of this indexer's keys is not known to kvviz; take another view")
+        if not (layer.latent and layer.index_dim):
+            _refuse_rows(layer, "llama.cpp")
         if any(state.name not in ("convolution", "recurrent") for state in layer.states):
             raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
     found = []
@@ -108,6 +115,13 @@ def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
         states = sum(4 * _without_newest(state) for state in layer.states)
         found.append(Kept(held, states, held * token + states, cells * token + case.sequences * states))
     return found
+
+
+def _refuse_rows(layer: LayerSpec, engine: str) -> None:
+    if layer.kind == "hidden":
+        raise ConfigError(f"{engine} has no cache of hidden states; take the view architecture or hf-dynamic")
+    if layer.rows:
+        raise ConfigError(f"{engine}'s layout of {layer.rows[0].name}s is not known to kvviz; take another view")
 
 
 def _without_newest(state: State) -> int:
@@ -152,8 +166,7 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
 
 
 def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
-    if layer.index_dim:
-        raise ConfigError("vLLM's layout of an indexer's keys is not known to kvviz; take another view")
+    _refuse_rows(layer, "vLLM")
     parts = []
     if layer.kv_heads:
         tokens = case.source_tokens if layer.kind == "cross" else case.tokens

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from kvviz.base.precision import Precision, precision
 from kvviz.memory.capacity import Activations
+from kvviz.memory.engine_views import rows_bytes
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.layers import LayerSpec
+from kvviz.models.rows import Rows
 from kvviz.models.spec import ModelSpec
 
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -51,7 +53,7 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
 
 def _product(term: Term, memory: Memory) -> str:
     row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
-    parts = states = _state_terms(row, term.layer, kind, sequences)
+    parts = states = [*_row_terms(row, term.layer, kind), *_state_terms(row, term.layer, kind, sequences)]
     if row.kv_heads and row.held:
         parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {_token(row, term.layer, kind)}", *states]
     one = " + ".join(parts)
@@ -68,7 +70,7 @@ def _held_word(row: LayerMemory) -> str:
 def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
     """Bytes of one held token in one layer."""
     scale = rf" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
-    index = f" + {_under(layer.index_dim, 'indexer key')}{scale}" if layer.index_dim else ""
+    index = "".join(f" + {_under(rows.width, rows.name)}{scale}" for rows in layer.rows if _is_of_token(rows))
     text = rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; {_pair(row, kind)}"
     if layer.latent:
         text = rf"{_under(row.key_dim, 'latent')}{scale} + {_under(row.value_dim, 'rotary key')}{scale}"
@@ -78,7 +80,11 @@ def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
 
 
 def _pair(row: LayerMemory, kind: Precision) -> str:
-    """Keys and values of one head: twice the head dim, or their two widths."""
+    """Keys and values of one head: twice the head dim, their two widths, or the one row that is kept for both."""
+    if not row.value_dim:
+        scale = f" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
+        text = _under(row.key_dim, "hidden size" if row.kind == "hidden" else "K and V in one")
+        return rf"\left({text}{scale}\right)" if scale else text
     if kind.head_bytes:
         scale = _under(kind.head_bytes, "scale")
         return rf"\left({_under(row.key_dim, 'd_k')} + {_under(row.value_dim, 'd_v')} + 2 \cdot {scale}\right)"
@@ -93,11 +99,31 @@ def _element(kind: Precision) -> str:
     return _labelled(rf"\tfrac{{{kind.block_bytes}}}{{{kind.block}}}", r"\text{bytes per value}")
 
 
+def _is_of_token(rows: Rows) -> bool:
+    """Whether there is a row for each token, in the cache's dtype, as of an indexer's keys."""
+    return rows.every == 1 and not rows.element_bytes
+
+
+def _row_terms(row: LayerMemory, layer: LayerSpec, kind: Precision) -> list[str]:
+    """What grows with the tokens by another rule than keys and values: complete rows, and what waits for the next."""
+    found = []
+    for rows in layer.rows:
+        if not _is_of_token(rows) and (count := rows.count(row.seen)):
+            width = _under(rows.width, "elements" if rows.every > 1 else "numbers")
+            if kind.head_bytes and not rows.element_bytes:
+                each = rf"\left({width} + {_under(kind.head_bytes, 'scale')}\right)"
+            else:
+                each = rf"{width} \cdot {_under(rows.element_bytes, 'bytes') if rows.element_bytes else _element(kind)}"
+            found.append(rf"{_under(count, f'{rows.name}s')} \cdot {each}")
+        if beside := rows.beside(row.seen):
+            found.append(rf"{_under(beside, 'elements of waiting tokens')} \cdot {_under(kind.state_bytes, 'bytes')}")
+    return found
+
+
 def _state_terms(row: LayerMemory, layer: LayerSpec, kind: Precision, sequences: int) -> list[str]:
     """The states by their shapes, or as one number if a view keeps them in another form."""
-    sized = [(state.shape, 4 if state.float32 else kind.state_bytes) for state in layer.states]
-    index = row.held * (4 * layer.index_dim if layer.index_float32 else kind.row(1, layer.index_dim))
-    stated = row.state_bytes // sequences - index
+    sized = [(state.shape, state.element_bytes(kind.state_bytes)) for state in layer.states]
+    stated = row.state_bytes // sequences - rows_bytes(layer, row.seen, kind)
     if sum(math.prod(shape) * size for shape, size in sized) != stated:
         return [_under(stated, "bytes of states")]
     return [r" \;\cdot\; ".join([*(_number(n) for n in shape), _under(size, "bytes")]) for shape, size in sized]

@@ -41,7 +41,7 @@ class LayerMemory:
         """Bytes that do not grow with tokens: recurrent states, and what was written once from an encoder."""
         if self.kind == "cross":
             return self.nbytes
-        return 0 if self.kind == "indexed" else self.state_bytes
+        return 0 if self.kind in ("indexed", "compressed", "hidden") else self.state_bytes
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Memory:
     source_tokens: int | None = None
     cache_class: str | None = None  # of the object that a probe read
     llama_cpp: LlamaCpp | None = None  # how it was started, in its view
+    notes: tuple[str, ...] = ()  # what has to be said beside the figures
 
     @property
     def total_bytes(self) -> int:
@@ -86,7 +87,7 @@ class Memory:
     def plateau_bytes(self) -> int:
         """Bytes of windows that are full, so that they grow no more."""
         full = (row for row in self.layers if row.window is not None and row.held < row.seen)
-        return sum(row.nbytes - row.fixed_bytes for row in full)
+        return sum(row.nbytes - row.state_bytes for row in full)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `calc` and `probe`."""
@@ -155,7 +156,15 @@ def kv_memory(
         tensor_parallel=tensor_parallel,
         source_tokens=source_tokens if any(layer.kind == "cross" for layer in layers) else None,
         llama_cpp=started if view == "llama.cpp" else None,
+        notes=(*spec.notes, *_beyond(spec, tokens)),
     )
+
+
+def _beyond(spec: ModelSpec, tokens: int) -> tuple[str, ...]:
+    """Say that a context is longer than the model was made for."""
+    if not spec.context or not 0 < spec.context < tokens:
+        return ()
+    return (f"{spec.name} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.",)
 
 
 def check_dtype(dtype: str, view: str) -> None:
@@ -171,7 +180,7 @@ def split(layer: LayerSpec, devices: int) -> LayerSpec:
     Of 8 KV heads, each of 4 devices has 2, and each of 16 has 1. A latent row is on every device. Source: vLLM,
     https://github.com/vllm-project/vllm/blob/001cabc1/vllm/model_executor/models/llama.py
     """
-    if devices > 1 and layer.states:
+    if devices > 1 and (layer.states or layer.kind == "hidden"):
         raise ConfigError(
             "how recurrent states are shared out over devices differs by engine; tensor_parallel has to be 1"
         )

@@ -47,13 +47,20 @@ class Fields:
     """The fields of one decoder. `origins` has for each field that was read where it came from, and its value in words.
 
     `inner`: the fields are a part of a composite config, which may leave more to its family's defaults. `crossing`: the
-    composite config also has an encoder.
+    composite config also has an encoder. `drafting`: the composite config is a head that drafts for another model.
     """
 
     def __init__(
-        self, given: Mapping[str, object], model_type: str, *, inner: bool = False, crossing: bool = False
+        self,
+        given: Mapping[str, object],
+        model_type: str,
+        *,
+        inner: bool = False,
+        crossing: bool = False,
+        drafting: bool = False,
     ) -> None:
-        self.given, self.model_type, self.inner, self.crossing = given, model_type, inner, crossing
+        self.given, self.model_type, self.inner = given, model_type, inner
+        self.crossing, self.drafting = crossing, drafting
         self.changes: Mapping[str, object] = {}
         family = families().get(model_type, Family())
         self.known, self.encoder = model_type in families(), family.get("encoder", False)
@@ -100,6 +107,7 @@ class Fields:
     def _names(self, name: str) -> tuple[str, ...]:
         own = self._aliases.get(name)
         others = () if self.known and own else NAMES["aliases"].get(name, ())
+        others = others if self.known else (*others, *NAMES["custom_aliases"].get(name, ()))
         names = (name, own) if own else (name, *others)  # transformers sets a common name last, so it wins
         return tuple(key for key in names if key not in self._ignores)
 

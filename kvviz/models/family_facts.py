@@ -18,16 +18,21 @@ class FamilyFacts:
     attention_inputs: int = 1
     layers: str | Mapping[str, Any] = ""
     repeats_kv_heads_if: str = ""
+    rounds_head_dim: bool = False
     sliding_kv_factor: int = 1
     sliding_defaults: Mapping[str, int] = field(default_factory=dict)
     mask_field: str = ""
     prompt_field: str = ""
     index_float32: bool = False
+    index_positions: int = 0
     indexer_period: int = 0
     states_in_cache: bool = True
     counts_positions: bool = True
     limits_every_step: bool = True
     encoder_is_prefix: bool = False
+    drafts: bool = False
+    caches_hidden_states: bool = False
+    crosses_without_window: bool = False
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

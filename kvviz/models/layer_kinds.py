@@ -16,12 +16,15 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 LINEAR, CONV, INDEXED = "linear_attention", "conv", "indexed_attention"
 HYBRID, HYBRID_SLIDING = "hybrid", "hybrid_sliding"
 MLP, MOE = "mlp", "moe"
+COMPRESSED, HEAVILY_COMPRESSED = "compressed_sparse_attention", "heavily_compressed_attention"
+HASHED = "hashed_attention"
 
 _OLD_NAMES = {
     "attention": FULL,
     "mamba": LINEAR,
     "deepseek_sparse_attention": INDEXED,
     "qwen_sparse_attention": INDEXED,
+    "minimax_m3_sparse": INDEXED,
 }
 
 Rule = Callable[[Fields, int], list[str]]
@@ -45,7 +48,7 @@ def layer_types(fields: Fields, count: int) -> list[str]:
     return [SLIDING if windowed else CHUNKED if chunked else FULL] * count
 
 
-def _check_length(listed: Sequence[str], count: int) -> None:
+def _check_length(listed: Sequence[object], count: int) -> None:
     if len(listed) != count:
         raise ConfigError(
             f"layer_types lists {len(listed)} layers and the config says {count}; one name for each layer"
@@ -173,6 +176,34 @@ def _dots3(fields: Fields, count: int) -> list[str]:
     return [SLIDING if windowed and not (i < 2 or i % 4 == 1) else INDEXED for i in range(count)]
 
 
+_COMPRESS_RATIOS = {0: SLIDING, 4: COMPRESSED, 128: HEAVILY_COMPRESSED}
+
+
+def _deepseek_v4(fields: Fields, count: int) -> list[str]:
+    ratios = fields.indices("compress_ratios")
+    if ratios is None:
+        return [HEAVILY_COMPRESSED if i < 2 or i % 2 == 0 else COMPRESSED for i in range(count)]
+    if len(ratios) < count or not _COMPRESS_RATIOS.keys() >= set(ratios):
+        raise ConfigError(f"compress_ratios has to say of each of the {count} layers 0, 4 or 128")
+    return [_COMPRESS_RATIOS[ratio] for ratio in ratios[:count]]
+
+
+def _minimax_m3(fields: Fields, count: int) -> list[str]:
+    nested = fields.raw("sparse_attention_config")
+    sparse = Fields(nested, "").indices("sparse_attention_freq") if isinstance(nested, Mapping) else None
+    if sparse is not None:
+        _check_length(sparse, count)
+    return [INDEXED if one else FULL for one in sparse or [0] * count]
+
+
+def _reformer(fields: Fields, count: int) -> list[str]:
+    kinds = {"local": FULL, "lsh": HASHED}
+    listed = fields.names("attn_layers") or []
+    if not kinds.keys() >= set(listed):
+        raise ConfigError("attn_layers has to say of each layer local or lsh")
+    return [kinds[name] for name in listed]
+
+
 def _inkling(fields: Fields, count: int) -> list[str]:
     local = fields.indices("local_layer_ids")
     inside = set(local) if local is not None else {i for i in range(count) if (i + 1) % 6}
@@ -181,6 +212,7 @@ def _inkling(fields: Fields, count: int) -> list[str]:
 
 _RULES: Mapping[str, Rule] = {
     "bamba": _bamba,
+    "deepseek_v4": _deepseek_v4,
     "dots1": _from_max_window_layers,
     "dots3_note_text": _dots3,
     "exaone4": _exaone,
@@ -191,6 +223,7 @@ _RULES: Mapping[str, Rule] = {
     "lfm2": _lfm2,
     "lfm3": _lfm3,
     "llama4_text": _llama4,
+    "minimax_m3_vl_text": _minimax_m3,
     "nemotron_h": _nemotron_h,
     "olmo_hybrid": lambda fields, count: _one_of(fields, count, min(4, count), other=LINEAR),
     "qwen2": _from_max_window_layers,
@@ -198,6 +231,7 @@ _RULES: Mapping[str, Rule] = {
     "qwen3": _from_max_window_layers,
     "qwen3_moe": lambda fields, count: [SLIDING if _windowed(fields) else FULL] * count,
     "recurrent_gemma": _recurrent_gemma,
+    "reformer": _reformer,
     "smollm3": _smollm3,
     "zamba": _zamba,
     "zamba2": _zamba2,

@@ -10,11 +10,16 @@ from dataclasses import dataclass, replace
 from kvviz.base.errors import ConfigError
 from kvviz.models import layer_kinds
 from kvviz.models.config_fields import NAMES, Fields, checked, shown
+from kvviz.models.custom_code import check_plain, is_custom
 from kvviz.models.family_facts import facts_of
-from kvviz.models.heads import read_head_dims, read_heads, read_kv_heads
-from kvviz.models.states import State, read_states
+from kvviz.models.heads import read_head_dims, read_heads, read_key_dim, read_kv_heads
+from kvviz.models.rows import INDEXER, Rows, read_rows
+from kvviz.models.states import State, read_ngram_states, read_states
 
-KINDS = ("full", "sliding", "chunked", "latent", "linear", "hybrid", "indexed", "cross", "shared", "none")
+KINDS = (
+    *("full", "sliding", "chunked", "latent", "linear", "hybrid", "indexed", "compressed", "hidden"),
+    *("cross", "shared", "none"),
+)
 MOST_LAYERS = 1_000
 
 
@@ -22,10 +27,10 @@ MOST_LAYERS = 1_000
 class LayerSpec:
     """One layer's cache format: `kv_heads` x (`key_dim` + `value_dim`) elements for each token it holds.
 
-    `window`: tokens that attention can reach (None: all). `index_dim`: elements of an indexer's key, kept for each
-    token, in float32 if `index_float32`. `states`: tensors that do not grow with tokens. `latent`: keys and values are
-    one compressed row and its rotary part. `stored`: the layer as transformers keeps it, if that is more or less than
-    the architecture needs. Example: a layer of Llama 3.1-8B is LayerSpec("full", 8, 128, 128).
+    `window`: tokens that attention can reach (None: all). `rows`: what grows with tokens beside keys and values, such
+    as an indexer's keys. `states`: tensors that do not grow with tokens. `latent`: keys and values are one compressed
+    row and its rotary part. `stored`: the layer as transformers keeps it, if that is more or less than the
+    architecture needs. Example: a layer of Llama 3.1-8B is LayerSpec("full", 8, 128, 128).
     """
 
     kind: str
@@ -33,8 +38,7 @@ class LayerSpec:
     key_dim: int
     value_dim: int
     window: int | None = None
-    index_dim: int = 0
-    index_float32: bool = False
+    rows: tuple[Rows, ...] = ()
     states: tuple[State, ...] = ()
     latent: bool = False
     stored: "LayerSpec | None" = None
@@ -42,10 +46,15 @@ class LayerSpec:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigError(f"layer kind {self.kind!r} is unknown; it is one of {', '.join(KINDS)}")
-        for name in ("kv_heads", "key_dim", "value_dim", "index_dim"):
+        for name in ("kv_heads", "key_dim", "value_dim"):
             checked(name, getattr(self, name), least=0)
         if self.window is not None:
             checked("window", self.window, least=1)
+
+    @property
+    def index_dim(self) -> int:
+        """Elements of an indexer's key; 0 for a layer without an indexer of its own."""
+        return next((row.width for row in self.rows if row.name == INDEXER), 0)
 
     @property
     def as_stored(self) -> "LayerSpec":
@@ -66,7 +75,9 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     if count > MOST_LAYERS:
         raise ConfigError(f"num_hidden_layers is {shown(count)}; kvviz reads at most {MOST_LAYERS:,} layers")
     types = layer_kinds.layer_types(fields, count)
-    layers = [_layer(of_layer(fields, i, layer_type), layer_type, i) for i, layer_type in enumerate(types)]
+    layers = [
+        _layer(of_layer(fields, i, of_type), of_type, i, i == types.index(of_type)) for i, of_type in enumerate(types)
+    ]
     for i in _sharing_layers(fields, types):
         layers[i] = replace(NOTHING, kind="shared")
     return (*layers, *_cross_layers(fields, layers))
@@ -75,6 +86,8 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
 def layer_count(fields: Fields) -> int:
     """Number of decoder layers that have a place in the cache."""
     stated, facts = fields.first(*NAMES["decoder_layers"]), facts_of(fields.model_type)
+    if facts.caches_hidden_states and (listed := fields.names("attn_layers")) is not None:
+        return len(listed)
     if stated is not None:
         return stated
     if isinstance(pattern := fields.raw("hybrid_override_pattern"), str) and not fields.has("layer_types"):
@@ -90,23 +103,23 @@ def layer_count(fields: Fields) -> int:
 
 def _refuse(fields: Fields) -> None:
     """Raise ConfigError for a config whose cache the formula can't compute."""
-    if not fields.known:
+    if is_custom(fields):
+        check_plain(fields)
+    elif not fields.known:
         raise ConfigError(_why_unknown(fields))
     if fields.encoder and not (fields.flag("is_decoder") or fields.crossing):
         raise ConfigError(f"is_decoder is not true, so this {fields.model_type} is an encoder, which keeps no KV cache")
     if not fields.inner and not any(fields.stated(name) and fields.has(name) for name in NAMES["states_depth"]):
         raise ConfigError("the config has no num_hidden_layers; a decoder's config.json gives it")
-    if why := facts_of(fields.model_type).refusal:
-        raise ConfigError(f"model_type {fields.model_type} can't be read by the formula, because {why}")
 
 
 def _why_unknown(fields: Fields) -> str:
     if "_class_name" in fields.given:
         return "_class_name says that this is a part of a diffusion pipeline, which keeps no KV cache"
+    if base := fields.given.get("base_model_name_or_path"):
+        return f"this is the config of an adapter, which keeps no cache: give that of its base, {shown(base)}"
     if not fields.model_type:
         return "the config has no model_type, so it does not say which architecture it is"
-    if "auto_map" in fields.given:
-        return f"auto_map says that {shown(fields.model_type)} brings its own code, which kvviz never runs"
     return f"model_type {shown(fields.model_type)} is no decoder that kvviz knows; see the list of transformers' types"
 
 
@@ -150,31 +163,58 @@ def _of_type(fields: Fields, layer_type: str) -> Fields:
     return fields.changed(changes) if changes else fields
 
 
-def _layer(fields: Fields, layer_type: str, index: int) -> LayerSpec:
+def _layer(fields: Fields, layer_type: str, index: int, first_of_type: bool) -> LayerSpec:
     if layer_type in (layer_kinds.MLP, layer_kinds.MOE):
         return NOTHING
     if layer_type in (layer_kinds.LINEAR, layer_kinds.CONV):
         empty = LayerSpec("linear", 0, 0, 0)
-        layer = replace(empty, states=read_states(fields, layer_type))
+        layer = replace(empty, states=read_states(fields, layer_type) + read_ngram_states(fields, index))
         return layer if facts_of(fields.model_type).states_in_cache else replace(layer, stored=empty)
     if layer_type in (layer_kinds.HYBRID, layer_kinds.HYBRID_SLIDING):
         attending = layer_kinds.SLIDING if layer_type == layer_kinds.HYBRID_SLIDING else layer_kinds.FULL
         return replace(_attention(fields, attending, index), kind="hybrid", states=read_states(fields, layer_type))
-    return _attention(fields, layer_type, index)
+    rows = read_rows(fields, layer_type, index, first_of_type)
+    if facts_of(fields.model_type).caches_hidden_states:
+        return replace(_hidden_states(fields), rows=rows)
+    return replace(_attention(fields, layer_type, index), rows=rows)
 
 
 _KINDS = {f"{kind}_attention": kind for kind in ("full", "sliding", "chunked", "indexed")}
+_COMPRESSED = (layer_kinds.COMPRESSED, layer_kinds.HEAVILY_COMPRESSED)
+
+
+def _hidden_states(fields: Fields) -> LayerSpec:
+    """Read a layer that keeps the tokens' hidden states, and projects them anew for each step."""
+    if fields.optional("reuse_len", least=0):
+        raise ConfigError("reuse_len keeps only the beginning of each input; kvviz reads a cache that keeps its end")
+    if fields.raw("use_mems_eval") is False:
+        return NOTHING
+    length = fields.optional("mem_len", least=0)  # of the tokens before the newest, which attends to itself too
+    return LayerSpec("hidden", 1, fields.size("hidden_size"), 0, length + 1 if length else None)
+
+
+def _key_and_value_in_one(fields: Fields, layer_type: str) -> LayerSpec:
+    """Read a layer of DeepSeek-V4, whose one row is key and value; beyond its window it attends to compressed rows."""
+    dim, window = read_key_dim(fields), fields.size("sliding_window")
+    if layer_type in _COMPRESSED:
+        return LayerSpec("compressed", 1, dim, 0, window)
+    if layer_type != layer_kinds.SLIDING:
+        raise ConfigError(
+            f"layer_types holds {layer_type!r}; deepseek_v4 has {', '.join(_COMPRESSED)} and sliding ones"
+        )
+    return LayerSpec("sliding", 1, dim, 0, window, stored=LayerSpec("sliding", 1, dim, dim, window))  # kept as both
 
 
 def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
-    """Read a layer that attends: its keys and values, its window, its indexer."""
+    """Read a layer that attends: its keys and values, and its window."""
+    if layer_type in _COMPRESSED or fields.model_type == "deepseek_v4":
+        return _key_and_value_in_one(fields, layer_type)
     kind, facts = _KINDS.get(layer_type, ""), facts_of(fields.model_type)
     if not kind:
         raise ConfigError(
             f"layer_types holds {layer_type!r}; kvviz reads {', '.join(_KINDS)}, linear_attention, conv, hybrid"
         )
     window = read_window(fields, kind)
-    index_dim = read_index_dim(fields, index) if kind == "indexed" else 0
     latent = fields.has("kv_lora_rank")
     if latent:
         # one compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
@@ -183,8 +223,7 @@ def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
     else:
         heads = read_kv_heads(fields) * (facts.sliding_kv_factor if kind == "sliding" else 1)
         key, value = read_head_dims(fields)
-    float32 = facts.index_float32 and kind == "indexed"
-    layer = LayerSpec(kind, heads, key, value, window, index_dim, index_float32=float32, latent=latent)
+    layer = LayerSpec(kind, heads, key, value, window, latent=latent)
     return layer if latent else _as_kept(fields, layer, index)
 
 
@@ -222,24 +261,12 @@ def read_window(fields: Fields, kind: str) -> int | None:
     return window
 
 
-def read_index_dim(fields: Fields, index: int) -> int:
-    """Elements of the indexer's key that a layer keeps per token; 0 for a layer that uses an earlier layer's."""
-    modes, period = fields.names("indexer_types"), facts_of(fields.model_type).indexer_period
-    if modes is None and period:
-        modes = ["full" if i == 0 or (i - 1) % period == 0 else "shared" for i in range(index + 1)]
-    if modes is None and (fields.raw("index_topk_pattern") or fields.raw("index_topk_freq") not in (None, 1)):
-        raise ConfigError(
-            "index_topk_freq says that some layers use others' indexers; give indexer_types, layer by layer"
-        )
-    if modes is not None and index < len(modes) and modes[index] == "shared":
-        return 0
-    return fields.optional("indexer_head_dim") or fields.size("index_head_dim")
-
-
 def _sharing_layers(fields: Fields, types: list[str]) -> range:
     """Return the numbers of the layers that reuse an earlier layer's keys and values."""
     count = len(types)
     sharing = fields.optional("num_kv_shared_layers", least=0) or 0
+    if fields.drafting:  # all of them read the keys and values of the model that it drafts for
+        return range(count)
     if sharing > count:
         raise ConfigError(f"num_kv_shared_layers is {sharing}, more than the {count} layers there are")
     if sharing and set(types[: count - sharing]) != set(types):
@@ -251,7 +278,7 @@ def _cross_layers(fields: Fields, layers: list[LayerSpec]) -> list[LayerSpec]:
     """Return the layers' keys and values of the encoder's output: written once, as wide as their own."""
     if not crosses(fields):
         return []
-    if any(layer.window for layer in layers):
+    if any(layer.window for layer in layers) and not facts_of(fields.model_type).crosses_without_window:
         raise ConfigError("sliding_window of an encoder-decoder: what its cross-attention keeps is not known to kvviz")
     heads, dim = fields.optional("cross_num_key_value_heads"), fields.optional("cross_head_dim")
     sizes = ((heads or layer.kv_heads, dim or layer.key_dim, dim or layer.value_dim) for layer in layers)

@@ -14,10 +14,11 @@ from pathlib import Path
 from kvviz.base.errors import KvvizError
 from kvviz.base.words import human
 from kvviz.models.catalog.rows import models
+from kvviz.models.custom_code import check_known
 from kvviz.models.hub_config import refusal
 from kvviz.models.pulled_folder import Pulled, PulledFile, sha256
 from kvviz.models.sources import HUB_ID, bundled_folder, read_config
-from kvviz.models.spec import ModelSpec
+from kvviz.models.spec import ModelSpec, decoder_fields
 
 SPARE = 100_000_000  # bytes of the disk that have to stay free
 INDEX = "model.safetensors.index.json"
@@ -158,7 +159,9 @@ def _reporting_tqdm(progress: Progress) -> type:
 def _check(order: Pulled) -> None:
     """Raise KvvizError for a config that kvviz can't read, or an index that names a file which the repository lacks."""
     try:
-        ModelSpec.from_config(read_config(order.folder / "config.json"), name=order.model)
+        config = read_config(order.folder / "config.json")
+        ModelSpec.from_config(config, name=order.model)
+        check_known(decoder_fields(config))
     except KvvizError as error:
         raise KvvizError(f"{order.model} can't be decoded here: {error}") from error
     names = {file.name for file in order.files}

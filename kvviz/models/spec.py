@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import Family, Fields, families
+from kvviz.models.custom_code import caution, is_custom
 from kvviz.models.family_facts import facts_of
 from kvviz.models.heads import query_heads
 from kvviz.models.layers import LayerSpec, crosses, read_layers
@@ -19,7 +20,7 @@ class ModelSpec:
 
     `origins` maps each quantity to the field of the config that gave it, and its value. `crossing`: the second half of
     the layers attends to an encoder, whose output has `source_tokens` tokens if the architecture fixes that number.
-    `state_float32`: the config asks for recurrent states in float32.
+    `state_float32`: the config asks for recurrent states in float32. `notes`: what has to be said beside its figures.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ModelSpec:
     source_tokens: int | None = None
     crossing: bool = False
     state_float32: bool = False
+    notes: tuple[str, ...] = ()
     origins: Mapping[str, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     @property
@@ -53,21 +55,32 @@ class ModelSpec:
             source_tokens=fields.optional("max_source_positions") if crossing else None,
             crossing=crossing,
             state_float32="float32" in (fields.raw("mamba_ssm_dtype"), fields.raw("mamba_ssm_cache_dtype")),
+            notes=_notes(fields),
             origins=dict(fields.origins),
         )
+
+
+def _notes(fields: Fields) -> tuple[str, ...]:
+    if fields.drafting:
+        return ("It drafts for another model, whose keys and values its layers read, and keeps none of its own.",)
+    return (caution(fields),) if is_custom(fields) else ()
 
 
 DEEPEST = 4  # levels of nested parts; published composite configs have two
 
 
-def decoder_fields(config: Mapping[str, object], depth: int = 0, *, crossing: bool = False) -> Fields:
+def decoder_fields(
+    config: Mapping[str, object], depth: int = 0, *, crossing: bool = False, drafting: bool = False
+) -> Fields:
     """Return the fields of a config's decoder: its own, or those of its text part."""
     if not isinstance(config, Mapping):
         raise ConfigError("a config is a JSON object, with fields such as num_hidden_layers")
     model_type = config.get("model_type", "")
     if not isinstance(model_type, str):
         raise ConfigError("model_type has to be a name, such as llama")
-    known = families().get(model_type, Family()).get("parts", {})
+    known, facts = families().get(model_type, Family()).get("parts", {}), facts_of(model_type)
+    if facts.refusal:
+        raise ConfigError(f"model_type {model_type} can't be read by the formula, because {facts.refusal}")
     for name in PARTS:
         part = config.get(name)
         if part is None and (name not in known or "num_hidden_layers" in config):
@@ -76,8 +89,8 @@ def decoder_fields(config: Mapping[str, object], depth: int = 0, *, crossing: bo
             raise ConfigError(f"{name} has to be an object, the config of the text decoder")
         if depth == DEEPEST:
             raise ConfigError(f"{name} stands in itself more than {DEEPEST} times; no config is built so")
-        beside = name.startswith("decoder") and not facts_of(model_type).encoder_is_prefix
+        beside = name.startswith("decoder") and not facts.encoder_is_prefix
         beside = beside and Fields(config, model_type).flag("is_encoder_decoder")
         inner = {"model_type": known.get(name) or model_type, **(part or {})}
-        return decoder_fields(inner, depth + 1, crossing=crossing or beside)
-    return Fields(config, model_type, inner=depth > 0, crossing=crossing)
+        return decoder_fields(inner, depth + 1, crossing=crossing or beside, drafting=drafting or facts.drafts)
+    return Fields(config, model_type, inner=depth > 0, crossing=crossing, drafting=drafting)

@@ -11,11 +11,19 @@ from kvviz.models.heads import read_heads, read_key_dim, read_kv_heads
 
 @dataclass(frozen=True)
 class State:
-    """A tensor of constant size; `shape` excludes the batch. `float32`: it is float32 whatever the model's dtype."""
+    """A tensor of constant size; `shape` excludes the batch. `float32`: it is float32 whatever the model's dtype.
+
+    `integer`: it holds whole numbers of 8 bytes, such as the ids of the last tokens.
+    """
 
     name: str
     shape: tuple[int, ...]
     float32: bool = False
+    integer: bool = False
+
+    def element_bytes(self, usual: int) -> int:
+        """Bytes of one element, where one of the cache's dtype has `usual` bytes."""
+        return 8 if self.integer else 4 if self.float32 else usual
 
     @property
     def elements(self) -> int:
@@ -53,6 +61,15 @@ def _kimi_delta(fields: Fields) -> States:
     dim = own.optional("head_dim") or fields.size("linear_head_dim")
     kernel = own.optional("short_conv_kernel_size") or fields.size("linear_conv_kernel_dim")
     return State("convolution", (3 * heads * dim, kernel)), State("recurrent", (heads, dim, dim), float32=True)
+
+
+def read_ngram_states(fields: Fields, index: int) -> States:
+    """Return what a layer with embeddings of n-grams (Qwen4) keeps: a dilated convolution, and the last tokens' ids."""
+    if index + 1 not in (fields.indices("ple_layer_ids") or ()):  # counted from 1
+        return ()
+    order, streams = fields.size("ngram_size"), fields.size("hc_count") * fields.size("hidden_size")
+    steps = (fields.size("ple_conv_kernel_size") - 1) * order
+    return State("n-gram convolution", (streams, steps)), State("n-gram", (order - 1,), integer=True)
 
 
 def _short_conv(fields: Fields) -> States:

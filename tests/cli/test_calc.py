@@ -52,10 +52,51 @@ def test_what_is_no_config_on_standard_input_is_named(refused, text):
     refused("standard input can't be read as JSON", "calc", "-", stdin=text)
 
 
+PLAIN = {"num_hidden_layers": 2, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 100}
+OWN_CODE = {**PLAIN, "model_type": "chatglm", "auto_map": {"AutoModel": "x.X"}, "multi_query_attention": True}
+
+
 @pytest.mark.parametrize("kv_heads", [7, 64])
-def test_kv_heads_that_query_heads_can_not_share_are_refused(refused, kv_heads):
-    config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 4096, "num_attention_heads": 32}
-    refused("query heads", "calc", "-", stdin="\ufeff" + json.dumps({**config, "num_key_value_heads": kv_heads}))
+@pytest.mark.parametrize("model_type", ["llama", "glm4_moe", "falcon", "mimo_v2_flash"])
+def test_kv_heads_that_query_heads_can_not_share_are_refused(refused, model_type, kv_heads):
+    config = {**PLAIN, "model_type": model_type, "num_key_value_heads": kv_heads, "new_decoder_architecture": True}
+    if model_type == "falcon":
+        config["num_kv_heads"] = config.pop("num_key_value_heads")
+    says = f"kv_heads is {kv_heads}" if model_type == "falcon" else f"num_key_value_heads is {kv_heads}"
+    refused(says, "calc", "-", stdin="\ufeff" + json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": "blt"}, "use_cache=False"),
+        ({"model_type": "xlnet", "n_layer": 2, "reuse_len": 64}, "reuse_len"),
+        ({"model_type": "reformer", "is_decoder": True, "attn_layers": ["far"]}, "attn_layers"),
+        ({"model_type": "deepseek_v4", "num_hidden_layers": 2, "compress_ratios": [4, 5]}, "compress_ratios"),
+        ({**OWN_CODE, "attn_type_list": [0, 1]}, "attn_type_list"),
+        ({**OWN_CODE, "sliding_window": 4096}, "sliding_window"),
+        ({**PLAIN, "model_type": "chatglm"}, "is no decoder that kvviz knows"),
+        ({"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B"}, "'meta-llama/Llama-3.1-8B'"),
+    ],
+)
+def test_what_can_not_be_read_is_refused_by_its_name(refused, config, says):
+    refused(says, "calc", "-", stdin=json.dumps(config))
+
+
+def test_a_config_of_custom_code_is_read_with_a_caution(kvviz):
+    config = {**OWN_CODE, "kv_channels": 128, "seq_length": 8192}
+    done = kvviz("calc", "-", "--tokens", "10", stdin=json.dumps({**config, "multi_query_group_num": 2}))
+    assert (done.status, f"{2 * 2 * 2 * 128 * 10 * 2:,} B" in done.out) == (0, True)
+    assert "chatglm brings its own code, which kvviz never runs" in done.out
+    assert "each query head" not in done.out
+    alone = kvviz("calc", "-", "--json", stdin=json.dumps(config)).document
+    assert alone["layers"][0]["kv_heads"] == 32 and "with a KV head for each query head" in alone["notes"][0]
+
+
+def test_a_context_beyond_what_the_model_was_made_for_is_said(kvviz):
+    assert kvviz("calc", "gpt2", "--tokens", "1024", "--json").document["notes"] == []
+    done = kvviz("calc", "gpt2", "--tokens", "1025")
+    assert (done.status, "made for 1,024 tokens" in done.out) == (0, True)
 
 
 # --- GGUF files -------------------------------------------------------------------------------------------------------

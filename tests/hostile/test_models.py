@@ -216,11 +216,17 @@ def test_code_beside_a_config_is_not_run(folder, nested):
     assert not (folder / "pwned").exists()
 
 
-def test_a_type_that_only_its_own_code_knows_is_refused(folder):
-    config = {"model_type": "stranger", "auto_map": {"AutoConfig": "evil.Config"}, "num_hidden_layers": 2}
+def test_a_type_that_only_its_own_code_knows_is_read_by_its_fields_alone(folder):
+    from kvviz.decoding.loading import hf_config
+
+    (folder / "evil.py").write_text(f"open({str(folder / 'pwned')!r}, 'w')")
+    config = {**CONFIG, "model_type": "stranger", "auto_map": {"AutoConfig": "evil.Config"}}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(KvvizError, match="brings its own code, which kvviz never runs"):
-        assert find_source(str(folder), "random").spec
+    found = find_source(str(folder), "random")
+    assert "brings its own code, which kvviz never runs" in found.spec.notes[0]
+    with pytest.raises(KvvizError, match="stranger"):
+        hf_config(found.config)
+    assert not (folder / "pwned").exists()
 
 
 BANNED = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml", "code", "codeop"}

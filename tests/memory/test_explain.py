@@ -36,6 +36,10 @@ CASES = [
     ("mamba-2.8b", "float32", "architecture"),
     ("t5-small", "int4", "architecture"),
     ("deepseek_v32", "int8", "architecture"),
+    ("deepseek_v4", "int8", "architecture"),
+    ("deepseek_v4", "bfloat16", "hf-dynamic"),
+    ("qwen4_exp_text", "bfloat16", "architecture"),
+    ("reformer", "float32", "architecture"),
 ]
 
 

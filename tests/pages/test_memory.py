@@ -104,7 +104,7 @@ def test_a_config_that_can_not_be_read_is_one_sentence(visit):
         ("[1]", "JSON object"),
         ('{"model_type": "llama", "num_hidden_layers": -1}', "num_hidden_layers"),
         ('{"model_type": "bert", "num_hidden_layers": 2}', "is an encoder"),
-        ('{"model_type": "chatglm", "auto_map": {}, "num_layers": 28}', "auto_map"),
+        ('{"model_type": "own", "auto_map": {}, "num_layers": 28, "attn_type_list": [1]}', "attn_type_list"),
         ('{"model_type": "gpt2", "n_layer": 2, "n_head": NaN}', "n_head"),
     ):
         app.text_area(key="m_paste").set_value(text).run()

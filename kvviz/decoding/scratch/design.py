@@ -88,6 +88,8 @@ _OTHER_KINDS = {  # what a layer of another kind does, in words
     "linear": "keeps a state instead of keys and values",
     "hybrid": "keeps a state beside keys and values",
     "indexed": "chooses by an index what it attends to",
+    "compressed": "compresses the keys beyond its window",
+    "hidden": "keeps hidden states instead of keys and values",
     "cross": "attends to an encoder",
     "shared": "reads another layer's keys and values",
     "none": "has no attention",

@@ -30,8 +30,8 @@ def headline(main: Answer, asked: Asked) -> None:
     left.caption(_growth(memory))
     right.latex(equation(spec, memory))
     right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
-    if spec.context and 0 < spec.context < asked.tokens:
-        st.info(f"{plain(main.title)} was made for {spec.context:,} tokens; beyond them the figure is arithmetic only.")
+    for note in memory.notes:
+        st.info(plain(note))
 
 
 def explained(main: Answer, asked: Asked) -> None:
