@@ -264,6 +264,7 @@ OWN: dict[str, dict[str, Any]] = {
         "encoder": {"model_type": "t5_gemma_module", **_GQA, "sliding_window": 8},
         "decoder": {"model_type": "t5_gemma_module", **_GQA, "sliding_window": 8},
         "is_encoder_decoder": True,
+        "decoder_start_token_id": 1,
     },
     "xlm": {"emb_dim": 32, "n_layers": 2, "n_heads": 2, "vocab_size": 96},  # no cache from step to step
     "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 32, "vocab_size": 96, "mem_len": 8},

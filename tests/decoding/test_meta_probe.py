@@ -81,7 +81,7 @@ def generated(model_type, tokens, dtype, batch=2):
 
     more = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False, "return_dict_in_generate": True}
     out = GenerationMixin.generate(model, **given, **more)
-    names = ("past_key_values", "cache_params", "state", "past_buckets_states")
+    names = ("past_key_values", "cache_params", "state", "past_buckets_states", "mems")
     cache = next(out[name] for name in names if out.get(name) is not None)
     return layer_states(by_layer(cache, model.config.get_text_config(decoder=True)), seen=tokens)
 
@@ -97,7 +97,7 @@ def generated(model_type, tokens, dtype, batch=2):
 )
 def test_what_it_says_is_what_a_real_run_keeps(model_type, tokens, dtype):
     tokens = min(tokens, position_limit(TINY[model_type]) or tokens)
-    dtype = "float32" if model_type == "reformer" else dtype  # its norms don't mix precisions
+    dtype = "float32" if model_type in ("reformer", "xlnet") else dtype  # their code does not mix precisions
     asked = probe(TINY[model_type], tokens=tokens, batch=2, dtype=dtype, source_tokens=SOURCE.get(model_type, 11))
     real = generated(model_type, tokens, dtype)
     assert [(row.nbytes, row.state_bytes) for row in asked.layers] == [(row.nbytes, row.state_bytes) for row in real]
@@ -216,8 +216,8 @@ def test_what_can_not_be_probed_is_refused(config, says):
 def test_a_draft_head_has_no_cache_of_its_own():
     from bench.default_configs import default_config
 
-    with pytest.raises(ConfigError, match="keeps none of its own"):
-        probe(default_config("gemma4_assistant"), tokens=4)
+    found = probe(default_config("gemma4_assistant"), tokens=4)
+    assert (found.total_bytes, {row.kind for row in found.layers}) == (0, {"shared"})
 
 
 @pytest.mark.slow
