@@ -10,6 +10,7 @@ gathered first, which copies the whole cache at each step. ORCA's selective batc
 https://www.usenix.org/conference/osdi22/presentation/yu
 """
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches.base import Pair
 from kvviz.caches.block_table import Eviction
 from kvviz.caches.layer_groups import LayerGroups, Window
+from kvviz.caches.padded import PaddedBatch, Row
 from kvviz.caches.swap import Copy, SwapSpace
 from kvviz.device.memory import is_out_of_memory
 
@@ -68,8 +70,8 @@ class RaggedCache(DynamicCache):
     """Keys and values of many sequences, as transformers' cache for one forward after another.
 
     `keys[layer]` and `values[layer]` are (blocks, tokens of a block, Hkv, D), allocated at the first forward; room for
-    `host_blocks` in the host's memory, at the first copy. Raises KvvizError for a model with a layer that keeps more
-    than keys and values.
+    `host_blocks` in the host's memory, at the first copy. With `padded`, only sequences with equally many new tokens
+    share a forward (`padded.py`). Raises KvvizError for a model with a layer that keeps more than keys and values.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class RaggedCache(DynamicCache):
         share: bool = True,
         host_blocks: int = 0,
         evict: Eviction = "lru",
+        padded: bool = False,
     ) -> None:
         super().__init__(config=model.config)
         kinds = {type(layer).__name__ for layer in self.layers if type(layer) not in (DynamicLayer, _Sliding)}
@@ -94,6 +97,9 @@ class RaggedCache(DynamicCache):
         self._windows: list[Window] = [
             layer.sliding_window if isinstance(layer, _Sliding) else None for layer in self.layers
         ]
+        if padded and any(self._windows):
+            raise KvvizError(f"{model.config.model_type} has windows, and an attention that can't be replaced")
+        self._padded, self._takes = padded, inspect.signature(model.forward).parameters
         self.groups = LayerGroups(dict.fromkeys(self._windows), blocks, share=share, evict=evict)
         self.swap = SwapSpace(self.groups, host_blocks)
         self._host: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -111,6 +117,11 @@ class RaggedCache(DynamicCache):
         """
         order = sorted(range(len(parts)), key=lambda i: len(parts[i].ids))
         ordered = [parts[i] for i in order]
+        if self._padded:
+            rows = torch.cat(
+                [self._in_one_batch(list(alike)) for _, alike in groupby(ordered, lambda part: len(part.ids))]
+            )
+            return rows[[order.index(i) for i in range(len(parts))]]
         device = self._device
         self._layouts = self._laid_out(ordered)
         ids = [token for part in ordered for token in part.ids]
@@ -127,6 +138,25 @@ class RaggedCache(DynamicCache):
                 logits_to_keep=last,
             )
         logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def _in_one_batch(self, parts: Sequence[Part]) -> torch.Tensor:
+        """Compute equally many new tokens of several sequences; return the logits after the last one of each."""
+        (tables,), new = self.groups.tables.values(), len(parts[0].ids)
+        for part in parts:
+            self.groups.append(part.sequence, part.ids)
+        rows = [Row(tables.sequences[part.sequence].blocks, part.start + new, new) for part in parts]
+        batch = PaddedBatch(rows, tables.block, self.groups.blocks, self.keys, self.values, self._device)
+        where = {"position_ids": batch.position_ids} if "position_ids" in self._takes else {}
+        out = self._model(
+            input_ids=torch.tensor([part.ids for part in parts], device=self._device),
+            attention_mask=batch.attention_mask,
+            past_key_values=batch,
+            use_cache=True,
+            logits_to_keep=1,
+            **where,
+        )
+        logits: torch.Tensor = out.logits[:, -1]
         return logits
 
     def carry_out(self, copy: Copy) -> int:
@@ -254,22 +284,31 @@ TRIED = [5, 6, 7, 8, 9], [9, 7, 5]  # ids of two short prompts
 
 
 @torch.inference_mode()
-def check_keeps_apart(model: PreTrainedModel) -> None:
-    """Try whether sequences of a model can share a forward: the logits have to be those that each gets alone.
+def has_to_be_padded(model: PreTrainedModel) -> bool:
+    """Try how sequences of a model can share a forward: whatever their lengths, or only in padded batches.
 
-    Raises KvvizError for a model that computes attention, or counts positions, in a way of its own.
+    Their logits have to be those that each gets alone. Raises KvvizError for a model that does neither: one that
+    computes attention, or counts positions, in a way of its own.
     """
-    cache, (first, second) = RaggedCache(model, len(TRIED)), TRIED
-    one, other = (cache.groups.start(ids)[0] for ids in TRIED)
     alone = torch.cat([model(input_ids=torch.tensor([ids], device=model.device)).logits[:, -1] for ids in TRIED])
-    family = model.config.model_type
-    refusal = KvvizError(f"{family} computes attention in a way of its own: its sequences can't share a forward")
-    try:
-        cache.forward([Part(one, 0, first[:3])])
-        together = cache.forward([Part(one, 3, first[3:]), Part(other, 0, second)])
-    except Exception as error:
-        if is_out_of_memory(error):
+    near = TOLERANCE.get(model.dtype, 0.1) * alone.abs().max()
+    for padded in (False, True):
+        try:
+            if (_together(model, padded) - alone).abs().max() <= near:
+                return padded
+        except KvvizError:
             raise
-        raise refusal from error
-    if not (together - alone).abs().max() <= TOLERANCE.get(model.dtype, 0.1) * alone.abs().max():
-        raise refusal
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+    family = model.config.model_type
+    raise KvvizError(f"{family} computes attention in a way of its own: its sequences can't share a forward")
+
+
+def _together(model: PreTrainedModel, padded: bool) -> torch.Tensor:
+    """The logits of the prompts that are tried, each in two pieces: the second ones share a batch."""
+    cache, (first, second) = RaggedCache(model, len(TRIED), padded=padded), TRIED
+    one, other = (cache.groups.start(ids)[0] for ids in TRIED)
+    cache.forward([Part(one, 0, first[:3])])
+    cache.forward([Part(other, 0, second[:1])])
+    return cache.forward([Part(one, 3, first[3:]), Part(other, 1, second[1:])])

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from kvviz.base.errors import KvvizError
 from kvviz.caches.block_table import OutOfBlocks
 from kvviz.caches.layer_groups import LayerGroups
-from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
+from kvviz.caches.ragged import Part, RaggedCache, has_to_be_padded
 from tests.caches.conftest import FAMILIES, prompt_of
 from tests.tiny_configs import TINY
 
@@ -18,7 +18,7 @@ IDS = [prompt_of(1, tokens, seed=tokens)[0].tolist() for tokens in (37, 5, 21)]
 def test_each_sequence_gets_the_logits_that_it_gets_alone(family, name):
     """In chunks of unequal length, in an order of their own, with a second round in which two only decode."""
     model, _ = family(name)
-    check_keeps_apart(model)
+    assert not has_to_be_padded(model)
     attention, cache = model.config._attn_implementation, RaggedCache(model, 8)
     first, second, third = (cache.groups.start(ids)[0] for ids in IDS)
     with torch.inference_mode():
@@ -44,7 +44,7 @@ def test_eager_attention_is_taken_apart_as_well(family):
     model, _ = family("gemma3")
     model.set_attn_implementation("eager")
     try:
-        check_keeps_apart(model)
+        assert not has_to_be_padded(model)
     finally:
         model.set_attn_implementation("sdpa")
 
@@ -54,7 +54,7 @@ def test_eager_attention_is_taken_apart_as_well(family):
     [
         ("llama4_text", "layers that are not kept in these blocks: chunked_attention"),
         ("mamba", "layers that are not kept in these blocks: LinearAttentionLayer"),
-        ("falcon", "falcon computes attention in a way of its own"),
+        ("openai-gpt", "openai-gpt computes attention in a way of its own"),
         ("roberta", "its sequences can't share a forward"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_model_that_cannot_keep_them_apart_is_refused(name, said):
     config = AutoConfig.for_model(**{"model_type": name, **TINY[name], "initializer_range": 0.4})
     model = AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(KvvizError, match=said):
-        check_keeps_apart(model)
+        has_to_be_padded(model)
 
 
 def test_a_window_gives_blocks_back_and_a_full_layer_keeps_them():

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from kvviz.caches.block_table import Eviction
-from kvviz.caches.ragged import Part, RaggedCache, check_keeps_apart
+from kvviz.caches.ragged import Part, RaggedCache, has_to_be_padded
 from kvviz.decoding.loop import chooser
 from kvviz.experiments.batching.batcher import Batcher, Plan, Request, Sequence
 from kvviz.experiments.batching.policies import Policy, Preemption
@@ -36,10 +36,10 @@ class Step:
 class Engine:
     """A model, a memory of `blocks` blocks, and a policy. With `share`, equal prefixes are computed and kept once.
 
-    `evict` says which of them goes first when blocks run out. With `preemption` "swap", the blocks of a preempted
-    sequence are copied to the host's memory, which has room for `host_blocks`, by default as many as there are; what
-    does not fit there is computed again. Raises KvvizError for a model whose sequences can't be kept apart in one
-    forward.
+    `evict` says which of them goes first when blocks run out. With `preemption` "swap", or a policy that swaps, the
+    blocks of a preempted sequence are copied to the host's memory, which has room for `host_blocks`, by default as many
+    as there are; what does not fit there is computed again. Raises KvvizError for a model whose sequences can't be
+    kept apart in one forward.
     """
 
     def __init__(
@@ -56,9 +56,10 @@ class Engine:
         host_blocks: int | None = None,
         evict: Eviction = "lru",
     ) -> None:
-        check_keeps_apart(model)
-        room = 0 if preemption == "recompute" else blocks if host_blocks is None else host_blocks
-        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room, evict=evict)
+        swaps = policy.swaps or preemption == "swap"
+        room = 0 if not swaps else blocks if host_blocks is None else host_blocks
+        padded = has_to_be_padded(model)
+        self.cache = RaggedCache(model, blocks, share=share, host_blocks=room, evict=evict, padded=padded)
         self.batcher = Batcher(self.cache.swap, policy, places, budget, context)
 
     def submit(self, request: Request) -> Sequence:

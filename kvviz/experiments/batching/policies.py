@@ -13,7 +13,8 @@ class Policy:
     `joins`: a waiting request is admitted after any step, only after a step in which a sequence has ended, or only when
     nothing runs. `shortest`: the queue is ordered by a request's tokens in all, and not by arrival. `alone`: while
     there are prompts to prefill, a step does nothing else. `chunked`: a step computes at most a budget of tokens, the
-    decode steps first, and cuts prompts accordingly.
+    decode steps first, and cuts prompts accordingly. `swaps`: what a preempted sequence had in memory is copied to the
+    host's, if that has room, also where others compute it again.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Policy:
     shortest: bool = False
     alone: bool = False
     chunked: bool = False
+    swaps: bool = False
 
 
 _ROWS = (
@@ -60,6 +62,12 @@ _ROWS = (
         "Chunked prefill",
         "a step has a budget of tokens: every decode step, and as much of the prompts as is left",
         chunked=True,
+    ),
+    Policy(
+        "swap",
+        "Continuous, swapped to the host",
+        "as continuous, but a preempted sequence is copied to the host's memory and back, not computed again",
+        swaps=True,
     ),
 )
 Preemption = Literal["recompute", "swap"]  # what becomes of a preempted sequence's keys and values

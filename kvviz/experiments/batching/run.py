@@ -11,6 +11,7 @@ import torch
 
 from kvviz.base.records import Sampling
 from kvviz.caches.block_table import BLOCK
+from kvviz.caches.ragged import has_to_be_padded
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import chooser, decode
 from kvviz.device.clock import no_collection, synchroniser
@@ -74,7 +75,8 @@ def run(spec: BatchingSpec, bench: Bench) -> Iterator[Record]:
     document: dict[str, Any] = {"spec": spec.to_dict(), "model": loaded.source.model, "rows": rows}
     document |= {"prompts": prompts, "checked": checked}
     document |= {"title": loaded.source.title, "weights": loaded.source.weights, "note": loaded.note}
-    document |= {"environment": asdict(loaded.environment), "sentences": sentences(rows, checked)}
+    padded = set(spec.policies) != {THEIRS} and has_to_be_padded(loaded.model)
+    document |= {"environment": asdict(loaded.environment), "sentences": sentences(rows, checked, padded=padded)}
     yield {"t": "done", "document": document}
 
 

@@ -210,6 +210,15 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def resumes(rows: Sequence[Row]) -> list[float]:
+    """Seconds from each return of a preempted request to its next token: what its keys and values cost to have back."""
+    found = []
+    for row in rows:
+        times, returns = row["token_s"], row["admitted_s"][1:]
+        found += [next((at for at in times if at > back), back) - back for back in returns]
+    return [seconds for seconds in found if seconds]  # of one that was preempted again at once there is none
+
+
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:
     """What the engine's scheduling cost: preemptions, tokens computed again, what was copied, hits, who starved.
 

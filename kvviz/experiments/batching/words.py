@@ -1,10 +1,12 @@
 """What a serving run has shown, in sentences and as a table: each figure is the document's. Standard library only."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.experiments.batching.policies import POLICIES, THEIRS
+from kvviz.experiments.batching.timeline import resumes
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
 
@@ -19,21 +21,51 @@ def mark(row: Row) -> str:
     return "≈ " if row["clean"] is False else ""
 
 
-def sentences(rows: Sequence[Row], checked: int) -> list[str]:
-    """What the policies have shown on one trace: throughput, waits, preemptions, whether the tokens are identical."""
+def sentences(rows: Sequence[Row], checked: int, *, padded: bool = False) -> list[str]:
+    """What the policies have shown on one trace: throughput, waits, preemptions, whether the tokens are identical.
+
+    `padded`: the model takes sequences of different lengths only as a padded batch.
+    """
     timed = [row for row in rows if row["tokens_per_s"]]
     said = _compared(timed) if timed[1:] else []
     for row in rows:
         if row["preempted"]:
             count = f"{row['preempted']:,} preemption{'s' if row['preempted'] > 1 else ''}"
             again = f"{row['recomputed_tokens']:,} tokens were computed again"
-            said.append(f"**{row['title']}**: {count}, because the blocks ran out; {_swapped(row)}{again}.")
+            said.append(
+                f"**{row['title']}**: {count}, because the blocks ran out; {_swapped(row)}{again}.{_resumed(row)}"
+            )
         if row["starved"]:
             said.append(
                 f"**{row['title']}** starves: {row['starved']:,} of {row['requests']:,} requests saw more later "
                 "ones go first than run at once."
             )
+    if padded:
+        said.append(
+            "**Padded**: this family computes attention in a way of its own, so in a step only sequences with equally "
+            "many new tokens share a forward; a prompt's chunk reads the weights once more."
+        )
     return [*said, _identity(rows, checked), *_refusals(rows)]
+
+
+def _resumed(row: Row) -> str:
+    """How soon those that were preempted wrote on; "" if nobody did."""
+    found = resumes(row["each"])
+    return (
+        f" From its return, a request wrote on after {mark(row)}{millis(median(found))} in the median." if found else ""
+    )
+
+
+def preemption_claim(rows: Sequence[Row]) -> str:
+    """Say how soon a preempted request writes on, where it is computed again and where it is copied back."""
+    found = {row["policy"]: resumes(row["each"]) for row in rows}
+    if not found.get("continuous") or not found.get("swap"):
+        return "Nobody was preempted: the memory is large enough for all"
+    marks = {row["policy"]: mark(row) for row in rows}
+    again, back = (f"{marks[name]}{millis(median(found[name]))}" for name in ("continuous", "swap"))
+    return (
+        f"After a preemption, a request writes on within {again} if it is computed again, {back} if it is copied back"
+    )
 
 
 def _swapped(row: Row) -> str:
@@ -105,13 +137,11 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def claim(rows: Sequence[Row]) -> str:
-    """Say in one line when a trace was done in static batches and when where any may join, and their first tokens."""
-    after = {row["policy"]: f"{mark(row)}{row['seconds']:.3g} s" for row in rows if row["seconds"]}
-    if not {"static", "continuous"} <= set(after):
+    """Say in one line when half of the requests have a first token where any may join, and when in static batches."""
+    found = {row["policy"]: row for row in rows if row.get("ttft_s_p50") is not None}
+    if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
-    taken = f"{after['static']} in static batches, {after['continuous']} with continuous batching"
-    static, joined = (next(row for row in rows if row["policy"] == name) for name in ("static", "continuous"))
-    if static.get("ttft_s_p50") is None or joined.get("ttft_s_p50") is None:
-        return f"The same requests take {taken}"
-    first = [f"{mark(row)}{millis(row['ttft_s_p50'])}" for row in (joined, static)]
-    return f"The same requests take {taken}; half of them have a first token after {first[0]} instead of {first[1]}"
+    joined, static = (_time(found[name], "ttft_s_p50") for name in ("continuous", "static"))
+    return (
+        f"Half of the requests have a first token after {joined} with continuous batching, {static} in static batches"
+    )

@@ -158,7 +158,8 @@ class _Sweep:
     def _foretold(self, arrivals: Arrivals) -> dict[str, float | None]:
         spec, model = self._spec, self._model
         assert model is not None
-        memory = SwapSpace(LayerGroups(self._windows, spec.serving.blocks), 0)
+        blocks = spec.serving.blocks
+        memory = SwapSpace(LayerGroups(self._windows, blocks), blocks if self._policy.swaps else 0)
         batcher = Batcher(memory, self._policy, spec.places, spec.budget, self._context)
         engine = PredictedEngine(batcher, model.step)
         parts = serve(engine, arrivals, self._spell, clock=lambda: engine.now, sleep=engine.sleep)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import hypothesis.strategies as st
 import pytest
+import torch
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -17,14 +18,16 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvviz.base.errors import KvvizError
+from kvviz.caches.ragged import has_to_be_padded
 from kvviz.experiments.batching.batcher import Request
 from kvviz.experiments.batching.engine import Engine
 from kvviz.experiments.batching.policies import POLICIES, policy_named
 from tests.caches.conftest import check
 from tests.draws import draws
-from tests.experiments.batching.conftest import POOL
+from tests.experiments.batching.conftest import POOL, requests_of, tokens_alone
 
 LONGEST = max(shared + own + new for shared, own, new, _ in POOL)  # fits in the smallest memory, 4 blocks of 16
 
@@ -157,6 +160,38 @@ def finished(engine, known, count=None):
     for request, tokens in known[:count]:
         assert engine.batcher.sequences[request.number].chosen == tokens
     return steps, [number for step in steps for number in step.ended]
+
+
+# what each family's config calls its sizes; all compute attention in a way of their own
+PADDED = {
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "codegen": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+    "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "falcon, with ALiBi": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "alibi": True},
+    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 20,
+                "attention_types": [[["global", "local"], 1]]},
+    "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+    "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128},
+    "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [(name, ("chunked", "swap")[number % 2]) for number, name in enumerate(PADDED)]
+)
+def test_families_that_have_to_be_padded_give_the_tokens_of_each_alone(name, policy):
+    """In chunks, with shared prefixes, and in a memory so small that some are computed again or copied."""
+    fields = {"model_type": name.split(",")[0], **PADDED[name], "vocab_size": 96, "initializer_range": 0.4}
+    torch.manual_seed(4)
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields, **ends)).eval()
+    assert has_to_be_padded(model)
+    known = [(request, tokens_alone(model, request)) for request in requests_of(POOL[2:6])]
+    engine = Engine(model, policy_named(policy), 5, places=4, budget=11)
+    steps, _ = finished(engine, known)
+    came_to = engine.batcher.sequences.values()
+    assert any(step.preempted for step in steps) and any(one.hits for one in came_to)
+    assert any(one.swapped for one in came_to) == (policy == "swap")
 
 
 def test_policies_differ_in_who_is_served_when(family, alone):

@@ -38,10 +38,10 @@ def document(records):
 def test_the_prediction_takes_the_very_steps_that_the_engine_takes(family, policy):  # noqa: F811
     """Requests that come together: who runs in which step does not depend on time, but on the scheduler alone."""
     lengths = [(9, 4), (30, 12), (3, 1), (17, 20), (40, 6)]
-    engine = Engine(family("gpt2")[0], POLICIES[policy], 5, places=3, budget=20)
-    foretold = PredictedEngine(
-        Batcher(SwapSpace(LayerGroups([None], 5), 0), POLICIES[policy], 3, 20), lambda parts: 1.0
-    )
+    rule = POLICIES[policy]
+    engine = Engine(family("gpt2")[0], rule, 5, places=3, budget=20)
+    room = 5 if rule.swaps else 0
+    foretold = PredictedEngine(Batcher(SwapSpace(LayerGroups([None], 5), room), rule, 3, 20), lambda parts: 1.0)
     for one in (engine, foretold):
         for number, (prompt, answer) in enumerate(lengths):
             one.submit(Request(number, tuple(prompt_of(1, prompt, seed=number)[0].tolist()), answer))
