@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
-from kvviz.ui.serving import arrivals, batching, conversation, conversations, load, shared_prompt, to_vllm
+from kvviz.ui.serving import arrivals, batching, conversation, conversations, load, preemption, shared_prompt, to_vllm
 from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
@@ -20,12 +20,15 @@ with page("serving"):
     with parts[1]:
         load.section(scheduler(), form)
     with parts[2]:
-        arrivals.section(scheduler(), form)
+        preemption.section(scheduler(), form)
     with parts[3]:
-        conversations.section(scheduler(), form)
-        shared_prompt.section(scheduler(), form)
+        arrivals.section(scheduler(), form)
     with parts[4]:
-        conversation.section(scheduler(), form)
+        shared_prompt.section(scheduler(), form)
     with parts[5]:
+        conversations.section(scheduler(), form)
+    with parts[6]:
+        conversation.section(scheduler(), form)
+    with parts[7]:
         to_vllm.section()
     form.write()

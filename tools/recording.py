@@ -34,16 +34,17 @@ from kvviz.experiments.sweep.spec import PRESETS
 from kvviz.models.sources import first_model
 from kvviz.ui.caches.form import PROMPT
 from kvviz.ui.folders import ASSETS
+from kvviz.ui.serving import preemption
 from kvviz.ui.serving.batching import batching_spec
 from kvviz.ui.serving.load import load_spec
 
 LIVE = "live"
 
 
-def first_specs() -> tuple[Spec, ...]:
-    """What the forms of the pages beside the live one ask for at first."""
+def first_specs() -> dict[str, Spec]:
+    """What the forms of the pages beside the live one ask for at first, by the names of the recordings."""
     model = first_model()
-    return (
+    specs: tuple[Spec, ...] = (
         CachesSpec(model, prompt=PROMPT),
         RoofSpec(model),
         ArrivalsSpec(),
@@ -54,10 +55,11 @@ def first_specs() -> tuple[Spec, ...]:
         TalkSpec(model, FIRST, SECOND, EDITED),
         preset_spec(next(iter(PRESETS))),
     )
+    return {**{spec.kind: spec for spec in specs}, preemption.RECORDING: preemption.preemption_spec(model)}
 
 
 def main(chosen: list[str]) -> None:
-    """Measure, and write what a page shows or replays: of the kinds chosen, or all."""
+    """Measure, and write what a page shows or replays: those chosen by name, or all."""
     with bench_here("the recordings") as bench:
         first = rehearsal()
         list(perform(first, bench.models.get(first), comparison_id="rehearsal", watched=True))
@@ -66,9 +68,9 @@ def main(chosen: list[str]) -> None:
             every = perform(work, bench.models.get(work), comparison_id="recording", watched=True)
             _, records = finished(list(every))
             _write(ASSETS / "live" / "recording.json.gz", {"records": [{**record} for record in records]})
-        for spec in first_specs():
-            if spec.kind in chosen or not chosen:
-                _write(ASSETS / "recordings" / f"{spec.kind}.json.gz", {"document": document_here(spec, bench)})
+        for name, spec in first_specs().items():
+            if name in chosen or not chosen:
+                _write(ASSETS / "recordings" / f"{name}.json.gz", {"document": document_here(spec, bench)})
 
 
 def _write(file: Path, found: dict[str, object]) -> None:

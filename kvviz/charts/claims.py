@@ -125,28 +125,35 @@ def of_fit(needed: int, capacity: int) -> str:
     return f"Weights, cache and activations {said}: {'it fits' if needed <= capacity else 'it does not fit'}"
 
 
-def of_first_tokens(rows: Sequence[Found]) -> str:
-    """The first token's wait, cold and warm, over the requests that found something in the cache."""
+def of_shared_prompt(rows: Sequence[Found]) -> str:
+    """How many prompt tokens were computed, and the first token's wait, warm and cold, of requests with a cache hit."""
     hits = [row for row in rows if row["warm"]["found_tokens"]]
     if not hits:
         return "No request found anything in the cache"
-    cold, warm = (median(row[name]["ttft_s"] for row in hits) for name in ("cold", "warm"))
-    return f"With a cache hit the first token comes after {millis(warm)}, cold after {millis(cold)}"
+    total, computed = sum(row["prompt_tokens"] for row in rows), sum(row["warm"]["computed_tokens"] for row in rows)
+    cold, warm = (millis(median(row[name]["ttft_s"] for row in hits)) for name in ("cold", "warm"))
+    return (
+        f"Of {total:,} prompt tokens only {computed:,} are computed; with a cache hit the first token comes after "
+        f"{warm}, cold after {cold}"
+    )
 
 
-def of_tokens(rows: Sequence[Found]) -> str:
-    """How many prompt tokens were computed, of all."""
-    found, computed = (sum(row["warm"][f"{part}_tokens"] for row in rows) for part in ("found", "computed"))
-    return f"Of {found + computed:,} prompt tokens, {computed:,} were computed and {found:,} were in the cache"
+def of_turns(rows: Sequence[Found]) -> str:
+    """The wait for the second turn's first token, with the history kept and without."""
+    second = next(row for row in rows if row["turn"] == "second")
+    warm, cold = (millis(second[name]["ttft_s"]) for name in ("warm", "cold"))
+    return f"With the history kept, the second turn's first token comes after {warm}, without it after {cold}"
 
 
 def of_evictions(found: Found) -> str:
     """What each order of eviction cost in tokens computed again, in a memory that has not room for all."""
     lru, hits = (row["recomputed_tokens"] for row in found["rows"])
-    room = f"{found['blocks']:,} blocks for what takes {found['needed_blocks']:,}"
+    room = f"With {found['blocks']:,} of the {found['needed_blocks']:,} blocks that all would take"
     if lru == hits:
-        return f"{room}: either order of eviction computes {lru:,} tokens again"
-    return f"{room}: least recently used first, {lru:,} tokens are computed again; fewest hits first, {hits:,}"
+        return f"{room}, either order of eviction computes {lru:,} tokens again"
+    return (
+        f"{room}, {lru:,} tokens are computed again if the least recently used go first, {hits:,} if the fewest hits do"
+    )
 
 
 def of_moment(ways: Sequence[Found], tick: int) -> str:

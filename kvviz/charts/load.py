@@ -1,4 +1,4 @@
-"""Draws a load sweep: throughput against latency, and a decode step's time against the sequences in it."""
+"""Draws a load sweep: what is completed at each rate and how long it takes, and a decode step by its sequences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,72 +8,83 @@ import plotly.graph_objects as go
 
 from kvviz.base.words import millis
 from kvviz.charts import palette
-from kvviz.charts.layout import blank, log_ticks
+from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
+from kvviz.experiments.load.figures import goodput
 
 Found = Mapping[str, Any]
-PREDICTED, LIMIT = "#6B7280", "#9A4B7D"
+PREDICTED, LIMIT, OFFERED = "#6B7280", "#9A4B7D", "#8A94A0"
 HEIGHT = 360
-ROOM = 0.15  # of the axis, for a label at the left of its point
-GROWS = "the queue grows"
+RATE = "requests offered a second"
+GROWS = "the queue<br>grows"
+
+
+def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
+    """Draw what is completed at each rate, and what of it keeps to both limits, beside what is offered."""
+    points = found["rows"]
+    figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
+    x = [p["rate"] for p in points]
+    _line(figure, x, x, "offered", OFFERED, "dash")
+    foretold = [(p["rate"], p["predicted"]["completed_per_s"]) for p in points if p["predicted"]]
+    _line(figure, [rate for rate, _ in foretold], [each for _, each in foretold], "predicted", PREDICTED, "dot")
+    _line(figure, x, [p["completed_per_s"] for p in points], "completed", palette.KEPT)
+    _line(figure, x, [goodput(p, ttft_s, itl_s) for p in points], "goodput", palette.NEW)
+    figure.update_yaxes(range=[0, 1.05 * max(x, default=1)])
+    return _over_rates(name_ends(figure), points)
 
 
 def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
-    """Draw a latency's p50 and p99 at each rate against the requests completed, up to where the queue grows.
-
-    `name` is "ttft" or "itl"; the dashed line is the reader's own limit.
-    """
+    """Draw a latency's p50 and p99 at each rate, and the reader's own limit; `name` is "ttft" or "itl"."""
     points = [p for p in found["rows"] if p[f"{name}_s_p99"] is not None]
-    foretold = [p["predicted"] for p in points if p["predicted"]]
-    most = 1.12 * max((p["completed_per_s"] for p in [*points, *foretold]), default=1)
-    figure = blank("requests completed a second", f"{name.upper()}, ms", height=HEIGHT, hovermode="closest")
-    _line(figure, foretold, f"{name}_s_p99", "p99 predicted", PREDICTED, "dot")
-    _line(figure, points, f"{name}_s_p50", "p50", "#56B4E9", "solid")
-    _line(figure, points, f"{name}_s_p99", "p99", palette.KEPT, "solid", points)
-    if growing := [p for p in points if p["unbounded"]]:
-        x, y = _places(growing, f"{name}_s_p99")
-        look = {"symbol": "diamond", "size": 11, "color": palette.AGAIN}
-        figure.add_scatter(x=x, y=y, mode="markers", marker=look, name=GROWS, hoverinfo="skip")
-        # on a logarithmic axis, an annotation's y is a logarithm; the first of these is at the lowest rate
-        text = f"the knee,<br>{growing[0]['rate']:.3g}/s"  # on a phone one line would be cut off
-        knee = {"x": x[0], "y": math.log10(y[0]), "text": text, "ax": 46, "ay": -36, "standoff": 6}
-        figure.add_annotation(**knee, arrowhead=2, arrowcolor=palette.AGAIN, font_color=palette.AGAIN)
-    drawn = [value for line in figure.data for value in line.y]
+    foretold = [p for p in points if p["predicted"]]
+    figure = blank(RATE, "ms", height=HEIGHT, hovermode="x unified")
+    for rows, percent, title, look in (
+        (foretold, "p99", "predicted", (PREDICTED, "dot")),
+        (points, "p50", "p50", ("#56B4E9", "solid")),
+        (points, "p99", "p99", (palette.KEPT, "solid")),
+    ):
+        found_s = (p["predicted"] if rows is foretold else p for p in rows)
+        y = [1e3 * each[f"{name}_s_{percent}"] for each in found_s]
+        _line(figure, [p["rate"] for p in rows], y, title, *look, unit=" ms")
     limit = 1e3 * limit_s
-    look = {"mode": "lines+text", "line": {"color": LIMIT, "width": 1.5, "dash": "dash"}, "textfont_color": LIMIT}
-    said = f" your limit, {millis(limit_s)}{' on average' if name == 'itl' else ''}"
-    words = {"text": [said, ""], "textposition": "bottom right", "hoverinfo": "skip"}
-    figure.add_scatter(x=[0, most], y=[limit, limit], showlegend=False, **look, **words)
-    low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 2
+    drawn = [value for line in figure.data for value in line.y]
+    low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 1.5
     reach = {"range": [math.log10(low), math.log10(high)], **log_ticks(low, high)}
-    return figure.update_xaxes(range=[0, most]).update_yaxes(type="log", rangemode="normal", **reach)
-
-
-def _places(points: Sequence[Found], name: str) -> tuple[list[float], list[float]]:
-    return [p["completed_per_s"] for p in points], [1e3 * p[name] for p in points]
+    figure.update_yaxes(type="log", rangemode="normal", **reach)
+    ends = [(line.name, line.line.color, line.y[-1]) for line in figure.data if line.y]
+    if ends:
+        name_at_edge(figure, ends, (low, high))
+    _over_rates(figure, points)
+    figure.add_hline(y=limit, line={"color": LIMIT, "width": 1.5, "dash": "dash"})
+    # on a logarithmic axis, an annotation's y is a logarithm
+    words = {"text": f"your limit, {millis(limit_s)}", "font_color": LIMIT, "showarrow": False}
+    return figure.add_annotation(**words, xref="paper", x=0, xanchor="left", y=math.log10(limit), yanchor="top")
 
 
 def _line(
     figure: go.Figure,
-    points: Sequence[Found],
-    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
     title: str,
     colour: str,
-    dash: str,
-    labelled: Sequence[Found] = (),
+    dash: str = "solid",
+    unit: str = "",
 ) -> None:
-    """Add a line with a mark for each point, and the offered rates beside those `labelled` that stand apart."""
-    x, y = _places(points, name)
-    rates, free = [], 0.0  # from where on the next label has room
-    for p in labelled:
-        clear = not p["unbounded"] and p["completed_per_s"] >= free
-        rates.append(f"{p['rate']:.3g}/s" if clear else "")
-        free = p["completed_per_s"] + ROOM * max(x) if clear else free
-    words = f"%{{x:.3g}} completed a second: {title} %{{y:.3g}} ms<extra></extra>"
-    look: dict[str, Any] = {"line": {"color": colour, "width": 3 if labelled else 2, "dash": dash}, "marker_size": 7}
-    mode = "lines+markers+text" if labelled else "lines+markers"
-    figure.add_scatter(
-        x=x, y=y, name=title, mode=mode, text=rates, textposition="top left", hovertemplate=words, **look
-    )
+    """Add a line, unless it has no points; what was measured has a mark at each point and is thicker."""
+    mode, width = ("lines+markers", 3) if dash == "solid" else ("lines", 2)
+    words = f"{title} %{{y:.3g}}{unit}<extra></extra>"
+    look = {"line": {"color": colour, "width": width, "dash": dash}, "marker_size": 7}
+    figure.add_scatter(x=list(x), y=list(y), name=title, mode=mode, hovertemplate=words, **look)
+
+
+def _over_rates(figure: go.Figure, points: Sequence[Found]) -> go.Figure:
+    """Let the axis begin at no requests, and shade the rates at which the queue grows without bound."""
+    last = max((p["rate"] for p in points), default=1)
+    if growing := [p["rate"] for p in points if p["unbounded"]]:
+        zone = {"fillcolor": palette.AGAIN, "opacity": 0.12, "line_width": 0, "layer": "below"}
+        figure.add_vrect(x0=growing[0], x1=1.03 * last, **zone)
+        label = {"text": GROWS, "font_color": palette.AGAIN, "x": growing[0], "xanchor": "left", "align": "left"}
+        figure.add_annotation(**label, yref="paper", y=0, yanchor="bottom", showarrow=False)
+    return figure.update_xaxes(range=[0, 1.03 * last])
 
 
 def steps_figure(found: Found) -> go.Figure:
@@ -90,7 +101,7 @@ def steps_figure(found: Found) -> go.Figure:
     figure.add_scatter(
         x=xs,
         y=[1e3 * row["s"] for row in rows],
-        name="measured, median and quartiles",
+        name="measured",
         mode="lines+markers",
         line=line,
         hovertemplate=words,
@@ -109,7 +120,7 @@ def steps_figure(found: Found) -> go.Figure:
         _mark(figure, free, f"free up to {free}", palette.NEW, 0.04, left=free < last / 4)
     if heavy and heavy <= last:
         _mark(figure, heavy, f"caches outweigh<br>weights from {heavy}", palette.AGAIN, 0.15, left=heavy < 0.75 * last)
-    return figure.update_xaxes(range=[0, 1.04 * last])
+    return name_ends(figure).update_xaxes(range=[0, 1.04 * last])
 
 
 def _mark(figure: go.Figure, x: float, words: str, colour: str, height: float, *, left: bool) -> None:

@@ -1,4 +1,4 @@
-"""Draws many requests that share a memory: what it holds tick by tick, who runs, and cold against warm starts."""
+"""Draws many requests that share a memory: what it holds tick by tick, and who runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import MARGIN, blank
 from kvviz.charts.panels import Panel, Part, panels_figure
 
 PARTS = {
@@ -45,34 +44,3 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
     ]
     figure = panels_figure(panels, "tick", "slots", most=slots, last=last, rows=len(panels))
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
-
-
-def first_token_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
-    """Draw the TTFT in milliseconds, cold and warm: medians with quartiles."""
-    figure = _blank("ms to the first token", 320, barmode="group")
-    for name, colour, title in (
-        ("cold", palette.AGAIN, "cold: all computed"),
-        ("warm", palette.KEPT, "warm: the rest computed"),
-    ):
-        found = [row[name] for row in rows]
-        up = [(one["ttft_s_q3"] - one["ttft_s"]) * 1e3 for one in found]
-        down = [(one["ttft_s"] - one["ttft_s_q1"]) * 1e3 for one in found]
-        bars = {"array": up, "arrayminus": down, "thickness": 1.5, "color": "#888888"}
-        marker = {"color": colour, "pattern": {"shape": "/" if name == "cold" else ""}}
-        look = {"name": title, "marker": marker, "hovertemplate": "%{y:.3g} ms"}
-        figure.add_bar(x=list(names), y=[one["ttft_s"] * 1e3 for one in found], error_y=bars, **look)
-    return figure
-
-
-def tokens_figure(rows: Sequence[Found], names: Sequence[str]) -> go.Figure:
-    """Draw each warm prompt's tokens, divided into cached ones and those computed now."""
-    figure = _blank("prompt tokens, warm", 320, barmode="stack")
-    for part, title, colour in (("found", "kept", palette.KEPT), ("computed", "computed", palette.NEW)):
-        y = [row["warm"][f"{part}_tokens"] for row in rows]
-        figure.add_bar(x=list(names), y=y, name=title, marker_color=colour, hovertemplate="%{y:,}")
-    return figure
-
-
-def _blank(y: str, height: int, x: str | None = None, **more: Any) -> go.Figure:
-    usual = {"height": height, "hovermode": "x unified", "margin": {**MARGIN, "r": 20}}
-    return blank(x, y, **{**usual, **more})

@@ -1,9 +1,10 @@
-"""A load sweep drawn: the offered rates beside their points, the reader's limit, where the queue grows."""
+"""A load sweep drawn: what is offered and completed at each rate, the reader's limit, where the queue grows."""
 
 import math
-from itertools import pairwise
 
-from kvviz.charts.load import GROWS, ROOM, latency_figure, steps_figure
+from kvviz.base.words import millis
+from kvviz.charts.load import GROWS, latency_figure, steps_figure, throughput_figure
+from kvviz.experiments.load.figures import goodput
 from kvviz.ui.shared.experiment import recording
 
 
@@ -11,32 +12,42 @@ def lines(figure):
     return {line.name: line for line in figure.data}
 
 
+def notes(figure):
+    return [note.text for note in figure.layout.annotations]
+
+
 def test_each_rate_is_a_point_and_the_limit_a_line():
     found = recording("load")["document"]
+    rates = [row["rate"] for row in found["rows"]]
+    growing = [row["rate"] for row in found["rows"] if row["unbounded"]]
     for name, limit_s in (("ttft", 5.0), ("itl", 0.0001)):
         figure = latency_figure(found, name, limit_s)
-        drawn, rows = lines(figure), found["rows"]
-        rates = {f"{row['rate']:.3g}/s": row for row in rows}
-        told = [rates[text] for text in drawn["p99"].text if text]
-        assert told and not any(row["unbounded"] for row in told), "the knee has its own label"
-        knee = next((row for row in rows if row["unbounded"]), None)
-        assert [label.text for label in figure.layout.annotations] == (
-            [f"the knee,<br>{knee['rate']:.3g}/s"] if knee else []
-        )
-        gaps = [b["completed_per_s"] - a["completed_per_s"] for a, b in pairwise(told)]
-        assert all(gap >= ROOM * max(row["completed_per_s"] for row in rows) for gap in gaps)
-        assert list(drawn["p99"].x) == [row["completed_per_s"] for row in rows]
+        drawn = lines(figure)
+        assert list(drawn["p99"].x) == rates and {"p50", "p99", "predicted", GROWS} < set(notes(figure))
+        assert f"your limit, {millis(limit_s)}" in notes(figure)
         assert all(low <= high for low, high in zip(drawn["p50"].y, drawn["p99"].y, strict=True))
-        assert len(drawn[GROWS].x) == sum(row["unbounded"] for row in rows)
+        (zone,) = (shape for shape in figure.layout.shapes if shape.type == "rect")
+        assert zone.x0 == growing[0]
         low, high = figure.layout.yaxis.range
-        assert list(figure.data[-1].y) == [1e3 * limit_s] * 2 and low < math.log10(1e3 * limit_s) < high
+        (limit,) = (shape for shape in figure.layout.shapes if shape.type == "line")
+        assert limit.y0 == 1e3 * limit_s and low < math.log10(limit.y0) < high
+
+
+def test_what_is_completed_is_drawn_beside_what_is_offered_and_what_keeps_to_the_limits():
+    found = recording("load")["document"]
+    drawn = lines(throughput_figure(found, 0.1, 0.01))
+    assert drawn["offered"].x == drawn["offered"].y == drawn["completed"].x
+    assert list(drawn["completed"].y) == [row["completed_per_s"] for row in found["rows"]]
+    assert list(drawn["goodput"].y) == [goodput(row, 0.1, 0.01) for row in found["rows"]]
 
 
 def test_a_sweep_without_a_prediction_or_a_rate_is_drawn_too():
     found = recording("load")["document"]
-    bare = [{**row, "predicted": None, "unbounded": False} for row in found["rows"]]
-    assert GROWS not in lines(latency_figure({"rows": bare}, "ttft", 0.1))
-    assert len(latency_figure({"rows": []}, "ttft", 0.1).data)
+    bare = {"rows": [{**row, "predicted": None, "unbounded": False} for row in found["rows"]]}
+    for figure in (latency_figure(bare, "ttft", 0.1), throughput_figure(bare, 0.1, 0.1)):
+        assert "predicted" not in notes(figure) and GROWS not in notes(figure)
+    for figure in (latency_figure({"rows": []}, "ttft", 0.1), throughput_figure({"rows": []}, 0.1, 0.1)):
+        assert len(figure.data)
     empty = {"steps": [], "predicted_steps": [], "free_up_to": None, "outweighs": None}
     assert not steps_figure(empty).layout.annotations
 
@@ -44,6 +55,6 @@ def test_a_sweep_without_a_prediction_or_a_rate_is_drawn_too():
 def test_the_crossover_is_drawn_where_it_lies_within_the_axis():
     found = recording("load")["document"]
     for batch, said in ((7, True), (10**6, False), (None, False)):
-        words = [note.text for note in steps_figure({**found, "outweighs": {"batch": batch}}).layout.annotations]
+        words = notes(steps_figure({**found, "outweighs": {"batch": batch}}))
         assert words[0] == f"free up to {found['free_up_to']}"
         assert ("caches outweigh<br>weights from 7" in words) is said

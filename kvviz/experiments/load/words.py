@@ -23,18 +23,23 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 
 
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
-    """Say what part of the throughput keeps to two limits: the goodput, at which rate, and the most without limits."""
-    limits = f"first token within {millis(ttft_s)}, the others {millis(itl_s)} apart on average"
-    everything = [*found["rows"], found["at_once"]]
-    most = max(everything, key=lambda point: point["completed_per_s"])
+    """Say how many requests a second keep to two limits, at which rate, and how many are completed without limits."""
+    most = max([*found["rows"], found["at_once"]], key=lambda point: point["completed_per_s"])
+    without = f"{mark(most)}{most['completed_per_s']:.3g} without them"
     top = best(found, ttft_s, itl_s)
     if top is None:
-        return f"Goodput 0: no request kept to both limits at any rate ({limits})"
+        return f"No request keeps to both limits at any rate; {without}"
     point, good = top
-    return (
-        f"Goodput {mark(point)}{good:.3g} requests/s ({limits}), where {point['rate']:.3g} are offered; without limits "
-        f"{mark(most)}{most['completed_per_s']:.3g}/s are completed"
-    )
+    within = f"{mark(point)}{good:.3g} requests a second keep to your limits"
+    return f"At most {within}, when {point['rate']:.3g} come; {without}"
+
+
+def throughput_claim(found: Found) -> str:
+    """Say how much is completed at the highest rate."""
+    if not found["rows"]:
+        return "Throughput"
+    last = found["rows"][-1]
+    return f"Throughput: {mark(last)}{last['completed_per_s']:.3g}/s completed, {last['rate']:.3g}/s offered"
 
 
 def latency_claim(found: Found, name: str) -> str:
@@ -44,7 +49,7 @@ def latency_claim(found: Found, name: str) -> str:
     if len(points) < 2:
         return title
     (first, low), (last, high) = ((p, f"{mark(p)}{millis(p[field])}") for p in (points[0], points[-1]))
-    return f"{title}, p99: {low} at {offered(first['rate'])}, {high} at {last['rate']:.3g}"
+    return f"{title}, p99: {low} at {first['rate']:.3g}/s, {high} at {last['rate']:.3g}/s"
 
 
 def steps_claim(found: Found) -> str:

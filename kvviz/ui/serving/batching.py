@@ -1,5 +1,8 @@
 """The serving page's first section: requests decoded together by a real engine, under policies below one another."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import streamlit as st
 
 from kvviz.charts import palette
@@ -16,17 +19,20 @@ from kvviz.ui.serving.form import LOADS, MEMORIES, times_of, whose
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.model_choice import accepted, title
+from kvviz.ui.shared.model_choice import accepted
+from kvviz.ui.shared.model_choice import title as model_title
 from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import shades
 from kvviz.ui.shared.tables import draw_table, localized
 
 REQUESTS, LONGEST, PLACES, SHARED, SEED = 24, 192, 6, 16, 5
+RUNNING = "As it runs: the same requests under one policy after another"
 KINDS = {  # what a request does, in words and as a colour
     "waiting": ("waiting", "#C9D0D8"),
     "prefill": ("prefill", palette.NEW),
     "decode": ("decode", palette.KEPT),
-    "preempted": ("preempted, waiting again", palette.AGAIN),
+    "preempted": ("preempted, waiting again", palette.GIVEN_UP),
+    "again": ("computed again", palette.AGAIN),
 }
 
 _view = component("kvviz_serving", "serving/serving.js", "kv-serving kv-live")
@@ -51,44 +57,52 @@ def section(scheduler: Scheduler, form: Form) -> None:
         accepted(scheduler, spec.work())
         job = measured(scheduler, spec, documents.append, place=bar, key="vb", press="Serve them")
         with shown:
-            _draw(job, documents)
-            asked_for = f"{REQUESTS} requests to {title(form['model'])}, the model of *Prefix sharing*"
+            title = claim(documents[0]["rows"]) if documents else RUNNING
+            draw_run(job, documents, title, anchor="continuous-batching", kept=BatchingSpec.kind)
+            asked_for = f"{REQUESTS} requests to {model_title(form['model'])}, the model of *Prefix sharing*"
             st.caption(f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens.")
 
 
-def _draw(job: Job | None, documents: list[Document]) -> None:
-    """Draw what the feed tells of a job, or the kept recording; and the figures, once there are any."""
-    running = "As it runs: the same requests under one policy after another"
-    st.header(claim(documents[0]["rows"]) if documents else running, anchor="continuous-batching")
+def draw_run(
+    job: Job | None,
+    documents: list[Document],
+    title: str,
+    *,
+    anchor: str,
+    kept: str,
+    titles: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Draw what the feed tells of a job, or the recording `kept`; and the figures, once there are any.
+
+    `titles` are those of policies that have others here.
+    """
+    st.header(title, anchor=anchor)
     _view(
-        key="v_serving",
+        key=f"v_{anchor}",
         data={
             "assets": ASSETS_URL,
-            "kept": f"{ASSETS_URL}/recordings/{BatchingSpec.kind}.json.gz",
+            "kept": f"{ASSETS_URL}/recordings/{kept}.json.gz",
             "job": job and job.id,
-            "titles": {name: policy.title for name, policy in POLICIES.items()},
+            "titles": {name: policy.title for name, policy in POLICIES.items()} | dict(titles),
             "kinds": {kind: [words, *shades((kind, colour))[kind]] for kind, (words, colour) in KINDS.items()},
             "blocks": STATES,
         },
     )
-    st.markdown(TEXTS["serving"]["together"])
+    st.markdown(TEXTS["serving"][f"{kept}_run"])
     for found in documents:
-        _figures(found)
-
-
-def _figures(found: Document) -> None:
-    rows = [_row(row) for row in found["rows"]]
-    draw_table([{head: row[head] for head in MAIN} for row in rows], key="v_together_table")
-    with st.expander("All figures, and what they say in sentences"):
-        draw_table(rows, key="v_together_all", columns=localized(*_COUNTS))
-        st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-    st.caption(f"{whose(found)}. {found['note']}")
+        with st.expander("All figures, and what they say in sentences"):
+            rows = [_row(row) for row in found["rows"]]
+            draw_table(rows, key=f"v_{anchor}_all", columns=localized(*_COUNTS))
+            st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+        st.caption(f"{whose(found)}. {found['note']}")
 
 
 _COUNTS = {
     "Cache hits": "hit_tokens",
     "Preempted": "preempted",
     "Computed again": "recomputed_tokens",
+    "Blocks copied out": "swapped_out_blocks",
+    "Blocks copied back": "swapped_in_blocks",
     "Starved": "starved",
 }
 _TIMES = {
@@ -97,7 +111,6 @@ _TIMES = {
     "ITL p50": "itl_s_p50",
     "ITL p99": "itl_s_p99",
 }
-MAIN = ("Policy", "Tokens/s", "First token p50", "First token p99", "ITL p99", "Same tokens")
 
 
 def _row(row: Document) -> dict[str, object]:

@@ -1,15 +1,10 @@
-"""The serving page's fourth section: a conversation whose cache is kept, edited, and cut off at its front."""
-
-import html
-from pathlib import Path
+"""The serving page's seventh section: a conversation whose cache is kept, edited, and cut off at its front."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.base.words import millis
-from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
-from kvviz.charts.serving import first_token_figure
+from kvviz.charts.first_tokens import STYLE, first_tokens
 from kvviz.experiments.serving.spec import TalkSpec
 from kvviz.experiments.serving.words import identity, little_saved
 from kvviz.server.scheduler import Scheduler
@@ -19,13 +14,12 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import plot
 
-TURNS = {  # in words, and in short
-    "first": ("The first turn", "first"),
-    "second": ("The second turn", "second"),
-    "edited": ("The first turn edited", "edited"),
-    "trimmed": ("The history cut off at its front", "cut off"),
+TURNS = {
+    "first": "The first turn",
+    "second": "The second turn",
+    "edited": "The first turn, edited",
+    "trimmed": "Cut off at its front",
 }
 
 
@@ -52,35 +46,22 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> TalkSpec:
 
 def _draw(found: Document) -> None:
     rows = found["requests"]
-    st.html(Path(__file__).with_suffix(".css"))
-    names = [TURNS[row["turn"]][1] for row in rows]
-    st.header(claims.of_first_tokens(rows), anchor="conversation")
-    plot(first_token_figure(rows, names), key="v_turns")
-    st.markdown(TEXTS["serving"]["strips"])
-    for row in rows:
-        _turn(row)
-    st.markdown(f"- {identity(rows)}")
+    st.header(claims.of_turns(rows), anchor="conversation")
+    st.html(STYLE + first_tokens(rows, [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]))
     if sentence := little_saved(rows):
         st.info(sentence)
     st.caption(TEXTS["serving"]["cold_and_warm"])
+    with st.expander("What the figures say, in sentences"):
+        said = (f"**{TURNS[row['turn']]}**: {row['sentence']}" for row in rows)
+        st.markdown("\n".join(f"- {sentence}" for sentence in (*said, identity(rows))))
     where(found)
 
 
-def _turn(row: Document) -> None:
-    kept, alike = row["warm"]["found_tokens"], row["alike_tokens"]
-    with st.container(border=True):
-        st.markdown(f"**{TURNS[row['turn']][0]}**. {row['sentence']}")
-        st.html(strip(row["pieces"], kept))
-        st.markdown(
-            f"First token: **{millis(row['warm']['ttft_s'])}** with what was kept, {millis(row['cold']['ttft_s'])} "
-            f"prefilled anew. Kept: ${BLOCK} \\cdot \\lfloor {alike} / {BLOCK} \\rfloor = {kept}$ tokens."
-        )
-
-
-def strip(pieces: list[str], kept: int) -> str:
-    """The tokens of a prompt one after another, those that were kept and those that were computed, as HTML."""
-    parts = [
-        f'<span class="{"kept" if place < kept else "computed"}">{html.escape(piece) or "·"}</span>'
-        for place, piece in enumerate(pieces)
-    ]
-    return f'<div class="kv-strip">{"".join(parts)}</div>'
+def _why(row: Document, drop: int) -> str:
+    """Say in short why so much of a prompt was kept and no more."""
+    return {
+        "first": "Nothing is there yet.",
+        "second": "All that was there is kept, in whole blocks.",
+        "edited": "Kept up to the edit: what follows depends on it.",
+        "trimmed": f"Without the first {drop} tokens, every other has a different prefix.",
+    }[row["turn"]]

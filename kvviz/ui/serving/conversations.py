@@ -1,4 +1,4 @@
-"""The top of the serving page's third section: two conversations, and the tree of prefixes that they leave."""
+"""The serving page's sixth section: two conversations, and the tree of prefixes that they leave."""
 
 import html
 from textwrap import shorten
@@ -33,8 +33,9 @@ def section(scheduler: Scheduler, form: Form) -> None:
 def _draw(found: Document) -> None:
     st.header(claims.of_evictions(found), anchor="prefix-tree")
     st.fragment(_moment)(found)
-    draw_table([_row(row) for row in found["rows"]], key="v_prefixes_table", columns=localized(*_COUNTS))
-    with st.expander("What the figures say, in sentences"):
+    with st.expander("All figures, and what they say in sentences"):
+        rows = [_row(row) for row in found["rows"]]
+        draw_table(rows, key="v_prefixes_table", columns=localized(*_COUNTS))
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
     same = "the same tokens" if found["identical"] else "not the same tokens"
     st.caption(f"{whose(found)}: {same} under both orders. {found['note']}")
@@ -45,12 +46,12 @@ def _moment(found: Document) -> None:
     requests = found["rows"][0]["requests"]
     who = [one["who"] for one in requests]
     names = [f"{name}{who[: place + 1].count(name)}" for place, name in enumerate(who)]
-    left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
-    chosen = left.segmented_control("After request", names, default=names[-1], key="v_after", width="content")
+    bar = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
+    chosen = bar.segmented_control("After request", names, default=names[-1], key="v_after", width="content")
     number = names.index(chosen or names[-1])
     asked = requests[number]
     ask = html.escape(shorten(asked["ask"], 120, placeholder=" …"))
-    right.html(f"<b>{names[number]}</b>, {asked['prompt_tokens']:,} tokens in all; what is new: “{ask}”")
+    bar.html(f"<b>{names[number]}</b> asks “{ask}”: {asked['prompt_tokens']:,} tokens with all that came before")
     colour_key(KEY)
     st.html(STYLE)
     for row in found["rows"]:

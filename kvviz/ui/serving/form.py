@@ -19,8 +19,10 @@ from kvviz.ui.shared.model_choice import accepted, model_field, small_models, we
 PARTS = (
     "Continuous batching",
     "Load",
+    "Preemption",
     "Fragmentation",
     "Prefix sharing",
+    "Eviction",
     "A conversation",
     "To vLLM",
 )  # the page's tabs
@@ -28,6 +30,7 @@ RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
 PERCENTS = (50, 65, 80, 100)
 MEMORIES = (256, 512, 1024)
+TIGHT = (384, 512, 640, 1024)  # slots: of those few, one is enough for all
 PLACES = (4, 8, 16, 32)
 SECONDS = (10, 20, 40, 80)
 TTFTS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)  # ms
@@ -49,6 +52,7 @@ def serving_form() -> Form:
         seed=Field(0, whole),
         load=Field(80, one_of(*LOADS)),
         memory=Field(512, one_of(*MEMORIES)),
+        tight=Field(512, one_of(*TIGHT)),
         policy=Field(LoadSpec.policy, one_of(*POLICIES)),
         places=Field(LoadSpec.places, one_of(*PLACES)),
         seconds=Field(LoadSpec.seconds, one_of(*SECONDS)),

@@ -6,13 +6,21 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.words import human, lasting
-from kvviz.charts.load import latency_figure, steps_figure
+from kvviz.charts.load import latency_figure, steps_figure, throughput_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.load.figures import goodput
 from kvviz.experiments.load.spec import LoadSpec
-from kvviz.experiments.load.words import capacity, claim, latency_claim, sentences, step_error, steps_claim
+from kvviz.experiments.load.words import (
+    capacity,
+    claim,
+    latency_claim,
+    sentences,
+    step_error,
+    steps_claim,
+    throughput_claim,
+)
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import ITLS, PLACES, SECONDS, TTFTS, progress, times_of, whose
@@ -61,13 +69,9 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
 
 
 def _draw(form: Form, found: Document) -> None:
-    st.fragment(_latencies)(form, found)
-    st.header(steps_claim(found), anchor="free-decoding")
-    left, right = st.columns([3, 2], gap="large", vertical_alignment="center")
-    plot(steps_figure(found), left, key="v_load_steps")
-    with right:
-        _crossover(found)
+    st.fragment(_rates)(form, found)
     st.caption(TEXTS["serving"]["load_steps"])
+    _crossover(found)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     policy = POLICIES[found["spec"]["policy"]].title
@@ -75,24 +79,30 @@ def _draw(form: Form, found: Document) -> None:
     st.caption(f"{whose(found)}; {policy}, {at_most}; {found['requests']} requests at each rate. {found['note']}")
 
 
-def _latencies(form: Form, found: Document) -> None:
-    """Draw the two limits, and what keeps to them at each rate."""
+def _rates(form: Form, found: Document) -> None:
+    """Draw the two limits, and at each rate what is completed, what keeps to them, and how long it takes."""
     head = st.container()
     limits, columns = [], st.columns(2, gap="large")
     for place, (field, choices, label) in zip(
         columns,
-        (("ttft", TTFTS, "First token within, ms"), ("itl", ITLS, "Others apart on average, ms")),
+        (("ttft", TTFTS, "Your limits: the first token within, ms"), ("itl", ITLS, "The others apart on average, ms")),
         strict=True,
     ):
         form[field] = place.select_slider(label, choices, **form.value(field))
         limits.append(form[field] / 1e3)
     head.header(claim(found, *limits), anchor="goodput")
     head.markdown(capacity(found))
-    for place, field, limit in zip(columns, ("ttft", "itl"), limits, strict=True):
-        said = latency_claim(found, field)
-        plot(latency_figure(found, field, limit), place, key=f"v_load_{field}", claim=said)
+    left, right = st.columns(2, gap="large")
+    plot(throughput_figure(found, *limits), left, key="v_load_throughput", claim=throughput_claim(found))
+    first, between = ((found, field, limit) for field, limit in zip(("ttft", "itl"), limits, strict=True))
+    plot(latency_figure(*first), right, key="v_load_ttft", claim=latency_claim(found, "ttft"))
     st.caption(TEXTS["serving"]["load_curve"])
-    draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
+    with st.expander("All figures"):
+        draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
+    st.header(steps_claim(found), anchor="free-decoding")
+    left, right = st.columns(2, gap="large")
+    plot(steps_figure(found), left, key="v_load_steps", claim="A step, by the sequences in it")
+    plot(latency_figure(*between), right, key="v_load_itl", claim=latency_claim(found, "itl"))
 
 
 def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
@@ -111,18 +121,19 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
 def _crossover(found: Document) -> None:
     """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was predicted."""
     heavy = found["outweighs"]
+    left, right = st.columns(2, gap="large", vertical_alignment="center")
     if heavy:
         weights, cache, batch = heavy["weight_bytes"], heavy["cache_bytes"], heavy["batch"]
-        st.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
-        st.latex(
+        left.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
+        left.latex(
             rf"n \cdot \text{{cache}} > \text{{weights}} \iff n > \frac{{{_tex(weights)}\ \text{{B}}}}"
             rf"{{{_tex(cache)}\ \text{{B}}}} = {weights / cache:.3g}"
         )
         after = f"From **{batch}** sequences on." if batch else "Never: more sequences read more experts."
         each = f"{human(weights)} of weights are read once for all, {human(cache)} of keys and values for each."
-        st.caption(f"{after} {each}")
+        right.caption(f"{after} {each}")
     if said := step_error(found):
-        st.caption(f"{said} {TEXTS['serving']['load_error']}")
+        right.caption(f"{said} {TEXTS['serving']['load_error']}")
 
 
 def _tex(count: int) -> str:

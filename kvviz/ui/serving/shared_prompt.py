@@ -1,11 +1,11 @@
-"""The serving page's third section: a system prompt that requests share, cold against warm."""
+"""The serving page's fifth section: a system prompt that requests share, cold against warm."""
 
 import streamlit as st
 
 from kvviz.base.words import human, millis
 from kvviz.caches.block_table import BLOCK
 from kvviz.charts import claims
-from kvviz.charts.serving import first_token_figure, tokens_figure
+from kvviz.charts.first_tokens import STYLE, first_tokens
 from kvviz.experiments.serving.spec import ASKS, MOST_ASKS, SharingSpec
 from kvviz.experiments.serving.words import little_saved
 from kvviz.server.scheduler import Scheduler
@@ -15,13 +15,11 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import choose_model, small_models
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
 
 
 def section(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, the measurement and what it shows."""
-    st.divider()
     st.markdown(TEXTS["serving"]["sharing"])
     bar = run_bar()
     with bar:
@@ -39,17 +37,14 @@ def section(scheduler: Scheduler, form: Form) -> None:
 
 def _draw(found: Document) -> None:
     rows = found["requests"]
-    names = [f"request {number}" for number in range(1, len(rows) + 1)]
-    st.header(claims.of_tokens(rows), anchor="prefix-sharing")
-    left, right = st.columns(2, gap="large")
-    plot(tokens_figure(rows, names), left, key="v_shared_tokens", claim="Prompt tokens of each request")
-    plot(first_token_figure(rows, names), right, key="v_shared_time", claim=claims.of_first_tokens(rows))
+    names = [f"Request {number}" for number in range(1, len(rows) + 1)]
+    st.header(claims.of_shared_prompt(rows), anchor="prefix-sharing")
+    st.html(STYLE + first_tokens(rows, [(name, row["ask"]) for name, row in zip(names, rows, strict=True)]))
+    st.caption(TEXTS["serving"]["shared_cache"])
     if sentence := little_saved(rows):
         st.info(sentence)
-    table = [_row(name, row) for name, row in zip(names, rows, strict=True)]
-    draw_table(table, key="v_shared_table")
-    st.caption(TEXTS["serving"]["shared_cache"])
-    with st.expander("What the figures say, in sentences"):
+    with st.expander("All figures, and what they say in sentences"):
+        draw_table([_row(name, row) for name, row in zip(names, rows, strict=True)], key="v_shared_table")
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
         st.markdown("A cache hit is made of whole blocks: of a prefix that is the same for *s* tokens,")
         alike = found["alike_tokens"]

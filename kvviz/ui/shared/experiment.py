@@ -36,11 +36,13 @@ def measured(
     words: str = "",
     progress: Progress | None = None,
     press: str = "Measure",
+    kept: str = "",
 ) -> Job | None:
     """Draw the buttons at their place, `words` below them, and the document once it is measured, else the kept one.
 
-    `progress` makes a share and words of the last record so far, which is empty before the first; without it, somebody
-    else shows how the work goes on. Returns the work, if any was asked for.
+    `kept` names that recording where the spec's kind has several. `progress` makes a share and words of the last record
+    so far, which is empty before the first; without it, somebody else shows how the work goes on. Returns the work, if
+    any was asked for.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
@@ -53,7 +55,7 @@ def measured(
     if stopped and work is not None:
         scheduler.stop(work.id, owner())
         st.rerun()
-    before = recording(spec.kind) if work is None else None
+    before = recording(kept or spec.kind) if work is None else None
     if said := f"{recorded_words(before, press)} {words}" if before else words:
         st.caption(said)
     if pressed:
@@ -78,9 +80,12 @@ def run_bar() -> DeltaGenerator:
 
 
 @cache
-def recording(kind: str) -> Record | None:
-    """The kept recording of a kind of experiment: the day it was `made`, and its `document`; None if there is none."""
-    file = ASSETS / "recordings" / f"{kind}.json.gz"
+def recording(name: str) -> Record | None:
+    """The kept recording of a kind of experiment, or of a part of a page: the day it was `made`, and its `document`.
+
+    None if there is none of this name.
+    """
+    file = ASSETS / "recordings" / f"{name}.json.gz"
     return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else None
 
 

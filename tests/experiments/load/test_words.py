@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim
+from kvviz.experiments.load.words import claim, latency_claim, sentences, step_error, steps_claim, throughput_claim
 
 
 def point(rate, completed, waits, clean=True, **more):
@@ -30,10 +30,9 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "Goodput 15 requests/s (first token within 200 ms, the others 20 ms apart on average), where 40 "
-         "are offered; without limits ≈ 32/s are completed"),
-        (0.5, 0.005, "Goodput 7.5 requests/s (first token within 500 ms"),
-        (0.05, 0.02, "Goodput 0: no request kept to both limits at any rate (first token within 50 ms"),
+        (0.2, 0.02, "At most 15 requests a second keep to your limits, when 40 come; ≈ 32 without them"),
+        (0.5, 0.005, "At most 7.5 requests a second keep to your limits"),
+        (0.05, 0.02, "No request keeps to both limits at any rate; ≈ 32 without them"),
     ],
 )  # fmt: skip
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
@@ -41,8 +40,9 @@ def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
 
 
 def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
-    assert latency_claim(FOUND, "ttft") == "First token, p99: 20 ms at 10 requests/s, 20 ms at 40"
+    assert latency_claim(FOUND, "ttft") == "First token, p99: 20 ms at 10/s, 20 ms at 40/s"
     assert latency_claim({"rows": FOUND["rows"][:1]}, "itl") == "Between two tokens"
+    assert throughput_claim(FOUND) == "Throughput: 30/s completed, 40/s offered"
 
 
 @pytest.mark.parametrize(

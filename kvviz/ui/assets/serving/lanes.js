@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { ms, rate } from "../shared/format.js"
-import { bars, endOf, figuresAt } from "./served.js"
+import { bars, endOf, figuresAt, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
@@ -35,9 +35,8 @@ export class Lanes {
     this.node = element("section", { class: "kv-policy" }, element("div", { class: "kv-lanehead" }, this.title, this.figures), this.numbers, this.track)
   }
 
-  // `range` and `time` are seconds; a time of null is the newest.
-  draw(row, { range, time, requests, chosen, request }) {
-    const now = time ?? range
+  // `range`, `time` and `shown` are seconds; a time of null is the newest. The memory is drawn as it was at `shown`.
+  draw(row, { range, time, shown, requests, chosen, request }) {
     this.requests = requests
     if (this.drawn !== row.version) this.redraw(row)
     this.drawn = row.version
@@ -47,8 +46,9 @@ export class Lanes {
     this.picked.setAttribute("visibility", request === null ? "hidden" : "visible")
     this.picked.setAttribute("y", String(request ?? 0))
     this.picked.setAttribute("width", String(1000 * range))
-    this.veil.style.left = `${(100 * now) / range}%`
-    this.veil.hidden = time === null
+    this.veil.style.left = `${(100 * (time ?? shown ?? range)) / range}%`
+    this.veil.dataset.rests = String(time === null)
+    this.veil.hidden = time === null && !(chosen && shown !== null)
     this.tell(row, time ?? Infinity)
   }
 
@@ -74,11 +74,19 @@ export class Lanes {
     const found = figuresAt(row, time)
     const about = row.clean === false ? "≈ " : ""
     const pair = ([middle, most]) => (middle === null ? "–" : `${about}${ms(middle)}, ${ms(most)}`)
-    const told = [[found.rate === null ? "–" : about + rate(found.rate)], [found.running, "running"], [found.waiting, "waiting"], [found.done, "done"],
-                  [pair(found.ttft), "", "TTFT p50, p99 "], [pair(found.itl), "", "ITL p50, p99 "]]
+    const over = row.over && time >= endOf(row)
+    const told = [[found.rate === null ? "–" : about + rate(found.rate)], [found.running, "running"], [found.waiting, "waiting"],
+                  [found.done, over ? `done after ${about}${Number(endOf(row).toPrecision(3))} s` : "done"], [pair(found.ttft), "", "first token p50, p99: "], [pair(found.itl), "", "ITL p50, p99: "]]
+    const lost = over && preemptions(row)
+    told.push(lost ? [lost.count, `preempted, ${lost.words}`] : ["", ""])
     if (!this.figures.children.length) {
-      this.figures.append(...told.map(([, after = "", before = ""]) => element("span", {}, before, element("b", {}), ` ${after}`)))
+      this.figures.append(...told.map(([, , before = ""]) => element("span", {}, before, element("b", {}), element("i", {}))))
     }
-    told.forEach(([value], i) => put(this.figures.children[i].querySelector("b"), String(value)))
+    this.figures.dataset.over = String(over)
+    told.forEach(([value, after = ""], i) => {
+      const [figure, words] = this.figures.children[i].children
+      put(figure, String(value))
+      put(words, after && ` ${after}`)
+    })
   }
 }

@@ -42,6 +42,17 @@ function goOn(held, news) {
 
 export const endOf = (row) => Math.max(row.steps.ended_s?.at(-1) ?? 0, ...row.each.map((one) => one.ended_s ?? 0))
 
+// When most blocks were in use.
+export function fullest({ steps: { blocks = [], ended_s: ended } }) {
+  return blocks.length ? ended[blocks.indexOf(Math.max(...blocks))] : null
+}
+
+// The request to look at first: the one that was preempted most under the first policy, or waited longest.
+export function worstOff({ rows: [row] }) {
+  const wait = (one) => (one.token_s.length ? one.token_s[0] - one.arrival_s : 0)
+  return [...row.each].sort((a, b) => b.preempted_s.length - a.preempted_s.length || wait(b) - wait(a))[0].number
+}
+
 // What became of a request, without a gap, from its arrival to its end or to `now`: { kind, from, to } in seconds.
 export function bars(one, now) {
   if (one.state === "refused" || one.arrival_s > now) return []
@@ -54,7 +65,7 @@ export function bars(one, now) {
     const chunks = one.chunks.filter((chunk) => admitted <= chunk[0] && chunk[0] < stopped)
     const filled = chunks.at(-1)?.[1] ?? admitted
     const chosen = one.token_s.some((second) => second >= filled)
-    found.push({ kind: "prefill", from: admitted, to: chosen ? filled : stopped, chunks: chunks.length })
+    found.push({ kind: i ? "again" : "prefill", from: admitted, to: chosen ? filled : stopped, chunks: chunks.length })
     if (chosen) found.push({ kind: "decode", from: filled, to: stopped })
     at = stopped
   })
@@ -95,6 +106,15 @@ export function figuresAt(row, time) {
     rate: tokens && spent > 0 ? tokens / spent : null,
     ttft: [rank(first, 50), rank(first, 99)], itl: [rank(between, 50), rank(between, 99)],
   }
+}
+
+// What the preemptions of a policy took: how many there were, and what was computed again or copied.
+export function preemptions({ each }) {
+  const sum = (of) => each.reduce((sum, one) => sum + (of(one) || 0), 0)
+  const count = sum((one) => one.preempted_s.length)
+  if (!count) return null
+  const [out, back] = [sum((one) => one.swapped_out_blocks), sum((one) => one.swapped_in_blocks)]
+  return { count, words: out ? `blocks copied out: ${out}, back: ${back}` : `tokens computed again: ${sum((one) => one.recomputed_tokens)}` }
 }
 
 // The newest picture of the memory after so many steps.

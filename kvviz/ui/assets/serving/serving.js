@@ -7,7 +7,7 @@ import { Repaint } from "../shared/repaint.js"
 import { Blocks } from "./blocks.js"
 import { Lanes } from "./lanes.js"
 import { OneRequest } from "./request.js"
-import { apply, emptyRun, endOf, figuresAt, pictureAt, takeDocument } from "./served.js"
+import { apply, emptyRun, endOf, figuresAt, fullest, pictureAt, takeDocument, worstOff } from "./served.js"
 
 const DRAW_EVERY_MS = 50
 const SPEEDS = [0.25, 1, 4]
@@ -91,6 +91,7 @@ class Serving {
     const { document: kept } = await new Response(packed).json()
     if (this.data.job) return
     takeDocument(this.run, kept)
+    this.request ??= worstOff(this.run)
     this.begin()
     if (this.inView) this.cameIntoView()
   }
@@ -127,6 +128,8 @@ class Serving {
 
   get over() { return this.run.rows.length > 0 && ["done", "stopped", "failed"].includes(this.run.state) }
   get end() { return Math.max(0, ...this.run.rows.map(endOf)) }
+  // The moment whose memory is drawn; after the end that is not the empty one, but the fullest.
+  get shown() { return this.time ?? (this.over ? fullest(this.row) : null) }
   get row() { return this.run.rows.find((row) => row.policy === this.policy) }
 
   choose(policy, request = this.request) {
@@ -183,7 +186,7 @@ class Serving {
         this.lanes.set(row.policy, new Lanes(row, this.data.titles[row.policy] ?? row.policy, this.data.kinds, (...all) => this.choose(...all)))
         this.panels.append(this.lanes.get(row.policy).node)
       }
-      this.lanes.get(row.policy).draw(row, { range, time: this.time, requests, chosen: row.policy === this.policy, request: this.request })
+      this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.shown, requests, chosen: row.policy === this.policy, request: this.request })
     }
     this.drawAxis(range)
     this.drawTransport()
@@ -215,14 +218,14 @@ class Serving {
 
   drawSide() {
     const { row, run } = this
-    const found = figuresAt(row, this.time ?? Infinity)
+    const found = figuresAt(row, this.shown ?? Infinity)
     const steps = row.steps.ended_s?.length ?? 0
     this.slider.max = String(steps)
     this.slider.value = String(found.step)
     this.slider.disabled = !steps
-    put(this.whose, `The memory: ${this.data.titles[row.policy] ?? row.policy}`)
+    put(this.whose, `The memory${this.over && this.time === null ? " at its fullest" : ""}: ${(this.data.titles[row.policy] ?? row.policy).split(":")[0]}`)
     const at = found.step ? row.steps.ended_s[found.step - 1] : 0
-    put(this.words, `Step ${found.step.toLocaleString("en-US")} of ${steps.toLocaleString("en-US")}, ${at.toFixed(2)} s; tokens computed in it: ${found.computed}`)
+    put(this.words, `Step ${found.step.toLocaleString("en-US")} of ${steps.toLocaleString("en-US")}, at ${at.toFixed(2)} s: ${found.running} run, ${found.waiting} wait`)
     const picture = pictureAt(row, found.step)
     const size = row.pictures[0]?.block ?? 16
     this.blocks.draw(picture, Math.floor(run.spec.slots / size), size, this.request)

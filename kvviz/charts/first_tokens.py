@@ -1,0 +1,68 @@
+"""Draws prompts that were served cold and warm as HTML: what of each was kept, and how long its first token took."""
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvviz.base.words import millis
+from kvviz.charts import palette
+
+Row = Mapping[str, Any]  # a request of a document (docs/json.md)
+COLOURS = {  # on a light and on a dark page
+    "kept": (palette.KEPT, "#3F97CF"),
+    "computed": (palette.NEW, palette.ON_DARK[palette.NEW]),
+    "cold": (palette.AGAIN, palette.ON_DARK[palette.AGAIN]),
+}
+_COLOURS = "".join(f"--kvf-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
+HEADS = (
+    '<section class="kvf-heads"><b></b><b>The prompt: <i class="kept"></i>kept in the cache, <i class="computed"></i>'
+    'computed</b><b>Time to the first token: <i class="cold"></i>cold, all is computed; <i class="warm"></i>warm, only '
+    "the rest is</b></section>"
+)
+STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}.kvf {{ {_COLOURS}}}</style>"
+
+
+def first_tokens(rows: Sequence[Row], heads: Sequence[tuple[str, str]]) -> str:
+    """Draw a row for each prompt, all over the same axes, for a page with STYLE.
+
+    `heads` are a title and a sentence for each. A prompt whose `pieces` are known is drawn as its text, else as a bar.
+    """
+    longest = max(row["prompt_tokens"] for row in rows)
+    slowest = max(row[name]["ttft_s_q3"] for row in rows for name in ("cold", "warm"))
+    drawn = [_row(row, *head, longest, slowest) for row, head in zip(rows, heads, strict=True)]
+    return f'<div class="kvf">{HEADS}{"".join(drawn)}</div>'
+
+
+def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> str:
+    kept, computed = (row["warm"][f"{part}_tokens"] for part in ("found", "computed"))
+    parts = [(count, part) for count, part in ((kept, "kept"), (computed, "computed")) if count]
+    if "pieces" in row:
+        prompt = strip(row["pieces"], kept)
+    else:
+        bars = (f'<i class="{part}" style="width:{100 * count / longest:.2f}%"></i>' for count, part in parts)
+        prompt = f'<div class="kvf-tokens">{"".join(bars)}</div>'
+    told = " + ".join(f'<b class="kvf-{part}">{count:,} {part}</b>' for count, part in parts)
+    said = f"<b>{html.escape(title)}</b>{told}<p>{html.escape(sentence)}</p>"
+    times = "".join(_time(row[name], name, slowest) for name in ("cold", "warm"))
+    return (
+        f'<section><div class="kvf-head">{said}</div><div class="kvf-prompt">{prompt}</div>'
+        f'<div class="kvf-times">{times}</div></section>'
+    )
+
+
+def _time(found: Row, name: str, slowest: float) -> str:
+    """Draw the median as a bar with the quartiles on it, and its figure behind."""
+    middle, low, high = (100 * found[f"ttft_s{part}"] / slowest for part in ("", "_q1", "_q3"))
+    bar = f'<i class="{name}" style="width:{middle:.2f}%"></i>'
+    spread = f'<i class="kvf-spread" style="left:{low:.2f}%;width:{high - low:.2f}%"></i>'
+    return f"<span>{name}</span><div>{bar}{spread}</div><b>{millis(found['ttft_s'])}</b>"
+
+
+def strip(pieces: Sequence[str], kept: int) -> str:
+    """Draw the tokens of a prompt one after another: those that were kept, then those that were computed."""
+    parts = [
+        f'<span class="{"kept" if place < kept else "computed"}">{html.escape(piece) or "·"}</span>'
+        for place, piece in enumerate(pieces)
+    ]
+    return f'<div class="kvf-strip">{"".join(parts)}</div>'

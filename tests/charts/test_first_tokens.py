@@ -1,0 +1,26 @@
+"""Prompts drawn cold and warm: what was kept of them, how long its first token took; texts are never markup."""
+
+from kvviz.charts.first_tokens import first_tokens, strip
+
+
+def timed(seconds):
+    return {"ttft_s": seconds, "ttft_s_q1": 0.9 * seconds, "ttft_s_q3": 1.25 * seconds}
+
+
+def row(kept, computed, cold, warm, **more):
+    of_it = {"found_tokens": kept, "computed_tokens": computed, **timed(warm)}
+    return {"prompt_tokens": kept + computed, "cold": timed(cold), "warm": of_it, **more}
+
+
+def test_all_rows_are_drawn_over_the_same_axes():
+    drawn = first_tokens([row(0, 40, 0.02, 0.02), row(60, 20, 0.04, 0.01)], [("One", "a < b"), ("Two", "")])
+    assert "width:50.00%" in drawn and 'class="kept" style="width:75.00%"' in drawn, "of the longest prompt"
+    assert 'class="cold" style="width:80.00%"' in drawn and "<b>10 ms</b>" in drawn, "of the slowest quartile"
+    assert "left:72.00%;width:28.00%" in drawn and "a &lt; b" in drawn
+    assert drawn.count("60 kept") == 1 and "0 kept<" not in drawn.replace("60 kept", "")
+
+
+def test_what_the_tokens_say_is_never_markup():
+    text = '<div class="kvf-strip"><span class="kept">&lt;b&gt;</span><span class="computed">a &amp; b</span></div>'
+    assert strip(["<b>", "a & b"], 1) == text
+    assert text in first_tokens([row(1, 1, 0.1, 0.1, pieces=["<b>", "a & b"])], [("One", "")])
