@@ -54,14 +54,12 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     """
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     gain = whole["uncached"] / whole["cached"]
-    said = (
-        f"the cache makes the text {about}{gain:.2g} times as fast"
-        if gain > ALIKE
-        else "the cache gains next to nothing"
+    if gain > ALIKE:
+        return f"On {place} the cache makes the text {about}{gain:.2g} times as fast"
+    compiled = (
+        f", compiling does: {about}{whole['cached'] / whole['compiled']:.2g} times" if "compiled" in whole else ""
     )
-    if "compiled" not in whole:
-        return f"On {place} {said}"
-    return f"On {place} {said}; compiled steps are {about}{whole['cached'] / whole['compiled']:.2g} times as fast"
+    return f"On {place} the cache hardly helps{compiled}"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

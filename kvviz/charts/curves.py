@@ -192,7 +192,7 @@ def _draw(
         ([b / size for b in held], [f"{b:,} B" for b in held]),
         (_at(ratio(curve), shown), None),
     )
-    mode, name = "lines" if len(x) > 80 else "lines+markers", as_text(curve.name)
+    mode, name = "lines" if len(x) > 80 else "lines+markers", as_text(curve.name).replace("\n", "<br>")
     for row, (values, words) in enumerate((lines[which] for which in drawn), 1):
         hover = ("%{text}" if words else "%{y:.4g}") + "<br>token %{x}<extra>%{fullData.name}</extra>"
         look = {"name": name, "mode": mode, "line": line, "marker": {"size": 5}, "showlegend": row == 1}

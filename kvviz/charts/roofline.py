@@ -205,7 +205,7 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
             figure.add_vline(x=batch, line={"dash": "dot", "width": 1.5, "color": colour})
             # on a logarithmic axis, an annotation's x is a logarithm
             place = {"x": math.log10(batch), "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top", "xshift": 8}
-            text = f"at {tokens:,} tokens the caches<br>outweigh the weights"
+            text = f"caches > weights<br>at {tokens:,} tokens"
             figure.add_annotation(text=text, align="left", font_color=colour, showarrow=False, **place)
     return name_ends(figure)
 

@@ -60,11 +60,7 @@ def test_a_batch_that_outweighs_is_marked_where_it_is():
     figure = batch_figure(POINTS, {32: 100, 64: 2})
     assert [trace.name for trace in figure.data] == ["context 32", "context 64"]
     (line,), label, *ends = figure.layout.shapes, *figure.layout.annotations
-    assert (
-        line.x0 == 2
-        and label.x == pytest.approx(math.log10(2))
-        and label.text == "at 64 tokens the caches<br>outweigh the weights"
-    )
+    assert line.x0 == 2 and label.x == pytest.approx(math.log10(2)) and label.text == "caches > weights<br>at 64 tokens"
     assert {end.text for end in ends} == {"context 32", "context 64"}
 
 

@@ -60,11 +60,13 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     app = visit()
     assert any("run a comparison on the live page" in caption.value for caption in app.caption)
     assert len(app.get("plotly_chart")) == 2
+    labels = [label["text"] for label in json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]]
+    assert [label.split("<br>")[0] for label in sorted(labels)] == ["Compiled", "KV cache", "No cache"]
     where = [caption.value for caption in app.caption if ", recorded on " in caption.value]
     assert ["mini-gpt2" in where[0], "NVIDIA H100" in where[1]] == [True, True]
     claims = [header.value for header in app.subheader]
     assert claims[0].startswith("On this processor the cache makes the text ") and claims[0].endswith("as fast")
-    assert claims[1].startswith("On this GPU the cache gains next to nothing; compiled steps are ≈ ")
+    assert claims[1].startswith("On this GPU the cache hardly helps, compiling does: ≈ ")
 
 
 def test_a_link_lays_runs_over_one_another(visit, keep):

@@ -36,17 +36,15 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
 
 
 def recordings() -> None:
-    """Draw the time so far of each token of each recording, under what it shows and above where it was made."""
+    """Draw the time so far of each token of each recording, under what it shows and where it was made."""
     for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
         started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
         weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
         column.subheader(of_recording(curves, KINDS[here["device"]], about), anchor=False)
+        column.caption(f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}")
         ends = [about + brief(curve.so_far[-1]) for curve in curves]
-        named = [replace(curve, name=f"{curve.name}<br>{end}") for curve, end in zip(curves, ends, strict=True)]
+        named = [replace(curve, name=f"{curve.name}\n{end}") for curve, end in zip(curves, ends, strict=True)]
         plot(overlay(named, view="total"), column, key=f"c_{file}")
-        column.caption(
-            f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}."
-            f"{'' if told else ' ' + TEXTS['compare']['untold']}"
-        )
-    st.markdown(TEXTS["compare"]["recorded"])
+    untold = "" if all(recorded(file)[2] for file in FILES) else f" {TEXTS['compare']['untold']}"
+    st.markdown(TEXTS["compare"]["recorded"] + untold)
