@@ -53,9 +53,10 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
 
 def _product(term: Term, memory: Memory) -> str:
     row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
+    values = precision(memory.llama_cpp.values) if memory.llama_cpp and memory.llama_cpp.values else kind
     parts = states = [*_row_terms(row, term.layer, kind), *_state_terms(row, term.layer, kind, sequences)]
     if row.kv_heads and row.held:
-        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {_token(row, term.layer, kind)}", *states]
+        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {_token(row, term.layer, kind, values)}", *states]
     one = " + ".join(parts)
     factors = [_under(term.count, "layers"), _under(sequences, "sequences" if sequences > 1 else "sequence")]
     return r" \;\cdot\; ".join([*factors, rf"\left({one}\right)" if states else one])
@@ -67,11 +68,15 @@ def _held_word(row: LayerMemory) -> str:
     return "tokens" if row.window is None or row.held < row.window - 1 else "tokens of the window"
 
 
-def _token(row: LayerMemory, layer: LayerSpec, kind: Precision) -> str:
-    """Bytes of one held token in one layer."""
+def _token(row: LayerMemory, layer: LayerSpec, kind: Precision, values: Precision) -> str:
+    """Bytes of one held token in one layer, its keys of one `kind` and its values perhaps of another."""
     scale = rf" + {_under(kind.head_bytes, 'scale')}" if kind.head_bytes else ""
     index = "".join(f" + {_under(rows.width, rows.name)}{scale}" for rows in layer.rows if _is_of_token(rows))
     text = rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; {_pair(row, kind)}"
+    if values != kind and not layer.latent:
+        both = ((row.key_dim, "d_k", kind), (row.value_dim, "d_v", values))
+        each = " + ".join(rf"{_under(dim, word)} \cdot {_element(own)}" for dim, word, own in both)
+        return rf"{_under(row.kv_heads, 'KV heads')} \;\cdot\; ({each})"
     if layer.latent:
         text = rf"{_under(row.key_dim, 'latent')}{scale} + {_under(row.value_dim, 'rotary key')}{scale}"
     if index or layer.latent:

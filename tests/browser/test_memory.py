@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import expect
 
 from kvviz.models.catalog.rows import models
 from tests.browser.navigation import go
+from tests.models.gguf.writer import ARRAY, STRING, header, model, tensor, text
 
 pytestmark = pytest.mark.browser
 
@@ -68,3 +70,25 @@ def test_the_address_bar_follows_and_restores_and_what_was_asked_comes_along_and
     page.get_by_text("A cache to work out by hand", exact=True).click()
     expect(figure(page)).to_have_text("28.0 KiB")
     expect(page.locator(".katex").first).to_contain_text("28,672")
+
+
+def test_of_a_dropped_gguf_file_the_browser_sends_the_header_without_its_vocabulary(open_page, tmp_path):
+    """The vocabulary alone is longer than what a server takes."""
+    tokens = struct.pack("<IIQ", ARRAY, STRING, 150_000) + text("a token of the vocabulary") * 150_000
+    metadata = header(model("llama", {"block_count": 32, "attention.head_count_kv": 2}), counts=(1, 7))
+    weights = tensor("token_embd.weight", (64, 150_000), 1, 0)
+    path = tmp_path / "small.gguf"
+    path.write_bytes(metadata + text("tokenizer.ggml.tokens") + tokens + weights)
+    page = open_page("/memory")
+    box = page.get_by_role("combobox", name="Family")
+    box.click()
+    box.fill("Your own")
+    page.get_by_role("option").first.click()
+    page.get_by_text("File", exact=True).click()
+    chooser = page.get_by_test_id("kv-file-input")
+    chooser.set_input_files(path)
+    expect(page.get_by_text("Weights in the file: 18.3 MiB (19,200,000 B)")).to_be_visible()
+    expect(figure(page)).to_have_text("32.0 MiB")
+    damaged = metadata + text("tokenizer.ggml.tokens") + struct.pack("<IIQ", ARRAY, ARRAY, 2**63)
+    chooser.set_input_files({"name": "damaged.gguf", "mimeType": "", "buffer": damaged})
+    expect(page.get_by_text("'tokenizer.ggml.tokens' is a list of lists")).to_be_visible()

@@ -32,6 +32,7 @@ OWN = pack({"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 64, "n
         Asked(),
         Asked(("gpt2",), 1, 2, "q8_0", "int4", "llama.cpp", 3, 1, 77, "t4"),
         Asked((OWN, "qwen3-4b"), tokens=131_072, view="vllm", tensor_parallel=8),
+        Asked(view="llama.cpp", values="q4_0", flash_attention=False, swa_full=True, unified=True),
     ],
 )
 def test_a_link_restores_what_was_asked(asked):

@@ -6,6 +6,7 @@ import pytest
 
 from kvviz.memory.explain import equation, origins, terms
 from kvviz.memory.formula import kv_memory
+from kvviz.memory.llama_cpp import LlamaCpp
 from kvviz.models.catalog.rows import models
 from kvviz.models.spec import ModelSpec
 from tests.tiny_configs import TINY
@@ -59,6 +60,13 @@ def test_every_layer_is_in_one_term(model):
     found = terms(spec, memory)
     assert sum(term.count for term in found) == len(memory.layers)
     assert sum(term.nbytes for term in found) == memory.total_bytes
+
+
+def test_keys_and_values_of_two_types():
+    spec, options = ModelSpec.from_config(models()["llama-3.1-8b"].config), LlamaCpp("q4_0")
+    memory = kv_memory(spec, 100, dtype="q8_0", view="llama.cpp", llama_cpp=options)
+    left, right = evaluated(equation(spec, memory))
+    assert left == right == memory.total_bytes
 
 
 def test_each_number_names_its_field():

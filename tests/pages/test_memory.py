@@ -1,7 +1,9 @@
 """The memory page as Streamlit runs it, without a browser: form, link, examples, pasted configs, refusals."""
 
+import base64
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,7 @@ from kvviz.decoding import meta_probe
 from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.memory.calculator import Asked, pack
 from kvviz.models.catalog.rows import models
+from tests.models.gguf.writer import header, model
 from tests.pages.conftest import said
 
 pytestmark = pytest.mark.slow
@@ -93,6 +96,47 @@ def test_a_pasted_config_is_worked_out(visit):
     assert not app.exception
     assert f"{8192 * 70_272:,} B" in said(app)
     assert "kv_lora_rank" in said(app)
+
+
+@pytest.fixture
+def dropped(visit, monkeypatch):
+    """`dropped(name, data)`: the page after a browser has sent that file."""
+
+    def drop(name, data):
+        sent = SimpleNamespace(file={"name": name, "bytes": base64.b64encode(data).decode()})
+        monkeypatch.setattr("kvviz.ui.memory.form._file", lambda **_: sent)
+        app = visit()
+        app.selectbox(key="m_family").select("Your own config").run()
+        next(group for group in app.get("button_group") if group.key == "m_how").set_value("File").run()
+        assert not app.exception
+        return app
+
+    return drop
+
+
+def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(dropped):
+    keys = {"block_count": 32, "embedding_length": 4096, "attention.head_count": 32, "attention.head_count_kv": 8}
+    app = dropped("small.gguf", header(model("llama", keys), [("w", (256, 9), 12, 0)]))
+    assert total(app) == "1.0 GiB" and "small.gguf (yours)" in app.metric[0].label
+    assert "Weights in the file: **1.3 KiB** (1,296 B): 1.3 KiB Q4_K" in said(app)
+    assert (app.selectbox(key="m_view").value, app.selectbox(key="m_dtype").value) == ("llama.cpp", "float16")
+    app.selectbox(key="m_dtype").select("q8_0").run()
+    app.selectbox(key="m_values").select("q4_0").run()
+    assert f"{8192 * 32 * 8 * 128 // 32 * (34 + 18):,} B" in said(app)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("x.gguf", b"GGUF\3", "ends inside its GGUF header"),
+        ("x.gguf", b"zip", "is no GGUF file"),
+        ("x.json", b"[]", "holds no JSON object"),
+        ("x.json", b" " * 9_000_000, "takes at most"),
+    ],
+)
+def test_a_dropped_file_that_can_not_be_read_is_one_sentence(dropped, name, data, says):
+    app = dropped(name, data)
+    assert any(says in warning.value for warning in app.warning)
 
 
 @pytest.mark.slow

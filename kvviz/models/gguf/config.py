@@ -152,7 +152,7 @@ class _Model:
             "model_type": _TABLES["experts"].get(self.arch, FAMILIES[self.arch]) if experts else FAMILIES[self.arch],
             "_name_or_path": title or (name if isinstance(name, str) else "") or self.arch,
             "num_hidden_layers": depth,
-            "vocab_size": self.optional("vocab_size") or self.header.counts.get("tokenizer.ggml.tokens"),
+            "vocab_size": self._vocabulary(),
         }
         config |= {field: value for field, key in _SIZES.items() if (value := self.optional(key))}
         for field, key in _WIDTHS.items():
@@ -163,6 +163,14 @@ class _Model:
         return {field: value for field, value in config.items() if value is not None} | {
             "kv_lora_rank": config.get("kv_lora_rank")  # null, or the family's default would count
         }
+
+    def _vocabulary(self) -> int | None:
+        """Tokens of the vocabulary: as stated, as listed, or the rows of the embeddings."""
+        listed = self.optional("vocab_size") or self.header.counts.get("tokenizer.ggml.tokens")
+        rows = (
+            tensor.shape[1] for tensor in self.header.tensors if tensor.name == "token_embd.weight" and tensor.shape[1:]
+        )
+        return listed or next(rows, None)
 
     def _layers(self, depth: int) -> Config:
         """The fields that give each layer its type, its heads and its widths."""

@@ -11,10 +11,13 @@ from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
 from kvviz.models.catalog.rows import examples, models
+from kvviz.models.gguf.config import FileWeights
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.tables import draw_table
+
+_TIE = "\u00a0"  # a space at which no line ends
 
 
 def headline(main: Answer, asked: Asked) -> None:
@@ -28,8 +31,14 @@ def headline(main: Answer, asked: Asked) -> None:
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes))
     left.caption(_growth(memory))
+    if main.file:
+        left.caption(_weights_of(main.file))
     right.latex(equation(spec, memory))
-    right.caption(" · ".join(f"{what} {plain(value)} ← `{field}`" for what, value, field in origins(spec)))
+    read = (
+        f"{what} {plain(value)}{_TIE}←{_TIE}`{field.replace(' / ', f'{_TIE}/ ')}`"
+        for what, value, field in origins(spec)
+    )
+    right.caption(f"{_TIE}· ".join(read))  # no line begins with a dot or an arrow
     for note in memory.notes:
         st.info(plain(note))
 
@@ -65,6 +74,13 @@ def _linear(memory: Memory) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _weights_of(file: FileWeights) -> str:
+    """What the file's weights take, in all and by tensor type."""
+    types = ", ".join(f"{human(nbytes)} {name}" for name, _, _, nbytes in file.types[:4])
+    more = " and others" if len(file.types) > 4 else ""
+    return f"Weights in the file: **{human(file.nbytes)}** ({file.nbytes:,} B): {types}{more}"
 
 
 def _growth(memory: Memory) -> str:

@@ -1,6 +1,7 @@
 """The memory page's form: models, sizes, precisions and whose bytes."""
 
-import json
+import base64
+import binascii
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -8,22 +9,35 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.settings import settings
 from kvviz.memory import calculator
-from kvviz.memory.calculator import MOST_MODELS, Asked, is_own, own_title
+from kvviz.memory.calculator import MOST_MODELS, Asked, Config, is_own, own_title
 from kvviz.memory.engine_views import VIEWS
 from kvviz.models.catalog.rows import examples, models
+from kvviz.models.gguf.fetch import config_in_bytes, config_on_the_hub, on_the_hub
+from kvviz.models.gguf.header import MAGIC
 from kvviz.models.hub_config import fetch_config
 from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
+from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import run_bar
-from kvviz.ui.shared.form import Field, Form, uploaded
+from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import errors_said, plain
 
 OWN = "Your own config"
+_PLACES = "owner/name, or owner/name/file.gguf"
+_HELP = TEXTS["memory"]["llama_cpp"]
 _FIELD = 150  # CSS pixels; two fields stand beside one another on a telephone
-_NUMBERS = ("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu")
+_LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified")
+_NUMBERS = (
+    *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
+)  # fmt: skip
+
+_file = component("kvviz_config_file", "memory/file.js", "kv-file")
 
 
 def memory_form() -> Form:
@@ -108,31 +122,53 @@ def _own_config(form: Form) -> str:
     given = settings()
     sources = ["Paste", "File", *(["Hugging Face"] if given.hub_models or not given.public else [])]
     with errors_said():
-        text = _own_text(st.segmented_control("From", sources, default="Paste", key="m_how", required=True))
-        if text is not None:
-            form["own_main"] = calculator.pack(calculator.slim(parse_config(text)))
-            _remember(form, form["own_main"])
+        config = _own(st.segmented_control("From", sources, default="Paste", key="m_how", required=True))
+        key = calculator.pack(calculator.slim(config)) if config else ""
+        if key and key != form["own_main"] and "gguf" in (config or {}):  # it is llama.cpp that runs such a file
+            form.fill({"view": "llama.cpp", "dtype": "float16"})
+        if key:
+            form["own_main"] = key
+            _remember(form, key)
     return form["own_main"] or next(iter(models()))
 
 
-def _own_text(how: str) -> str | None:
+def _own(how: str) -> Config | None:
+    """The config that is given in one of the ways; None before there is one."""
     if how == "Paste":
-        return st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip() or None
+        text = st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip()
+        return parse_config(text) if text else None
     if how == "File":
-        file = st.file_uploader("config.json", type="json", key="m_file")
-        return uploaded(file).decode("utf-8", "replace") if file else None
+        most = settings().limits.upload_bytes
+        data = {"assets": ASSETS_URL, "most": most}
+        dropped = _file(key="m_file", data=data, on_file_change=lambda: None).file
+        return _dropped(dropped, most) if dropped else None
     if settings().public:
         return _fetched(st.selectbox("Hugging Face id", settings().hub_models, key="m_hub"))
-    name = st.text_input("Hugging Face id", key="m_hub", placeholder="owner/name").strip()
+    name = st.text_input("Hugging Face id, or a GGUF file there", key="m_hub", placeholder=_PLACES).strip()
     return _fetched(name) if name else None
 
 
-def _fetched(name: str) -> str:
-    """The config of a Hugging Face id, asked for once per session."""
-    kept = st.session_state.setdefault("m_fetched", {})
+def _dropped(file: object, most: int) -> Config:
+    """The config of a file that a browser sent: a config.json, or the header of a GGUF file. Raises KvvizError."""
+    name, text = (file.get("name"), file.get("bytes")) if isinstance(file, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(text, str) or len(text) > 2 * most:
+        raise KvvizError(f"this file can't be taken; this server takes at most {most:,} bytes")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise KvvizError("this file did not arrive as it was sent; choose it once more") from error
+    title = name[:100]
+    is_gguf = data.startswith(MAGIC) or title.lower().endswith(".gguf")
+    return config_in_bytes(data, title) if is_gguf else parse_config(data, title)
+
+
+def _fetched(name: str) -> Config:
+    """The config of a Hugging Face id or of a GGUF file there, asked for once per session."""
+    kept: dict[str, Config] = st.session_state.setdefault("m_fetched", {})
     if name not in kept:
         with st.spinner(f"Asking the Hub for the config of {plain(name)}"), aside():
-            kept[name] = json.dumps(fetch_config(name))
+            found = on_the_hub(name)
+            kept[name] = config_on_the_hub(*found) if found else fetch_config(name)
     return kept[name]
 
 
@@ -158,9 +194,24 @@ def _details(form: Form) -> None:
         "The cache does not follow it. A quantized format's scales are left out, as formats differ; the cache's count."
     )
     four.selectbox("Weights dtype", help=how, **form.choice("weights", list(WEIGHT_BITS)))
+    if view == "llama.cpp":
+        _start_of_llama_cpp(form, offered)
     st.number_input("Beams", help="Beam search keeps a cache for each beam.", **form.within("beams", 1, 64))
     how = "KV heads are shared out, or repeated if there are fewer of them; the figures are one device's."
     st.number_input("Tensor-parallel devices", help=how, **form.within("tensor_parallel", 1, 64))
     how = "Length of the encoder's output in encoder-decoders; Whisper's is fixed at 1,500."
     source = {"placeholder": "as the tokens", **form.within("source_tokens", 1, 2**30)}
     st.number_input("Encoder tokens", help=how, **source)
+
+
+def _start_of_llama_cpp(form: Form, types: Sequence[str]) -> None:
+    """The options with which llama.cpp is started, as far as they decide its cache."""
+    values = form.choice("values", ["", *types])
+    st.selectbox("Type of the values (-ctv)", format_func=_type, help=_HELP["values"], **values)
+    st.checkbox("Flash attention (-fa)", help=_HELP["flash_attention"], **form.value("flash_attention"))
+    st.checkbox("Windows in full size (--swa-full)", help=_HELP["swa_full"], **form.value("swa_full"))
+    st.checkbox("One cache for all sequences (--kv-unified)", help=_HELP["unified"], **form.value("unified"))
+
+
+def _type(name: str) -> str:
+    return name or "as the cache dtype"

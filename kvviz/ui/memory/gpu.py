@@ -42,7 +42,7 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
         st.caption(TEXTS["memory"]["one_device"].format(devices=devices))
     _show_estimate(main, estimate)
     case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
-    case["tensor_parallel"] = devices
+    case |= {"tensor_parallel": devices, "llama_cpp": asked.llama_cpp}
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
     draw_table([_row(found, main.spec.context) for found in every], key="m_fits")
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
@@ -59,7 +59,9 @@ def _show_estimate(main: Answer, estimate: Activations) -> None:
 
 
 def _weights(main: Answer, asked: Asked) -> int | None:
-    """Bytes of the weights; the parameters of a config of one's own are asked for, or counted by the probe."""
+    """Bytes of the weights: those of the GGUF file, or of parameters: known, counted by the probe, or asked for."""
+    if main.file:
+        return main.file.nbytes
     params = main.params or counted_params(main)
     if params is None:
         billions = st.number_input("Parameters, billions", 0.0, 10_000.0, value=None, key="m_billions")
