@@ -1,1 +1,1 @@
-"""Generate the data files that are derived from an installed library."""
+"""Generate the data files that are derived from an installed library, the recordings and the pictures."""
