@@ -43,6 +43,8 @@ _ROWS = (
     Precision("float16", "float16", 2, source=_FLOATS),
     Precision("fp8", "fp8, one scale a tensor (kept with the weights)", 1, source=_VLLM),
     Precision("int8", "int8, a float32 scale per token and head", 1, head_bytes=4, source=_VLLM),
+    Precision("fp8_per_token_head", "fp8, a float32 scale per token and head", 1, head_bytes=4, source=_VLLM),
+    Precision("nvfp4", "nvfp4: 4 bits a value, an fp8 scale per 16 values", 9, 16, source=_VLLM),
     Precision("int4", "int4, a 16-bit scale and shift per 64 values", 36, 64, source=_HF),
     Precision("q8_0", "q8_0: 34 bytes per 32 values", 34, 32, source=_GGML),
     Precision("q5_1", "q5_1: 24 bytes per 32 values", 24, 32, source=_GGML),
@@ -58,6 +60,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("fp16", "f16", "half"), "float16"),
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), "fp8"),
     "bf16": "bfloat16",
+    "int8_per_token_head": "int8",
 }
 
 

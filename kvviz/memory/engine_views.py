@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from kvviz.base.errors import ConfigError
 from kvviz.base.precision import Precision
 from kvviz.memory.llama_cpp import USUAL, LlamaCpp, padded
 from kvviz.models.layers import LayerSpec
+from kvviz.models.rows import INDEXER
 from kvviz.models.states import State
 
 
@@ -43,10 +45,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class View:
-    """A way of counting: `keep` gives one Kept for each layer of `counted`."""
+    """A way of counting: `keep` gives one Kept for each layer of `counted`. `version`: of the code that it follows."""
 
     name: str
     title: str
+    version: str
     rule: str
     source: str
     dtypes: Sequence[str]
@@ -153,6 +156,8 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     the sixth group of them has 1 layer and 5 empty ones as padding, which take pages as well. Pages: a state of
     100,000 bytes needs a page of at least that, so blocks become longer than 16 tokens until they are as large.
     """
+    if any(layer.kind == "indexed" for layer in layers):
+        return _latent_with_index("vLLM", layers, case)
     parts = [_vllm_parts(number, layer, case) for number, layer in enumerate(layers)]
     every = [part for own in parts for part in own]
     page, padding, found = _page(every), _padding_layers(every), []
@@ -165,8 +170,60 @@ def _vllm(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     return found
 
 
+INDEXED_BLOCK = 64  # tokens of a block where an indexer chooses tokens: its kernels take no other
+QUANTISED = 128  # elements of an indexer's key, or of a latent in fp8, that share a float32 scale
+
+
+def _latent_with_index(engine: str, layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+    """DeepSeek sparse attention in vLLM and SGLang: blocks of 64 tokens, an indexer's keys in fp8 with their scale.
+
+    A latent of 512 and a rotary key of 64 take 1,152 B in bfloat16, and 512 + 16 + 128 = 656 B in fp8, where the rotary
+    key stays in bfloat16; an indexer's key of 128 takes 132 B in either.
+    """
+    found = []
+    for layer in layers:
+        if not layer.latent or layer.window or layer.states or any(rows.name != INDEXER for rows in layer.rows):
+            _refuse(engine, layer)
+        if case.precision.name not in ("bfloat16", "float16", "fp8"):
+            raise ConfigError(f"{engine} keeps latent rows beside an indexer in bfloat16, float16 or fp8 alone")
+        row = token_bytes(layer, case.precision)
+        if case.precision.name == "fp8":
+            row = _with_scales(layer.key_dim) + 2 * layer.value_dim
+        index = _with_scales(layer.index_dim)
+        cells = case.sequences * padded(case.tokens, INDEXED_BLOCK)
+        found.append(Kept(case.tokens, case.tokens * index, case.tokens * (row + index), cells * (row + index)))
+    return found
+
+
+def _with_scales(elements: int) -> int:
+    return elements + elements // QUANTISED * 4
+
+
+def _refuse(engine: str, layer: LayerSpec) -> NoReturn:
+    raise ConfigError(f"{engine}'s layout of {layer.kind} layers is not known to kvviz; take another view")
+
+
+def _pages_of(engine: str, page: int, kinds: Sequence[str]) -> Callable[[Sequence[LayerSpec], Case], list[Kept]]:
+    """Whole pages of each layer's keys and values, in an engine whose other layouts are not known here."""
+
+    def keep(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
+        if engine == "SGLang" and any(layer.kind == "indexed" for layer in layers):
+            return _latent_with_index(engine, layers, case)
+        found = []
+        for layer in layers:
+            if layer.kind not in kinds:
+                _refuse(engine, layer)
+            held = _reach(layer, case)
+            found.append(_kept(layer, case, held, padded(held, page)))
+        return found
+
+    return keep
+
+
 def _vllm_parts(number: int, layer: LayerSpec, case: Case) -> list[_Paged]:
     _refuse_rows(layer, "vLLM")
+    if layer.latent and case.precision.name == "nvfp4":
+        raise ConfigError("vLLM's layout of latent rows in nvfp4 is not known to kvviz; take bfloat16 or fp8")
     parts = []
     if layer.kv_heads:
         tokens = case.source_tokens if layer.kind == "cross" else case.tokens
@@ -223,6 +280,9 @@ _RULES = {
     "hf-dynamic": _hf_dynamic,
     "hf-static": _all_in_reach,
     "vllm": _vllm,
+    "sglang": _pages_of("SGLang", 1, ("full", "latent", "shared", "none")),
+    "tensorrt-llm": _pages_of("TensorRT-LLM", 32, ("full", "shared", "none")),
+    "mlx": _pages_of("mlx-lm", 256, ("full", "none")),
     "llama.cpp": _llama_cpp,
 }
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvviz.base.precision import Precision, precision
@@ -52,11 +52,17 @@ def equation(spec: ModelSpec, memory: Memory) -> str:
 
 
 def _product(term: Term, memory: Memory) -> str:
-    row, kind, sequences = term.row, precision(memory.dtype), memory.batch * memory.beams
+    row, layer, kind, sequences = term.row, term.layer, precision(memory.dtype), memory.batch * memory.beams
     values = precision(memory.llama_cpp.values) if memory.llama_cpp and memory.llama_cpp.values else kind
-    parts = states = [*_row_terms(row, term.layer, kind), *_state_terms(row, term.layer, kind, sequences)]
+    each = (row.nbytes - row.state_bytes) // sequences // max(row.held, 1)
+    plain = kind.row(layer.kv_heads, layer.key_dim) + values.row(layer.kv_heads, layer.value_dim)
+    packed = bool(row.held) and each != plain  # in an engine's own way
+    if packed or row.state_bytes // sequences < rows_bytes(layer, row.seen, kind):
+        layer = replace(layer, rows=())
+    parts = states = [*_row_terms(row, layer, kind), *_state_terms(row, layer, kind, sequences)]
     if row.kv_heads and row.held:
-        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {_token(row, term.layer, kind, values)}", *states]
+        token = _under(each, "bytes, packed") if packed else _token(row, layer, kind, values)
+        parts = [rf"{_under(row.held, _held_word(row))} \;\cdot\; {token}", *states]
     one = " + ".join(parts)
     factors = [_under(term.count, "layers"), _under(sequences, "sequences" if sequences > 1 else "sequence")]
     return r" \;\cdot\; ".join([*factors, rf"\left({one}\right)" if states else one])

@@ -9,7 +9,11 @@ from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import models, references
 from kvviz.models.layers import LayerSpec, State
+from kvviz.models.rows import INDEXER, Rows
 from kvviz.models.spec import ModelSpec
+
+MODELS = ("gpt2", "gemma-3-27b", "deepseek-v3", "jamba-v0.1", "qwen3-next-80b-a3b", "t5-small")
+OFFERED = {"sglang": ("gpt2", "deepseek-v3"), "tensorrt-llm": ("gpt2",), "mlx": ("gpt2",)}
 
 
 def spec_of(model):
@@ -36,6 +40,8 @@ def test_published_figures(row):
         ("fp8", 2 * 128),
         ("int8", 2 * (128 + 2 * 4)),  # a float32 scale per token and head, for keys and for values
         ("int4", 2 * 128 // 64 * 36),
+        ("fp8_per_token_head", 2 * (128 + 2 * 4)),
+        ("nvfp4", 2 * 128 // 16 * 9),
         ("q8_0", 2 * 128 // 32 * 34),
         ("q4_0", 2 * 128 // 32 * 18),
     ],
@@ -77,6 +83,31 @@ def test_engines_round_up():
     assert kv_memory(one(), 17, view="vllm").reserved_bytes == 32 * TOKEN
     assert kv_memory(one(), 17, view="llama.cpp").reserved_bytes == 256 * TOKEN
     assert kv_memory(one(), 17, view="vllm").total_bytes == 17 * TOKEN
+
+
+def test_each_engine_has_its_own_pages():
+    for view, cells in (("sglang", 17), ("tensorrt-llm", 32), ("mlx", 256)):
+        memory = kv_memory(one(), 17, batch=3, view=view)
+        assert (memory.total_bytes, memory.reserved_bytes) == (3 * 17 * TOKEN, 3 * cells * TOKEN)
+
+
+@pytest.mark.parametrize("view", ["vllm", "sglang"])
+def test_an_indexer_has_fp8_keys_and_blocks_of_64(view):
+    """DeepSeek-V3.2: a latent of 512, a rotary key of 64 and an indexer's key of 128 for each layer and token."""
+    layer = LayerSpec("indexed", 1, 512, 64, rows=(Rows(INDEXER, 128),), latent=True)
+    for dtype, row in (("bfloat16", 1152), ("fp8", 656)):
+        memory = kv_memory(ModelSpec("v3.2", (layer,)), 65, dtype=dtype, view=view)
+        assert (memory.total_bytes, memory.reserved_bytes) == (65 * (row + 132), 128 * (row + 132))
+    with pytest.raises(ConfigError, match="bfloat16, float16 or fp8"):
+        kv_memory(ModelSpec("v3.2", (layer,)), 65, dtype="float32", view=view)
+
+
+@pytest.mark.parametrize(
+    ("view", "model"), [(view, model) for view in OFFERED for model in MODELS if model not in OFFERED[view]]
+)
+def test_what_is_not_known_of_an_engine_is_not_offered(model, view):
+    with pytest.raises(ConfigError, match=f"{VIEWS[view].title}'s layout of .* is not known to kvviz"):
+        kv_memory(spec_of(model), 10, view=view)
 
 
 def test_vllm_fills_the_last_group_of_layers():
@@ -156,10 +187,7 @@ def test_an_encoder_is_as_long_as_asked():
     assert kv_memory(spec, 10, source_tokens=77).fixed_bytes == 6 * 77 * 2 * 8 * 64 * 2
 
 
-@pytest.mark.parametrize(
-    "model", ["gpt2", "gemma-3-27b", "deepseek-v3", "jamba-v0.1", "qwen3-next-80b-a3b", "t5-small"]
-)
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("view", "model"), [(view, model) for view in VIEWS for model in OFFERED.get(view, MODELS)])
 def test_more_tokens_never_take_less(model, view):
     spec = spec_of(model)
     sizes = [
