@@ -4,6 +4,7 @@ import pytest
 
 from kvviz.experiments.comparison.figures import HEADLINE
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.ui.shared.verdict import _lines
 
 STEPS, PROMPT = 40, 9
 
@@ -79,3 +80,15 @@ def test_the_compare_page_judges_the_picked_runs_of_one_comparison(visit):
     assert len(formulas(app)) == 2 and "What bounds this run is unknown" in said(app), "kept before there were rates"
     app = visit("compare", runs=one[1])
     assert len(formulas(app)) == 1 and "The cache pays" not in said(app)
+
+
+def test_what_a_server_says_of_itself_is_text():
+    evil = {
+        "modes": [],
+        "crossover": None,
+        "speculation": [],
+        "endpoint_cache": [],
+        "endpoint": ["vLLM <b>x</b> with ![m](http://evil.example)"],
+    }
+    (line,) = _lines(evil)
+    assert line.startswith("**Endpoint**: vLLM") and "](" not in line.replace("\\](", "") and "\\<b" in line

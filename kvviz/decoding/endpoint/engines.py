@@ -1,5 +1,6 @@
 """What an engine tells of itself: its name, its version, and what its metrics say of its cache. No network here."""
 
+import json
 import math
 import re
 import tomllib
@@ -8,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(\S+)")  # Prometheus's text format: name{labels} value
+_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")  # Prometheus's text format: name{labels} value
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+MOST_UNKNOWN = 8  # names
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,10 @@ class Engine:
     version: tuple[str, str]  # the path that tells its version, and the field
     since: str = ""
     ignores_eos: bool = False
+    slots: bool = False
+    view: str = ""
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @cache
@@ -45,16 +51,53 @@ def engine_of(exposition: str, owners: Iterable[str]) -> Engine | None:
 
 
 def known_metrics(engine: Engine | None, exposition: str) -> dict[str, float]:
-    """Return the known figures of an exposition in Prometheus's text format; a figure of several parts is their sum."""
-    values: dict[str, float] = {}
+    """Return the known figures of an exposition in Prometheus's text format; a figure of several parts is their sum.
+
+    A figure in a label is that of the first part: the parts of a server are alike.
+    """
+    if engine is None:
+        return {}
+    values, labels = dict[str, float](), dict[str, dict[str, str]]()
     for line in exposition.splitlines():
         if found := _LINE.match(line):
-            number = _number(found[2])
+            number = _number(found[3])
             if number is not None:
                 values[found[1]] = values.get(found[1], 0.0) + number
-    wanted = engine.metrics if engine else {}
-    first = {what: next((name for name in names if name in values), None) for what, names in wanted.items()}
-    return {what: values[name] for what, name in first.items() if name is not None}
+                labels.setdefault(found[1], dict(_LABEL.findall(found[2] or "")))
+    first = {what: next((name for name in names if name in values), None) for what, names in engine.metrics.items()}
+    figures = {what: values[name] for what, name in first.items() if name is not None}
+    told = {what: _number(labels.get(name, {}).get(label, "")) for what, (name, label) in engine.labels.items()}
+    return figures | {what: number for what, number in told.items() if number is not None}
+
+
+def unknown_metrics(engine: Engine | None, exposition: str) -> list[str]:
+    """Return the names of an engine's metrics that speak of a cache and that its table does not have."""
+    if engine is None:
+        return []
+    known = {name for names in engine.metrics.values() for name in names} | {name for name, _ in engine.labels.values()}
+    names = {found[1] for line in exposition.splitlines() if (found := _LINE.match(line))}
+    plain = {re.sub(r"_(total|created|bucket|sum|count)$", "", name) for name in names - known}
+    plain -= {re.sub(r"_total$", "", name) for name in known}
+    about = (name for name in plain if name.startswith(engine.prefix) and re.search("cache|kv_", name))
+    return sorted(about)[:MOST_UNKNOWN]
+
+
+def slot_figures(answer: str) -> dict[str, float]:
+    """Read llama.cpp's /slots: their number, the tokens that one has room for, and what those at work have decoded."""
+    try:
+        slots = json.loads(answer)
+        at_work = [slot for slot in slots if slot["is_processing"] is True]
+        each = [slot["next_token"] for slot in at_work]
+        decoded = [(one[0] if isinstance(one, list) else one)["n_decoded"] for one in each]
+        figures = {
+            "slots": len(slots),
+            "slot_tokens": min(slot["n_ctx"] for slot in slots),
+            "running": len(at_work),
+            "decoded": sum(decoded),
+        }
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return {}
+    return {what: value for what, value in figures.items() if _number(str(value)) is not None}
 
 
 def _number(text: str) -> float | None:
@@ -62,4 +105,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if math.isfinite(value) and 0 <= value <= 1e15 else None

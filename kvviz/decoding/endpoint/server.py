@@ -7,7 +7,7 @@ that a time is that of one request to one machine, and a key goes nowhere else.
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ import openai
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.decoding.endpoint.address import KEY, PATIENCE, Place
-from kvviz.decoding.endpoint.engines import Engine, engine_of, known_metrics
+from kvviz.decoding.endpoint.engines import Engine, engine_of, known_metrics, slot_figures, unknown_metrics
+from kvviz.decoding.endpoint.poll import Looks
 
 SILENCE = 120.0  # seconds without a byte after which a server has stopped answering
 MOST_BYTES = 2_000_000  # of what is read beside the stream, such as metrics
@@ -29,12 +30,14 @@ class Answer:
     """One answer: its pieces of text, the seconds after the request at which each arrived, what the server says of it.
 
     `usage` are the server's own counts of tokens: of the prompt, of the answer, of the prompt's from its cache.
+    `polled` are its metrics meanwhile, each with its second.
     """
 
     texts: list[str] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
     finish: str = ""
     usage: dict[str, int] = field(default_factory=dict)
+    polled: list[tuple[float, dict[str, float]]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -70,9 +73,10 @@ class Server:
         )
         self.chats = False  # whether it takes messages only
         exposition = self._read("/metrics")
-        self.has_metrics = bool(exposition)
         names, owners = self._models()
         self.engine: Engine | None = engine_of(exposition, owners)
+        self.unknown = unknown_metrics(self.engine, exposition)
+        self._tells = [path for path, there in (("/metrics", exposition), ("/slots", self._slots())) if there]
         self.version = self._version()
         self.model = model or _the_one(names, place)
 
@@ -82,14 +86,26 @@ class Server:
 
     def metrics(self) -> dict[str, float] | None:
         """Read the engine's metrics now, by kvviz's names for them; None for a server without."""
-        return known_metrics(self.engine, self._read("/metrics")) if self.has_metrics else None
+        return self._figures(self._told()) if self._tells else None
+
+    def _slots(self) -> str:
+        return self._read("/slots") if self.engine and self.engine.slots else ""
+
+    def _told(self) -> list[str]:
+        return [self._read(path) for path in self._tells]
+
+    def _figures(self, told: list[str]) -> dict[str, float]:
+        found = dict[str, float]()
+        for path, text in zip(self._tells, told, strict=True):
+            found |= slot_figures(text) if path == "/slots" else known_metrics(self.engine, text)
+        return found
 
     def ask(
         self, prompt: str, new_tokens: int, sampling: Sampling, check_stop: Callable[[], None] = lambda: None
     ) -> Answer:
         """Ask once and read the whole answer. Raises KvvizError for what is no answer."""
-        answer = Answer()
-        with self._in_a_sentence(answer):
+        answer, looks = Answer(), Looks(self._told)
+        with self._in_a_sentence(answer), looks if self._tells else nullcontext():
             begun = time.perf_counter()
             stream = self._stream(prompt, new_tokens, sampling)
             with stream:
@@ -104,6 +120,7 @@ class Server:
                         raise KvvizError(f"{self.place.name} does not end its answer after {asked}")
         if not answer.finish:
             raise KvvizError(f"{self.place.name} broke off after {_pieces(answer)}: the stream was cut")
+        answer.polled = [(at, self._figures(told)) for at, told in looks.seen]
         return answer
 
     def _stream(self, prompt: str, new_tokens: int, sampling: Sampling) -> Any:

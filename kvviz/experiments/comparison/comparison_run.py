@@ -114,7 +114,7 @@ class ComparisonRun:
         if self.lane is None:
             work = self.work
             ids = self.prompt[0].tolist()
-            self.lane = EndpointLane(work, self.loaded.codec, ids, self.check_stop, self.key)
+            self.lane = EndpointLane(work, self.loaded, ids, self.check_stop, self.key)
         return self.lane
 
     def served(self, mode: str) -> Served:

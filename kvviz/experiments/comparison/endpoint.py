@@ -6,19 +6,21 @@ others have none, as for proposals that were accepted together.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.decoding.endpoint.address import find_place
+from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step
 from kvviz.device.clock import Timed
-from kvviz.experiments.comparison.records import Served
+from kvviz.experiments.comparison.records import CalculatedFields, MetricsFields, Served
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.memory.formula import kv_memory
 from kvviz.models.text import Codec, TextStream
 
 if TYPE_CHECKING:
@@ -31,10 +33,12 @@ class EndpointLane:
     """Asks a server once for each pass, keeps all answers, and yields each as timed steps."""
 
     def __init__(
-        self, work: ComparisonSpec, codec: Codec, ids: list[int], check_stop: Callable[[], None], key: str | None = None
+        self, work: ComparisonSpec, loaded: Loaded, ids: list[int], check_stop: Callable[[], None], key: str | None
     ) -> None:
         self._server = _open(work, key)
-        self._work, self._codec, self._ids, self._check_stop = work, codec, ids, check_stop
+        self._work, self._ids, self._check_stop = work, ids, check_stop
+        self._codec, self._spec = loaded.codec, loaded.spec
+        codec = self._codec
         own_text = work.prompt is not None and work.prompt_tokens is None
         self._prompt = str(work.prompt) if own_text else codec.decode(ids)
         self._answers: list[tuple[Answer, list[int]]] = []  # with how many tokens came in each of its pieces
@@ -85,8 +89,49 @@ class EndpointLane:
                 "completion_tokens": answer.usage.get("completion"),
                 "cached_tokens": answer.usage.get("cached"),
             },
-            "metrics": None if self._before is None or after is None else {"before": self._before, "after": after},
+            "metrics": self._metrics(answer, after),
         }
+
+    def _metrics(self, answer: "Answer", after: dict[str, float] | None) -> MetricsFields | None:
+        if self._before is None or after is None:
+            return None
+        counted = (answer.usage.get("prompt"), answer.usage.get("completion"))
+        tokens = sum(count or 0 for count in counted) if all(counted) else len(self._ids) + self._work.new_tokens
+        return {
+            "before": self._before,
+            "after": after,
+            "polled": [{"at_s": round(at, 6), "figures": figures} for at, figures in answer.polled],
+            "unknown": self._server.unknown,
+            "calculated": self._calculated(after, tokens),
+        }
+
+    def _calculated(self, told: dict[str, float], tokens: int) -> CalculatedFields | None:
+        """Work out the stated capacity and the pass's sequence, as if the server had this model in this precision."""
+        engine, capacity = self._server.engine, capacity_tokens(told)
+        if engine is None or not engine.view or not capacity or self._spec is None:
+            return None
+        sequences = round(told.get("slots", 1))
+        options: Any = {"dtype": self._work.dtype, "view": engine.view}
+        try:
+            whole = kv_memory(self._spec, capacity // sequences, batch=sequences, **options)
+            own = kv_memory(self._spec, min(tokens, capacity), **options)
+        except KvvizError:
+            return None
+        return {
+            "view": engine.view,
+            "dtype": whole.dtype,
+            "capacity_tokens": capacity,
+            "tokens": tokens,
+            "capacity_bytes": whole.reserved_bytes,
+            "sequence_bytes": own.reserved_bytes,
+        }
+
+
+def capacity_tokens(told: Mapping[str, float]) -> int:
+    """Return for how many tokens a server says that its cache has room; 0 if it does not."""
+    if "slots" in told and "slot_tokens" in told:
+        return round(told["slots"] * told["slot_tokens"])
+    return round(told.get("capacity_tokens", told.get("blocks", 0) * told.get("block_tokens", 0)))
 
 
 def _open(work: ComparisonSpec, key: str | None) -> "Server":

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.base.words import brief
+from kvviz.base.words import brief, human
 from kvviz.decoding.endpoint.engines import title_of_engine
 
 Run = Mapping[str, Any]  # a document's run
+NEAR = 0.1  # of a share, within which two are the same
+AS_SMALL = 0.1  # a share with one more digit
 
 
 def lumped(run: Run) -> bool:
@@ -19,12 +21,11 @@ def served(run: Run, others: Sequence[Run]) -> str:
     engine = run["engine"]
     version = f" {engine['version']}" if engine["version"] else ""
     words = [
-        f"**Endpoint**: {title_of_engine(engine['name'])}{version} decoded with its model {engine['model']}.",
+        f"{title_of_engine(engine['name'])}{version} decoded with its model {engine['model']}.",
         _times(run),
         _chunks(run),
         _counts(run),
         _text(run, others),
-        _cache(run),
     ]
     return " ".join(filter(None, words))
 
@@ -69,7 +70,7 @@ def _text(run: Run, others: Sequence[Run]) -> str:
     return f"Its text is another from token {place + 1} on; {caution}."
 
 
-def _cache(run: Run) -> str:
+def told_of_cache(run: Run) -> str:
     """Say what the server tells of its cache."""
     words, metrics, cached = [], run["metrics"], run["engine"]["cached_tokens"]
     if cached:
@@ -89,10 +90,50 @@ def _cache(run: Run) -> str:
         )
     elif "hit_rate" in after:
         words.append(f"By its metrics, its prefix cache's hit rate was {after['hit_rate']:.0%} after the last request.")
-    if "cache_usage" in after:
-        words.append(f"{after['cache_usage']:.1%} of its cache was in use after the last request.")
-    if not after:
+    if used := in_use(metrics):
+        words.append(f"Up to {_share(max(share for _, share in used))} of its cache was in use while it answered.")
+    elif "cache_usage" in after:
+        words.append(f"{_share(after['cache_usage'])} of its cache was in use after the last request.")
+    if metrics.get("calculated"):
+        words += _held_against(metrics, used)
+    if metrics.get("unknown"):
+        words.append(f"Its metrics have more of its cache under names not known here: {', '.join(metrics['unknown'])}.")
+    elif not after:
         words.append("It has metrics, but none under a name that is known here.")
     elif not words:
         words.append("Its metrics tell nothing of its cache.")
     return " ".join(words)
+
+
+def in_use(metrics: Run) -> list[tuple[float, float]]:
+    """Return the share of its cache that a server had in use at each look, with the look's second."""
+    looks = metrics.get("polled") or []
+    return [(look["at_s"], look["figures"]["cache_usage"]) for look in looks if "cache_usage" in look["figures"]]
+
+
+def _held_against(metrics: Run, used: Sequence[tuple[float, float]]) -> list[str]:
+    """Hold the capacity that a server states, and what was in use of it, against the calculator."""
+    found, after = metrics["calculated"], metrics["after"]
+    slots = f" ({after['slots']:.0f} slots of {after['slot_tokens']:,.0f})" if "slots" in after else ""
+    words = [
+        f"It states room for {found['capacity_tokens']:,} tokens{slots}: by the calculator "
+        f"{human(found['capacity_bytes'])} of this model's cache in {found['dtype']} (view {found['view']})."
+    ]
+    if not used or not found["capacity_bytes"]:
+        return words
+    share, most = found["sequence_bytes"] / found["capacity_bytes"], max(share for _, share in used)
+    least = after.get("block_tokens", 1) / found["capacity_tokens"]  # what the figure can be off by: a block
+    said = f"Its {found['tokens']:,} tokens are {_share(share)} of that by the calculator"
+    if abs(most - share) <= max(least, NEAR * share):
+        return [*words, f"{said}, and so much was in use: they agree."]
+    running = max((look["figures"].get("running", 0) for look in metrics["polled"]), default=0)
+    why = "it has another model, precision or layout, or counts blocks that it keeps for others"
+    if running > 1:
+        why = f"{running:.0f} requests were running"
+    elif most < share:
+        why = f"of {len(used)} looks none may have come at the end, or it counts no blocks that it found in its cache"
+    return [*words, f"{said}, which is not what was in use: {why}."]
+
+
+def _share(share: float) -> str:
+    return f"{share:.2%}" if share < AS_SMALL else f"{share:.1%}"

@@ -419,11 +419,38 @@ class EngineFields(TypedDict):
     cached_tokens: Count | None
 
 
+class PolledFields(TypedDict):
+    """The figures of an engine while it answered, so many seconds after the request."""
+
+    at_s: Seconds
+    figures: dict[str, Size]
+
+
+class CalculatedFields(TypedDict):
+    """Bytes by the calculator, in the engine's view: of the capacity that it states, and of the sequence it decoded.
+
+    As if the server had the comparison's model in the comparison's precision.
+    """
+
+    view: Annotated[str, text(40)]
+    dtype: Short
+    capacity_tokens: Positive
+    tokens: Positive
+    capacity_bytes: Count
+    sequence_bytes: Count
+
+
 class MetricsFields(TypedDict):
-    """The figures of an engine before the first request and after the last one, by kvviz's names for them."""
+    """The figures of an engine before the first request, during one and after the last, by kvviz's names for them.
+
+    `unknown` are metrics of a cache whose names kvviz does not know.
+    """
 
     before: dict[str, Size]
     after: dict[str, Size]
+    polled: Annotated[list[PolledFields], Absent([])]
+    unknown: Annotated[list[Annotated[str, text(200)]], Absent([])]
+    calculated: Annotated[CalculatedFields | None, Absent(None)]
 
 
 class Served(TypedDict):

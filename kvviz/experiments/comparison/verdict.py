@@ -15,7 +15,7 @@ from kvviz.base.words import brief
 from kvviz.cost.step_estimate import StepEstimate
 from kvviz.decoding.modes import MODES, title_of
 from kvviz.experiments.comparison.curve_fit import Crossover, Estimate, Fit, crossover, fit
-from kvviz.experiments.comparison.endpoint_words import lumped, served
+from kvviz.experiments.comparison.endpoint_words import lumped, served, told_of_cache
 from kvviz.experiments.comparison.figures import mark
 from kvviz.experiments.comparison.records import ShapeName
 from kvviz.experiments.comparison.spec import LIMITS
@@ -63,6 +63,7 @@ def judge(prompt_tokens: int | None, runs: Sequence[Run]) -> dict[str, Any]:
         "endpoint": [
             served(run, [one for one in known.values() if one is not run]) for run in runs if run.get("engine")
         ],
+        "endpoint_cache": [told_of_cache(run) for run in runs if run.get("engine")],
         "advice": _advice(once, again),
         "prediction": _prediction(runs),
     }

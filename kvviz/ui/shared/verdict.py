@@ -7,7 +7,9 @@ from typing import Any
 import streamlit as st
 
 from kvviz.base.words import brief
+from kvviz.charts.endpoint import cache_in_use, claim_of_use
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.endpoint_words import in_use
 from kvviz.experiments.comparison.speculated import formula_explained, speedup_formula
 from kvviz.experiments.comparison.verdict import OFF, equation, judge
 from kvviz.experiments.shapes import FLAT
@@ -16,7 +18,9 @@ from kvviz.store.db.stored import Run
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
 from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.plots import plot
 
+LONGEST = 3_000  # characters of what is said of an endpoint
 FIGURES = (
     "mode",
     "step_s",
@@ -68,6 +72,9 @@ def _judge_and_show(prompt_tokens: int | None, runs: Sequence[Document]) -> None
     found = _judged(json.dumps([prompt_tokens, kept]))
     st.header("What the curves say")
     st.markdown("\n".join(f"- {line}" for line in _lines(found)))
+    for run in kept:
+        if len(used := in_use(run.get("metrics") or {})) > 1:
+            plot(cache_in_use(used), claim=claim_of_use(used), key="endpoint_use")
     if found["advice"]:
         st.info(found["advice"], icon=":material/lightbulb:")
     words = "The curves as formulas, what was predicted, and where a step's time goes"
@@ -95,7 +102,10 @@ def _lines(found: Document) -> list[str]:
     if found["crossover"] is not None:
         words = found["crossover"]["sentence"]
         lines.append(f"{words[:1].upper()}{words[1:]}.")
-    return [*lines, *found["speculation"], *found["endpoint"]]
+    served = list[str]()
+    for title, name in ((MODES["endpoint"].title, "endpoint"), ("Its cache", "endpoint_cache")):
+        served += [f"**{title}**: {plain(words, LONGEST)}" for words in found[name]]
+    return [*lines, *found["speculation"], *served]
 
 
 def _pace(entry: Document) -> str:

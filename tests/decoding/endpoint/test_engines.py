@@ -1,8 +1,17 @@
 """Engines are recognised, and their metrics are read under whatever name their version has for them."""
 
+import json
+
 import pytest
 
-from kvviz.decoding.endpoint.engines import engine_of, engines, known_metrics, title_of_engine
+from kvviz.decoding.endpoint.engines import (
+    engine_of,
+    engines,
+    known_metrics,
+    slot_figures,
+    title_of_engine,
+    unknown_metrics,
+)
 
 VLLM = """# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
 # TYPE vllm:kv_cache_usage_perc gauge
@@ -13,6 +22,7 @@ vllm:prefix_cache_hits_total{engine="0",model_name="m"} 5e1
 vllm:num_requests_running{engine="0",model_name="m"} nan
 """
 OLDER_VLLM = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n'
+STATED = 'vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="573"} 1.0\n'
 SGLANG = 'sglang:token_usage{model_name="m"} 0.28\nsglang:cache_hit_rate{model_name="m"} 0.0075\n'
 LLAMA = "llamacpp:requests_processing 0\nllamacpp:n_decode_total 125\nllamacpp:prompt_seconds_total 13.6\n"
 
@@ -22,6 +32,13 @@ LLAMA = "llamacpp:requests_processing 0\nllamacpp:n_decode_total 125\nllamacpp:p
     [
         (VLLM, "vllm", {"cache_usage": 0.25, "prefix_queries": 100, "prefix_hits": 50}),
         (OLDER_VLLM, "vllm", {"cache_usage": 0.5}),
+        (STATED, "vllm", {"blocks": 573, "block_tokens": 16}),
+        (STATED.replace("573", "None"), "vllm", {"block_tokens": 16}),
+        (
+            SGLANG + "sglang:max_total_num_tokens 471258.0",
+            "sglang",
+            {"cache_usage": 0.28, "hit_rate": 0.0075, "capacity_tokens": 471258},
+        ),
         (SGLANG, "sglang", {"cache_usage": 0.28, "hit_rate": 0.0075}),
         (LLAMA, "llamacpp", {"running": 0, "decodes": 125}),
     ],
@@ -36,3 +53,36 @@ def test_unknown_engines_and_garbage():
     assert known_metrics(None, VLLM) == {}
     assert known_metrics(engines()[0], "<html>vllm:kv_cache_usage_perc -1\nvllm:kv_cache_usage_perc{ x\n\0") == {}
     assert engine_of("", ["library"]).title == "Ollama" and "does not say" in title_of_engine(None)
+
+
+def test_names_that_the_table_lacks_are_told():
+    newer = (
+        VLLM
+        + "vllm:kv_cache_pages_used 3\nvllm:prefix_cache_queries_created 1\nvllm:e2e_seconds_sum 2\nother:cache 1\n"
+    )
+    assert unknown_metrics(engines()[0], newer) == ["vllm:kv_cache_pages_used"]
+    assert unknown_metrics(None, newer) == []
+
+
+SLOT = {"id": 0, "n_ctx": 4096, "is_processing": True, "next_token": {"n_decoded": 136}}
+
+
+@pytest.mark.parametrize(
+    ("slots", "figures"),
+    [
+        ([SLOT, {"id": 1, "n_ctx": 4096, "is_processing": False}], (2, 4096, 1, 136)),
+        ([{**SLOT, "next_token": [{"n_decoded": 7}]}], (1, 4096, 1, 7)),
+        ([], None),
+        ({"error": {"code": 501}}, None),
+        ([{**SLOT, "n_ctx": "many"}], None),
+        ([{**SLOT, "next_token": []}], None),
+    ],
+)
+def test_llama_cpps_slots_in_both_of_their_forms(slots, figures):
+    names = ("slots", "slot_tokens", "running", "decoded")
+    found = slot_figures(json.dumps(slots))
+    assert found == dict(zip(names, figures, strict=True)) if figures else "slot_tokens" not in found
+
+
+def test_slots_of_garbage_are_none():
+    assert slot_figures("<html>") == slot_figures("[" * 100_000) == slot_figures("3") == {}

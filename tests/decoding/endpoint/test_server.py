@@ -58,6 +58,14 @@ def test_each_failure_is_a_sentence(does, says):
     assert "secret" not in str(error.value) and "\n" not in str(error.value) and error.value.__cause__ is None
 
 
+def test_slots_are_looked_at_while_it_answers():
+    slots = '[{"id": 0, "n_ctx": 512, "is_processing": true, "next_token": {"n_decoded": 4}}]'
+    with serving(owner="llamacpp", paths={"/slots": slots}) as does:
+        _, answer = ask(does)
+    ((at, figures), *_) = answer.polled
+    assert at >= 0 and figures == {"slots": 1, "slot_tokens": 512, "running": 1, "decoded": 4}
+
+
 def test_an_address_without_the_interface():
     with serving() as does:
         place = find_place(f"{does.url}/elsewhere", Settings())

@@ -15,6 +15,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.comparison.endpoint import answered, per_piece, waits
+from kvviz.experiments.comparison.endpoint_words import told_of_cache
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -35,6 +36,7 @@ def compared(load, url, model="tiny-gpt2", key=None, **fields):
 @pytest.fixture(scope="module")
 def ran(load):
     counters = "vllm:kv_cache_usage_perc 0.5\nvllm:prefix_cache_queries_total 9\nvllm:prefix_cache_hits_total 3\n"
+    counters += 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1\nvllm:kv_cache_new 1\n'
     with serving(owner="vllm", paths={"/metrics": counters}) as does:
         document, records = compared(load, does.url, key="sk-secret")
     return document, records, does
@@ -59,7 +61,8 @@ def test_what_can_not_be_known_is_null(ran):
     lane = document["runs"][1]
     unknown = ("cache_class", "cache_bytes", "allocated_bytes", "outliving_bytes", "memory", "peak_bytes", "estimate")
     assert {lane[name] for name in (*unknown, "max_abs_logit_diff", "predicted_s")} == {None} and lane["layers"] == []
-    assert lane["metrics"]["after"] == {"cache_usage": 0.5, "prefix_queries": 9, "prefix_hits": 3}
+    told = {"cache_usage": 0.5, "prefix_queries": 9, "prefix_hits": 3, "blocks": 100, "block_tokens": 16}
+    assert lane["metrics"]["after"] == lane["metrics"]["polled"][0]["figures"] == told
     assert set(columns(document, records)["cache_bytes"][-20:]) == {None}
     written = exchange.written(reading.Imported(document, records), "json")
     assert reading.read(written).document == document, "a file holds it, and every field is checked on the way back"
@@ -75,10 +78,30 @@ def test_its_key_is_sent_and_kept_nowhere(ran):
 
 @pytest.mark.slow
 def test_its_words(ran):
-    (words,) = verdict(ran[0])["endpoint"]
-    assert words.startswith("**Endpoint**: vLLM decoded with its model m.")
-    for part in ("Each token came in a piece", "server counted 47", "another from token 1 on", "50.0% of its cache"):
+    found = verdict(ran[0])
+    (words,), (cache,) = found["endpoint"], found["endpoint_cache"]
+    assert words.startswith("vLLM decoded with its model m.")
+    for part in ("Each token came in a piece", "server counted 47", "another from token 1 on"):
         assert part in words
+    assert "50.0% of its cache" in cache
+    assert "room for 1,600 tokens: by the calculator 3.1 MiB" in cache, "4 layers of 64 values, as keys and values"
+    assert "52 tokens are 4.00% of that" in cache and "not what was in use: it has another model" in cache
+    assert "not known here: vllm:kv_cache_new" in cache
+
+
+@pytest.mark.parametrize(
+    ("used", "running", "says"),
+    [
+        (0.04, 1, "they agree"),
+        (0.045, 1, "they agree"),
+        (0.5, 3, "3 requests were running"),
+        (0.0, 1, "none may have come"),
+    ],
+)
+def test_what_is_in_use_is_held_against_the_calculator(ran, used, running, says):
+    lane = ran[0]["runs"][1]
+    looks = [{"at_s": 0.1, "figures": {"cache_usage": used, "running": running}}]
+    assert says in told_of_cache({**lane, "metrics": {**lane["metrics"], "polled": looks}})
 
 
 @pytest.mark.slow

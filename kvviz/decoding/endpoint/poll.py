@@ -1,0 +1,45 @@
+"""Looks at something again and again while something else is timed, from a thread of its own. Standard library only."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+EVERY_S = 0.25
+PATIENCE = 1.0  # seconds that the last look may take longer than what it accompanies
+
+T = TypeVar("T")
+
+
+class Looks(Generic[T]):
+    """Within the `with`, `look` is called at once and then every EVERY_S; `seen` has each answer and its second.
+
+    An answer is kept as it came: to read it would take the interpreter from what is timed.
+    """
+
+    def __init__(self, look: Callable[[], T]) -> None:
+        self.seen: list[tuple[float, T]] = []
+        self._look = look
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="looks", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._begun = time.perf_counter()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        while True:
+            answer = self._look()
+            if self._over.is_set() and self.seen:
+                return
+            self.seen.append((time.perf_counter() - self._begun, answer))
+            if self._over.wait(EVERY_S):
+                return
