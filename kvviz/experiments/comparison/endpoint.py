@@ -38,9 +38,8 @@ class EndpointLane:
         self._server = _open(work, key)
         self._work, self._ids, self._check_stop = work, ids, check_stop
         self._codec, self._spec = loaded.codec, loaded.spec
-        codec = self._codec
         own_text = work.prompt is not None and work.prompt_tokens is None
-        self._prompt = str(work.prompt) if own_text else codec.decode(ids)
+        self._prompt = str(work.prompt) if own_text else loaded.codec.decode(ids)
         self._answers: list[tuple[Answer, list[int]]] = []  # with how many tokens came in each of its pieces
         self._before = self._server.metrics()
 
@@ -108,7 +107,7 @@ class EndpointLane:
     def _calculated(self, told: dict[str, float], tokens: int) -> CalculatedFields | None:
         """Work out the stated capacity and the pass's sequence, as if the server had this model in this precision."""
         engine, capacity = self._server.engine, capacity_tokens(told)
-        if engine is None or not engine.view or not capacity or self._spec is None:
+        if engine is None or not engine.view or not capacity:
             return None
         sequences = round(told.get("slots", 1))
         options: Any = {"dtype": self._work.dtype, "view": engine.view}
