@@ -25,7 +25,7 @@ from kvviz.cost.shape import read_shape
 from kvviz.memory.calculator import Asked, memory_of
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import Memory, kv_memory
-from kvviz.memory.llama_cpp import USUAL
+from kvviz.memory.llama_cpp import UBATCH, USUAL
 from kvviz.models.gguf.config import FileWeights, weights_in
 from kvviz.models.spec import ModelSpec
 
@@ -50,6 +50,7 @@ def calc(
     flash_attention: Annotated[bool, typer.Option(help=_FLASH)] = True,
     swa_full: Annotated[bool, typer.Option("--swa-full", help="llama.cpp: windows get cells for all tokens.")] = False,
     unified: Annotated[bool, typer.Option("--kv-unified", help="llama.cpp: all sequences share their cells.")] = False,
+    ubatch: Annotated[int, typer.Option("--ubatch-size", "-ub", help="llama.cpp: tokens on top of a window.")] = UBATCH,
     as_json: AsJson = False,
 ) -> None:
     """Compute the bytes of a model's KV cache by formula, layer by layer; of a GGUF file by its header alone."""
@@ -62,6 +63,7 @@ def calc(
     weights = weights_dtype or (dtype if dtype in WEIGHT_BITS else "bfloat16")
     asked = Asked((), tokens, batch, dtype, weights, view, beams, tensor_parallel, source_tokens)
     asked = replace(asked, values=cache_type_v, flash_attention=flash_attention, swa_full=swa_full, unified=unified)
+    asked = replace(asked, ubatch=ubatch)
     if view != "llama.cpp" and replace(asked, view="llama.cpp").llama_cpp != USUAL:
         raise KvvizError(
             f"-ctv, --swa-full, --kv-unified and flash attention belong to --view llama.cpp, not to {view}"

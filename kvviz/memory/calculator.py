@@ -14,7 +14,7 @@ from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS, weight_bytes
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.formula import LayerMemory, Memory, kv_memory
-from kvviz.memory.llama_cpp import LlamaCpp
+from kvviz.memory.llama_cpp import UBATCH, LlamaCpp
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import shown
 from kvviz.models.gguf.config import FileWeights, weights_in
@@ -31,8 +31,8 @@ Config = dict[str, object]
 class Asked:
     """The calculator's inputs. `models` are catalog ids, or configs packed by `pack`; the first is the main one.
 
-    The last four are options of llama.cpp, which only its view has: -ctv (empty: as the keys), -fa, --swa-full,
-    --kv-unified.
+    The last five are options of llama.cpp, which only its view has: -ctv (empty: as the keys), -fa, --swa-full,
+    --kv-unified, -ub.
     """
 
     models: tuple[str, ...] = ("llama-3.1-8b", "qwen3-4b", "gemma-3-12b")
@@ -49,13 +49,14 @@ class Asked:
     flash_attention: bool = True
     swa_full: bool = False
     unified: bool = False
+    ubatch: int = UBATCH
 
     @property
     def llama_cpp(self) -> LlamaCpp | None:
         """How llama.cpp is started, in its view."""
         if self.view != "llama.cpp":
             return None
-        return LlamaCpp(self.values, self.flash_attention, self.swa_full, self.unified)
+        return LlamaCpp(self.values, self.flash_attention, self.swa_full, self.unified, self.ubatch)
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,21 @@ def _read(name: str, text: str) -> Any:
         return _models(text)
     if name == "gpu":
         return text
-    if name in ("flash_attention", "swa_full", "unified"):
-        return text == "True"
-    listed: Mapping[str, Collection[str]] = {
-        "dtype": PRECISIONS, "values": ("", *PRECISIONS), "weights": WEIGHT_BITS, "view": VIEWS
-    }  # fmt: skip
-    known = listed.get(name)
+    known = _WORDS.get(name)
     if known is None:
         if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:15]) < 2**40 or len(text) > 13:
             raise ConfigError(f"{shown(text)} is no whole number from 1 to {2**40 - 1:,}")
         return int(text)
     if text not in known:
         raise ConfigError(f"{shown(text)} is not one of {', '.join(known)}")
-    return text
+    return text == "True" if known == _SWITCH else text
+
+
+_SWITCH = ("True", "False")
+_WORDS: Mapping[str, Collection[str]] = {
+    **{"dtype": PRECISIONS, "values": ("", *PRECISIONS), "weights": WEIGHT_BITS, "view": VIEWS},
+    **dict.fromkeys(("flash_attention", "swa_full", "unified"), _SWITCH),
+}
 
 
 def in_link(asked: Asked) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def fetch_config(repo_id: str, timeout: float = 10) -> dict[str, object]:
         raise
     except Exception as error:
         if why := refusal(repo_id, error, "config.json"):
-            raise KvvizError(f"{why}; paste the config.json instead") from error
+            raise KvvizError(f"{why}; paste the config.json, or name a GGUF file (owner/name/file.gguf)") from error
         cached = try_to_load_from_cache(repo_id, "config.json")
         if not isinstance(cached, str):
             raise KvvizError(

@@ -7,6 +7,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import Family, Fields, families
 from kvviz.models.custom_code import caution, is_custom
 from kvviz.models.family_facts import facts_of
+from kvviz.models.gguf.config import notes_of_file
 from kvviz.models.heads import query_heads
 from kvviz.models.layers import LayerSpec, crosses, read_layers
 
@@ -63,7 +64,7 @@ class ModelSpec:
 def _notes(fields: Fields) -> tuple[str, ...]:
     if fields.drafting:
         return ("It drafts for another model, whose keys and values its layers read, and keeps none of its own.",)
-    return (caution(fields),) if is_custom(fields) else ()
+    return (*([caution(fields)] if is_custom(fields) else []), *notes_of_file(fields.given))
 
 
 DEEPEST = 4  # levels of nested parts; published composite configs have two

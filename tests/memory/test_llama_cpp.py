@@ -15,7 +15,7 @@ from kvviz.memory.llama_cpp import LlamaCpp
 from kvviz.models.gguf.config import FAMILIES, config_of
 from kvviz.models.gguf.header import read_header
 from kvviz.models.spec import ModelSpec
-from tests.models.gguf.writer import header
+from tests.models.gguf.writer import header, model
 
 PRINTED = json.loads(Path(__file__).with_name("llama_cpp.json").read_text())
 KEYS, SETTINGS, ARCHITECTURES = PRINTED["keys"], PRINTED["settings"], PRINTED["architectures"]
@@ -45,6 +45,25 @@ def test_as_llama_cpp_prints_it(arch):
         parts = [float(part) for part in printed.split(" + ")]
         ours = memory_in(spec, start).reserved_bytes / 2**20
         assert ours == pytest.approx(sum(parts), abs=0.0051 * len(parts)), start
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "tokens", "dtype", "nbytes"),
+    [
+        ("qwen2", (28, 3584, 28, 4), 2048, "f16", 117_440_512),  # Qwen2.5-7B
+        ("llama", (32, 4096, 32, 8), 2048, "f16", 268_435_456),  # Llama-3-8B, and Mixtral-8x7B
+        ("llama", (80, 8192, 64, 8), 2048, "f16", 671_088_640),  # Llama-3-70B
+        ("deepseek2", (61, 7168, 128, 1), 32768, "q8_0", 1_223_294_976),  # DeepSeek-V3-0324
+    ],
+)
+def test_published_logs_from_the_headers_of_their_files(arch, keys, tokens, dtype, nbytes):
+    """What llama.cpp printed for published files, by people: KV self size = 112.00 MiB, ..."""
+    names = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv")
+    latent = {"attention.kv_lora_rank": 512, "attention.key_length": 576, "attention.value_length": 512}
+    latent |= {"attention.key_length_mla": 192, "attention.value_length_mla": 128}
+    metadata = model(arch, {**dict(zip(names, keys, strict=True)), **(latent if arch == "deepseek2" else {})})
+    spec = ModelSpec.from_config(config_of(read_header(io.BytesIO(header(metadata)))))
+    assert kv_memory(spec, tokens, dtype=dtype, view="llama.cpp").reserved_bytes == nbytes
 
 
 def test_nearly_every_architecture_that_is_read_was_tried():

@@ -91,6 +91,19 @@ def weights_in(config: Mapping[str, object]) -> FileWeights | None:
     return FileWeights(parameters, nbytes, tuple(rows))
 
 
+def notes_of_file(config: Mapping[str, object]) -> list[str]:
+    """What has to be said beside the figures of a config from a GGUF header; nothing for another config."""
+    stated = config.get("gguf")
+    if not isinstance(stated, Mapping):
+        return []
+    notes = []
+    if (arch := stated.get("architecture")) in _TABLES["plain"]["architectures"]:
+        notes.append(f"transformers has no {arch}; its keys and values are counted by head, as llama.cpp keeps them.")
+    if stated.get("weights_bytes") is None:
+        notes.append("The file is a part of several; what the weights take in all is known once all parts are read.")
+    return notes
+
+
 class _Model:
     """The keys of one header, by their names without the architecture before them."""
 

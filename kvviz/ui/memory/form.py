@@ -32,7 +32,7 @@ OWN = "Your own config"
 _PLACES = "owner/name, or owner/name/file.gguf"
 _HELP = TEXTS["memory"]["llama_cpp"]
 _FIELD = 150  # CSS pixels; two fields stand beside one another on a telephone
-_LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified")
+_LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
 )  # fmt: skip

@@ -73,6 +73,12 @@ def test_the_weights_of_a_part_alone_are_unknown():
     tensors = [("w", (64,), 1, 0)]
     config = config_of(read_header(io.BytesIO(header({**model(), "split.count": 2, "split.no": 0}, tensors))))
     assert weights_in(config) is None
+    assert "a part of several" in ModelSpec.from_config(config).notes[0]
     other = read_header(io.BytesIO(header({"split.no": 1}, tensors)))
     whole = config_of(read_header(io.BytesIO(header({**model(), "split.count": 2}, tensors))), "", [other])
     assert weights_in(whole).nbytes == 2 * 128
+
+
+def test_an_architecture_without_a_family_says_so():
+    assert "transformers has no exaone" in spec_of(model("exaone"), [("w", (64,), 1, 0)]).notes[0]
+    assert not spec_of(model("llama"), [("w", (64,), 1, 0)]).notes
