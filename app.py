@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 import kvviz
 from kvviz.base import logs
@@ -18,7 +20,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.settings import settings
 from kvviz.base.shutdown import finish_first, leave_quietly
 from kvviz.device.cores import pin, share_of_cores
-from kvviz.models.sources import restrict
+from kvviz.models.sources import BUNDLED, restrict
 from kvviz.server.feed import Feed, routes, running
 from kvviz.server.front_door import FrontDoor, Rules
 from kvviz.server.inbox import inbox
@@ -27,7 +29,7 @@ from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
-from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN
+from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.session import is_for_this_machine, may_follow
 
@@ -86,7 +88,11 @@ def finish() -> None:
 app = st.App(
     MAIN,
     lifespan=lifespan,
-    routes=[*routes(FEED, str(ASSETS), ASSETS_URL), *room_routes(Rooms())],
+    routes=[
+        Mount(MODELS_URL, StaticFiles(directory=BUNDLED)),
+        *routes(FEED, str(ASSETS), ASSETS_URL),
+        *room_routes(Rooms()),
+    ],
     middleware=[Middleware(FrontDoor, rules)],
 )
 

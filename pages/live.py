@@ -4,8 +4,9 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
+from kvviz.ui.live import browser
 from kvviz.ui.live.component import known_over, live_view, open_recording
-from kvviz.ui.live.form import choose, in_words, live_form
+from kvviz.ui.live.form import BROWSER, choose, in_words, live_form
 from kvviz.ui.shared import verdict
 from kvviz.ui.shared.experiment import run_or_stop
 from kvviz.ui.shared.plain import plain
@@ -18,12 +19,20 @@ with page("live"):
 
     choice, place = choose(form, scheduler(), lambda: open_recording(scheduler(), form.address))
     with place:
-        run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison", key=choice.key)
+        if form["on"] == BROWSER:
+            browser.run_or_stop(choice.work)
+        else:
+            run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison", key=choice.key)
     if choice.problem:
         st.warning(plain(choice.problem))
     if why := (scheduler().device or {}).get("why"):
         st.info(plain(why))
     takes = "" if choice.seconds is None else f"A run takes {in_words(choice.seconds)}"
-    live_view(comparison, over=over, takes=takes, new_tokens=form["new_tokens"] if choice.work else None)
+    asked = browser.order(form["on"] == BROWSER)
+    tokens = form["new_tokens"] if choice.work else None
+    told = live_view(comparison, over=over, takes=takes, new_tokens=tokens, order=asked)
+    browser.take_in(scheduler(), told, form.address)
+    if said := browser.agreement(scheduler(), comparison):
+        st.caption(said)
     verdict.of_live(scheduler(), comparison)
     think("live", of_live(scheduler(), comparison))

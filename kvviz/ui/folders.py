@@ -20,3 +20,4 @@ def _fingerprint(folder: Path) -> str:
 
 
 ASSETS_URL = f"/kv/assets/{_fingerprint(ASSETS)}"
+MODELS_URL = f"{ASSETS_URL}/models"  # the bundled models' files, for browsers that decode

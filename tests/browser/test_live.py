@@ -482,3 +482,17 @@ def test_an_old_link_to_the_front_door_leads_to_the_live_page_where_batches_have
     unfold(page, "The cache, layer by layer")
     expect(page.locator("td[data-figure=each]").first).to_be_visible()
     assert page.get_by_test_id("kv-layers").locator("tbody tr").first.inner_text().split("\t")[2] == "[4, 4, 50, 16]"
+
+
+def test_the_browser_measures_by_itself_and_a_changed_file_of_weights_is_refused(open_page):
+    page = open_page("/live?on=browser&new_tokens=8")
+    run = page.get_by_role("button", name="Run", exact=True)
+    run.click()
+    page.wait_for_url("**/live?comparison=*")
+    live = page.get_by_test_id("kv-live")
+    expect(live).to_have_attribute("data-state", "done")
+    expect(page.get_by_test_id("kv-status")).to_contain_text("decoded by Chrome")
+    expect(page.get_by_test_id("kv-badge")).to_contain_text("8 of 8 tokens identical")
+    page.route("**/model.safetensors*", lambda route: route.fulfill(body=route.fetch().body()[:-1] + b"x"))
+    run.click()
+    expect(page.get_by_test_id("kv-status")).to_contain_text("Could not be done: the file of weights is not the one")

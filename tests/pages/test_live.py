@@ -263,3 +263,23 @@ def test_a_gpus_recording_opens_with_a_press(page):
     assert job.state == "done" and watched(page) == job.id
     started = json.loads(job.records[0])
     assert started["environment"]["device"] == "cuda" and [mode["name"] for mode in started["modes"]][-1] == "compiled"
+
+
+@pytest.mark.slow
+def test_what_a_browser_can_not_decode_is_said_before_it_is_asked_to(open_page):
+    page = open_page("live", on="browser", modes="uncached,cached,compiled")
+    assert "leave “Compiled” out" in page.warning[0].value and page.button(key="browser_start").disabled
+    pills(page, "modes").set_value(["uncached", "cached"]).run()
+    page.button(key="browser_start").click().run()
+    order = told(page)["browser"]
+    assert (order["spec"]["device"], order["spec"]["dtype"], order["model"]["id"]) == (
+        "browser",
+        "float32",
+        "mini-gpt2",
+    )
+    assert not page.scheduler.jobs(), "the server measures nothing"
+    page.button(key="browser_stop").click().run()
+    assert told(page)["browser"] is None
+    page.selectbox(key="model").select("tiny-gpt2").run()
+    assert not page.exception
+    assert "models that come with kvviz" in page.warning[0].value

@@ -1,4 +1,4 @@
-// Runs the browser's engine in node: `node engine.mjs ENGINE`, a job as JSON on the standard input, its findings as JSON out.
+// Runs what the browser runs in node: `node engine.mjs ENGINE`, a job as JSON on the standard input, its findings as JSON out.
 
 import { readFileSync, writeFileSync } from "node:fs"
 
@@ -8,6 +8,8 @@ const { shapeOf } = await import(`${ENGINE}/model.js`)
 const { chooser } = await import(`${ENGINE}/sampling.js`)
 const { textStream } = await import(`${ENGINE}/tokenizer.js`)
 const { sha256 } = await import(`${ENGINE}/weights.js`)
+const { comparison } = await import(`${ENGINE}/../live/browser_comparison.js`)
+const { BrowserRun } = await import(`${ENGINE}/../live/browser_run.js`)
 const wasm = readFileSync(`${ENGINE}/kernels.wasm`)
 const job = JSON.parse(readFileSync(0, "utf8"))
 
@@ -27,8 +29,32 @@ const said = (work) => {
   }
 }
 
+// A clock that moves by a tenth of a millisecond each time that it is read, and tells whole ones.
+function coarse() {
+  let reads = 0
+  return () => Math.floor(reads++ / 10)
+}
+
+// The records of a run, as the page marks them, whose page is hidden in the middle of its second pass.
+function marked() {
+  const listeners = new Set()
+  globalThis.document = { hidden: false, addEventListener: (_, listen) => listeners.add(listen), removeEventListener: (_, listen) => listeners.delete(listen) }
+  globalThis.Worker = class { postMessage() {} terminate() { this.ended = true } }
+  const told = []
+  const run = new BrowserRun("", { id: "x" }, () => {}, (answer) => told.push(answer))
+  for (const hides of [false, true, false]) {
+    run.take({ t: "pass" })
+    document.hidden = hides
+    for (const listen of listeners) listen()
+    document.hidden = false
+    run.take({ t: "clocked", clean: null })
+  }
+  run.take({ t: "over" })
+  return { told, left: listeners.size, ended: run.worker.ended }
+}
+
 const found = {}
-for (const [name, { folder, prompts, texts, new_tokens: newTokens, sampling, logits: file }] of Object.entries(job.models)) {
+for (const [name, { folder, prompts, texts, new_tokens: newTokens, sampling, logits: file, work }] of Object.entries(job.models)) {
   const files = filesOf(folder)
   const ready = (kernels) => load(files, { wasm, kernels, positions: 512, caches: 2 })
   const { model, tokenizer, kernels } = ready()
@@ -69,9 +95,10 @@ for (const [name, { folder, prompts, texts, new_tokens: newTokens, sampling, log
     read: (texts ?? []).map((text) => tokenizer.encode(text).map((id) => tokenizer.decode([id]))),
     streamed: tokenizer.encode((texts ?? []).join(" ")).map(stream).join(""),
     tampered: said(() => load({ ...files, sha256: sha256(new Uint8Array([1]).buffer) }, { wasm, positions: 8 })),
+    records: work ? [...comparison({ model, tokenizer, kernels }, work, job.environment, coarse())] : [],
     long: said(() => load(files, { wasm, positions: 10 ** 6 })),
   }
 }
 const refused = (job.refused ?? []).map((config) => said(() => shapeOf(config)))
 const sums = (job.hashed ?? []).map((text) => sha256(new TextEncoder().encode(text).buffer))
-process.stdout.write(JSON.stringify({ models: found, refused, sums }))
+process.stdout.write(JSON.stringify({ models: found, refused, sums, marked: marked() }))

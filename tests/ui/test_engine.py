@@ -1,5 +1,6 @@
 """The browser's engine, run in node, held against torch: tokens, logits, every layer, every mode, the tokenizer."""
 
+import copy
 import hashlib
 import json
 import shutil
@@ -10,11 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.decoding.loop import chooser, decode
+from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import BUNDLED
 from kvviz.models.text import STORY, book
+from kvviz.store.files.browser import from_browser
+from kvviz.store.files.reading import Imported
 from kvviz.ui.folders import ASSETS
+from kvviz.ui.live.browser import agreement, decoded_there, order_of
 
 ENGINE = ASSETS / "engine"
 BUNDLED_MODELS = ("mini-gpt2", "mini-qwen3")
@@ -30,6 +36,18 @@ TEXTS = (
     "<|endoftext|>A story<|endoftext|> of <|endo",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaa!!!!!?---",
 )
+
+
+WORK = decoded_there(
+    ComparisonSpec(
+        "mini-qwen3", modes=("uncached", "cached", "prealloc"), prompt=STORY, new_tokens=NEW_TOKENS, repeats=2, warmup=2
+    )
+)
+NOTHING = dict.fromkeys(("torch", "transformers", "python"), "none")
+ENVIRONMENT = {
+    **{"device": "browser", "device_name": "a browser", "threads": 1, "cores": 4, "platform": "here"},
+    **{"dtype": "float32", "attn_implementation": "WebAssembly with SIMD", **NOTHING},
+}
 
 
 def prompts():
@@ -69,6 +87,7 @@ def found(models, tmp_path_factory):
             "sampling": SAMPLING,
             "new_tokens": NEW_TOKENS,
             "logits": str(out / name),
+            "work": order_of(WORK) if name == WORK.model else None,
         }
         for name, (folder, _) in models.items()
     }
@@ -80,7 +99,7 @@ def found(models, tmp_path_factory):
         {**qwen3, "layer_types": ["sliding_attention"]},
         {**qwen3, "model_type": "gemma3"},
     ]
-    job = {"models": jobs, "refused": refused, "hashed": ["", "abc", "x" * 119]}
+    job = {"models": jobs, "refused": refused, "environment": ENVIRONMENT, "hashed": ["", "abc", "x" * 119]}
     command = [node, "--experimental-default-type=module", str(Path(__file__).with_name("engine.mjs")), str(ENGINE)]
     ran = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
@@ -175,6 +194,71 @@ def test_what_the_engine_can_not_compute_is_refused_with_the_reason(found):
         assert "checksum" in of["tampered"]
         assert "positions" in of["long"]
     assert found["sums"] == [hashlib.sha256(text.encode()).hexdigest() for text in ("", "abc", "x" * 119)]
+
+
+@pytest.fixture
+def records(found):
+    return copy.deepcopy(found["models"][WORK.model]["records"])
+
+
+def test_a_browsers_records_make_a_comparison_with_figures_of_their_own(found, records):
+    opened = from_browser(records)
+    runs, of = {run["mode"]: run for run in opened.document["runs"]}, found["models"][WORK.model]
+    assert list(runs) == list(WORK.modes) and opened.document["identical"]
+    assert all(run["token_ids"] == of["greedy"][0] and run["max_abs_logit_diff"] < 1e-3 for run in runs.values())
+    assert runs["cached"]["speedup"] > 0 and runs["cached"]["speedup_interval"]
+    for name, run in runs.items():
+        account = run["memory"]
+        assert account["formula"] == account["tensors"] == (0 if name == "uncached" else run["cache_bytes"][-1])
+        assert account["storages"] == account["allocator"]["kept"] == run["outliving_bytes"][-1]
+        assert account["allocator"]["peak"] > account["storages"]
+        assert bool(account["reasons"]) == (name == "prealloc")
+    assert [record["t"] for record in opened.records[-2:]] == ["figures", "done"]
+
+
+def test_steps_shorter_than_the_clock_can_tell_are_timed_in_groups(records):
+    assert "moves in steps of 1 ms" in records[0]["model"]["note"] and "less than 10 ms" in records[0]["model"]["note"]
+    passes = [record["mode"] for record in records if record["t"] == "pass"]
+    assert passes == [*WORK.modes, *reversed(WORK.modes), *WORK.modes], "a warm-up, then the modes take turns"
+    timed = [record["s"] for record in records if record["t"] == "times"]
+    assert [len(seconds) for seconds in timed] == [NEW_TOKENS] * len(passes)
+    assert all(len(set(seconds[1:])) == 1 and 0 < sum(seconds) < 0.01 for seconds in timed), "one group, read twice"
+
+
+def test_a_pass_during_which_the_page_was_hidden_is_marked(found):
+    ((answer,), left, ended) = found["marked"].values()
+    assert [record["clean"] for record in answer["records"] if record["t"] == "clocked"] == [None, False, None]
+    assert (left, ended) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda records: records[0]["environment"].update(device="cpu"), "has to be a browser's"),
+        (lambda records: records[-2].update(s=[1.0]), "as many steps"),
+        (lambda records: [record.update(s=[0.0] * NEW_TOKENS) for record in records if "s" in record], "take time"),
+        (lambda records: records[20]["modes"]["cached"]["layers"][0].update(key_shape=[]), "four sizes"),
+        (lambda records: records.clear(), "does not begin"),
+        (lambda records: records[1]["modes"]["cached"].update(text=5), "has to be a text"),
+        (lambda records: records.__delitem__(slice(10, None)), "checked and timed"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused(records, change, said):
+    change(records)
+    with pytest.raises(KvvizError, match=said):
+        from_browser(records)
+
+
+def test_the_page_says_on_how_many_tokens_server_and_browser_agree(records, scheduler_without_worker):
+    here = from_browser(records)
+    there = copy.deepcopy(here.document)
+    there["environment"]["device"] = "cpu"
+    there["runs"][0]["token_ids"][-1] += 1
+    shown = scheduler_without_worker.adopt(here)
+    assert "Run the same" in agreement(scheduler_without_worker, shown)
+    server = scheduler_without_worker.adopt(Imported(there, here.records))
+    for one in (shown, server):
+        assert f"agree on {NEW_TOKENS - 1} of {NEW_TOKENS} tokens" in agreement(scheduler_without_worker, one)
 
 
 def test_the_module_is_built_from_the_source_beside_it(tmp_path):

@@ -11,12 +11,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvviz.decoding.modes import MODES
-from kvviz.experiments.comparison.comparison_run import ComparisonRun
 from kvviz.experiments.comparison.curve_fit import Fit, student
 from kvviz.experiments.comparison.figures import reference_mode
 from kvviz.experiments.comparison.verdict import fitted
+
+if TYPE_CHECKING:
+    from kvviz.experiments.comparison.comparison_run import ComparisonRun
 
 MOST = 50  # timed passes of a mode
 LONGER = 1.5  # times that all passes may take what those asked for took, unless a budget is given
@@ -68,7 +71,7 @@ class Known:
     curve: float | None
 
     @classmethod
-    def of(cls, run: ComparisonRun) -> "Known":
+    def of(cls, run: "ComparisonRun") -> "Known":
         """Read it off the passes that are kept so far."""
         work, totals = run.work, {mode: passes.totals for mode, passes in run.passes.items()}
         each = (_curve(run.prompt_tokens, mode, passes.kept) for mode, passes in run.passes.items())
@@ -96,7 +99,7 @@ def _curve(prompt_tokens: int, mode: str, kept: Sequence[Sequence[float]]) -> fl
     return found.relative_width if isinstance(found, Fit) else None
 
 
-def why_stop(run: ComparisonRun) -> str:
+def why_stop(run: "ComparisonRun") -> str:
     """Say in a sentence why no further round of passes is timed; "" if another one is needed."""
     work = run.work
     rounds = min(len(passes.repeats) for passes in run.passes.values())

@@ -1,12 +1,14 @@
 """The live component: a socket to the feed and everything that moves on the page, in the browser."""
 
 import gzip
+from collections.abc import Mapping
 
 import streamlit as st
 
 from kvviz.base.errors import KvvizError
 from kvviz.charts import palette
 from kvviz.decoding.modes import MODES
+from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.files import reading
 from kvviz.ui.folders import ASSETS, ASSETS_URL
@@ -27,15 +29,19 @@ def known_over(scheduler: Scheduler, comparison: str | None) -> str | None:
     return job.id if job is not None and not job.active else None
 
 
-def live_view(comparison: str | None, *, over: str | None, takes: str, new_tokens: int | None) -> None:
+def live_view(
+    comparison: str | None, *, over: str | None, takes: str, new_tokens: int | None, order: Record | None = None
+) -> str | None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how
     long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
-    draws what to expect.
+    draws what to expect. With an `order` (`kvviz.ui.live.browser`) the browser measures that instead; returns what it
+    sends at the end, JSON.
     """
     guess = {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]}
-    _mount("live", {"comparison": comparison, "over": over, "takes": takes, "guess": guess})
+    about = {"comparison": comparison, "over": over, "takes": takes, "guess": guess, "browser": order}
+    return _mount("live", about)
 
 
 def recorded_view() -> None:
@@ -43,10 +49,15 @@ def recorded_view() -> None:
     _mount("recorded", {"kept": True, "takes": ""})
 
 
-def _mount(key: str, data: dict[str, object]) -> None:
+def _mount(key: str, data: Mapping[str, object]) -> str | None:
     look = {"colours": {"light": palette.LIGHT, "dark": palette.DARK}, "dash": palette.DASH, "marker": palette.MARKER}
     lying = {"assets": ASSETS_URL, "recording": f"{ASSETS_URL}/live/recording.json.gz"}
-    _component(key=key, data={**lying, **look, **data}, on_ended_change=lambda: None)
+    told = _component(key=key, data={**lying, **look, **data}, on_ended_change=_hear, on_measured_change=_hear)
+    return getattr(told, "measured", None)
+
+
+def _hear() -> None:
+    """Do nothing: the script that runs next reads what was told."""
 
 
 def open_recording(scheduler: Scheduler, address: Address) -> None:

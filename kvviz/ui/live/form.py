@@ -22,10 +22,13 @@ from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id,
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.live.browser import decoded_there
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
 
 AUTO = "auto"
+SERVER, BROWSER = "server", "browser"
+PLACES = {SERVER: "This server", BROWSER: "This browser"}
 OWN = "A folder, a config.json or a Hugging Face id …"
 FIRST_MODES = ("uncached", "cached", "unpassed", "scratch", "compiled", "lookup", "speculative")
 MOST_NEW_TOKENS = 512
@@ -71,6 +74,7 @@ def _fields() -> dict[str, Field]:
         "prompt": Field(STORY, _prompt_text),
         "prompt_tokens": Field(0, one_of(0, *LENGTHS)),  # 0: the prompt is the text
         "new_tokens": Field(OPENING_TOKENS, whole),
+        "on": Field(SERVER, one_of(*PLACES)),
         "modes": Field(["uncached", "cached"], _modes_among(FIRST_MODES)),
         "more_modes": Field([], _modes_among(MORE_MODES), called="modes"),
         "attn": Field("sdpa", one_of(*ATTENTION)),
@@ -120,6 +124,8 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         with st.popover(_prompt_label(form), help="The prompt: a text, or so many tokens of a book."):
             _prompt(form, model)
         _new_tokens(form)
+        look: dict[str, Any] = {"label_visibility": "collapsed", "width": 150}
+        st.selectbox("Decoded by", format_func=PLACES.__getitem__, **look, **form.choice("on", list(PLACES)))
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
             modes = _modes(form)
@@ -144,6 +150,8 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "device", "attn", "batch")},
             **{name: form[name] for name in ("stop_text", "stop_at_eos")},
         )
+        if form["on"] == BROWSER:
+            return Choice(decoded_there(work)), run
         accepted(scheduler, work)
         return Choice(work, seconds=seconds_of(work, scheduler.device), key=key), run
     except KvvizError as error:
@@ -154,6 +162,8 @@ def _dtype(form: Form, model: str, weights: str, device: Device) -> str:
     """The chosen precision, or the usual one for this model on this device."""
     if form["dtype"] != AUTO:
         return str(form["dtype"])
+    if form["on"] == BROWSER:
+        return "float32"
     return usual_dtype(find_source(model, weights).params, device.get("capability"))
 
 

@@ -111,6 +111,7 @@ export function checked(state) {
   const modes = compared(state)
   if (!modes.length) return ""
   const delta = Math.max(...modes.map((m) => m.delta ?? 0))
+  if (!delta) return "The logits of the modes are equal to the last bit (max |Δlogit| is 0)."
   return `The logits of the modes differ by at most ${delta.toExponential(1)} (max |Δlogit|), in ${state.environment.dtype}: the same sums in another order.`
 }
 

@@ -129,8 +129,10 @@ function threeFigures(mode) {
   return [head, ...lines.filter(Boolean).map((line) => element("p", {}, line))]
 }
 
+const WHO_TELLS = { profiler: "torch.profiler", heap: "the engine's own heap" }
+
 function peakWords(allocator) {
   if (!allocator) return ""
   const reserved = allocator.reserved ? ` The allocator's reserve from the driver went from ${bytes(allocator.reserved[0])} to ${bytes(allocator.reserved[1])}.` : ""
-  return `At most ${bytes(allocator.peak)} above the weights while it ran (${allocator.kind === "profiler" ? "torch.profiler, in an untimed pass" : "torch.cuda, in an untimed pass"}).${reserved}`
+  return `At most ${bytes(allocator.peak)} above the weights while it ran (${WHO_TELLS[allocator.kind] ?? "torch.cuda"}, in an untimed pass).${reserved}`
 }

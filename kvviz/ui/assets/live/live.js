@@ -3,10 +3,11 @@
 import { dataButton } from "../frame/chart_table.js"
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
-import { bytes, ms, rate, times } from "../shared/format.js"
+import { bytes, count, ms, rate, times } from "../shared/format.js"
 import { Repaint } from "../shared/repaint.js"
 import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, watched, withStatus } from "../shared/state.js"
+import { BrowserRun } from "./browser_run.js"
 import { CurveChart } from "./chart.js"
 import { ClassDrawings } from "./drawings.js"
 import { checked, Figures } from "./figures.js"
@@ -101,6 +102,12 @@ class Live {
     this.trigger = trigger
     this.root.dataset.kept = String(Boolean(data.kept)) // only the recording, whatever is measured
     this.chart.foretells = !data.kept
+    if (data.browser) {
+      this.runHere(data.browser)
+      return
+    }
+    this.here?.close()
+    this.here = null
     if (data.kept || (this.feed && this.follows === data.comparison)) {
       this.redraw() // the theme may have changed
       return
@@ -111,11 +118,25 @@ class Live {
     this.redraw()
   }
 
+  // Measures in this browser what the page asks for, once, and gives the page the records at the end.
+  runHere(work) {
+    if (this.here?.id !== work.id) {
+      this.here?.close()
+      this.feed?.close()
+      this.feed = null
+      this.linked = true
+      this.state = emptyState(work.id)
+      const over = (answer) => this.trigger("measured", JSON.stringify(answer))
+      this.here = new BrowserRun(this.data.assets, work, (id, record) => this.take(id, [record], false), over)
+    }
+    this.redraw()
+  }
+
   take(id, records, first) {
     if (first || this.state.id !== id) this.state = emptyState(id)
     const was = ended(this.state)
     for (const record of records) apply(this.state, record)
-    if (!was && ended(this.state)) this.pageAgain(id)
+    if (!was && ended(this.state) && !this.here) this.pageAgain(id)
     this.redraw()
   }
 
@@ -168,7 +189,7 @@ class Live {
   // What is on the screen: the run, or a kept recording of the page's first run once the server has said that it has
   // none to show.
   shown() {
-    if (!this.data.kept && (!this.queue || this.state.state !== "waiting" || this.state.id)) {
+    if (!this.data.kept && (this.here || !this.queue || this.state.state !== "waiting" || this.state.id)) {
       this.replay.stop()
       return this.state
     }
@@ -223,6 +244,7 @@ class Live {
     this.replay.stop()
     this.race.clear()
     this.feed?.close()
+    this.here?.close()
     this.viewpoint.close()
     this.drawings.close()
     this.resizer.disconnect()
@@ -311,6 +333,10 @@ function layersWords(state) {
 function environment(state) {
   const env = state.environment
   if (!env) return ""
+  if (env.device === "browser") {
+    return `Measured in ${env.device_name} on ${env.platform}, which tells of ${count(env.cores)} cores and used one: ${env.attn_implementation}, ` +
+      `${env.dtype}. Modes take turns (A B, B A, …). Another machine, browser or tab beside it gives other figures.`
+  }
   const threads = `${env.threads} ${env.threads === 1 ? "thread" : "threads"}`
   return `Measured on ${env.device_name} (${env.device}, ${threads}), ${env.dtype}, attention ${env.attn_implementation}, ` +
     `torch ${env.torch}, transformers ${env.transformers}, Python ${env.python}. Modes take turns (A B, B A, …). ` +

@@ -49,7 +49,8 @@ const SENTENCES = {
     : `done: ${passesWords(state)}`),
 }
 
-const about = ({ model }) => (model ? `${[model.title, weightsWords(model)].filter(Boolean).join(", ")} · ` : "")
+const about = ({ model, environment }) => (model
+  ? `${[model.title, weightsWords(model), environment.device === "browser" ? `decoded by ${environment.device_name}` : ""].filter(Boolean).join(", ")} · ` : "")
 
 function weightsWords(model) {
   return { random: "random weights (real shapes and times, the text is noise)", bundled: "",

@@ -1,0 +1,131 @@
+"""A run in the reader's own browser: what its engine is asked for, and what comes back of it."""
+
+import json
+from dataclasses import replace
+
+import streamlit as st
+
+from kvviz.base.checks import parse
+from kvviz.base.errors import KvvizError
+from kvviz.base.hashing import config_hash
+from kvviz.base.records import new_id
+from kvviz.base.settings import settings
+from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.kind import Record
+from kvviz.models.sources import find_source
+from kvviz.models.text import book
+from kvviz.server.scheduler import Scheduler
+from kvviz.store.files.browser import DEVICE, from_browser
+from kvviz.ui.folders import ASSETS_URL, MODELS_URL
+from kvviz.ui.shared.form import Address
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.session import owner
+
+DECODED = ("uncached", "cached", "unpassed", "prealloc", "concat")  # the modes that the browser's engine has
+ASKED = "browser_run"  # what this session's browser was asked for last
+_SAME_WORK = ("model", "weights", "prompt", "prompt_tokens", "sampling")
+
+
+def decoded_there(work: ComparisonSpec) -> ComparisonSpec:
+    """Return the work as the browser does it. Raises KvvizError, before anything starts, where its engine can't."""
+    source = find_source(work.model, work.weights)
+    if source.weights != "bundled":
+        raise KvvizError("a browser decodes the models that come with kvviz: take mini-gpt2 or mini-qwen3")
+    others = [MODES[name].title for name in work.modes if name not in DECODED]
+    if others:
+        known = ", ".join(f"“{MODES[name].title}”" for name in DECODED)
+        raise KvvizError(f"a browser's engine has the modes {known}: leave “{others[0]}” out")
+    if work.batch > 1 or work.dtype != "float32":
+        raise KvvizError("a browser decodes one sequence in float32: take batch 1 and float32 or auto")
+    if work.stop_at_eos or work.stop_text:
+        raise KvvizError("a browser decodes all new tokens: leave the stop text empty and the end token alone")
+    return replace(work, device=DEVICE, weights=source.weights, precision=None)
+
+
+def run_or_stop(work: ComparisonSpec | None) -> None:
+    """Draw Run and Stop for this browser."""
+    running = st.session_state.get(ASKED) is not None and not st.session_state[ASKED]["over"]
+    with st.container(horizontal=True, width="content"):
+        pressed = st.button("Run", type="primary", disabled=work is None, width=100, key="browser_start")
+        stopped = st.button("Stop", disabled=not running, width=100, key="browser_stop")
+    if stopped:
+        del st.session_state[ASKED]
+        st.rerun()
+    if pressed and work is not None:
+        st.session_state[ASKED] = {"order": order_of(work), "over": False}
+        st.rerun()
+
+
+def order_of(work: ComparisonSpec) -> Record:
+    """What the engine needs for this work: the files' addresses, their checksum, what the records say of the model."""
+    source = find_source(work.model, work.weights)
+    assert source.folder is not None and source.spec is not None
+    card = json.loads((source.folder / "card.json").read_text(encoding="utf-8"))
+    checksum = card["weights"]["sha256"]
+    files = {"config": "config.json", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
+    spec = source.spec
+    about = {"id": source.model, "title": source.title, "weights": source.weights, "params": source.params}
+    titles = [MODES[name] for name in work.modes]
+    return {
+        "id": new_id(),
+        **{name: f"{MODELS_URL}/{source.model}/{file}?{checksum[:12]}" for name, file in files.items()},
+        "wasm": f"{ASSETS_URL}/engine/kernels.wasm",
+        "sha256": checksum,
+        "spec": work.to_dict(),
+        "book": "" if work.prompt is not None else book(),
+        "config_hash": config_hash(source.config) if source.config else None,
+        "model": {**about, "layers": len(spec.layers), "context": spec.context},
+        "modes": [{"name": m.name, "title": m.title, "summary": m.summary, "exact": True} for m in titles],
+    }
+
+
+def order(chosen: bool) -> Record | None:
+    """What this session's browser is asked for; None if it measures nothing, or is not `chosen` any more."""
+    if not chosen:
+        st.session_state.pop(ASKED, None)
+    return st.session_state[ASKED]["order"] if st.session_state.get(ASKED) else None
+
+
+def take_in(scheduler: Scheduler, answer: str | None, address: Address) -> None:
+    """Show what the browser has measured as a comparison of its own; a run that failed stays on the page."""
+    asked = st.session_state.get(ASKED)
+    if not answer or asked is None or asked["over"]:
+        return
+    try:
+        found = parse(answer, settings().limits.upload_bytes, "comparison")
+        if not isinstance(found, dict) or found.get("id") != asked["order"]["id"]:
+            return
+        asked["over"] = True
+        if not found.get("failed"):
+            address.write({"comparison": scheduler.adopt(from_browser(found.get("records")), owner())})
+            del st.session_state[ASKED]
+    except KvvizError as error:
+        st.error(plain(error))
+    else:
+        st.rerun()
+
+
+def agreement(scheduler: Scheduler, watched: str | None) -> str:
+    """Say on how many tokens the server and a browser agree, if one is shown and the other did the same work here."""
+    shown = scheduler.shown(watched)
+    if shown is None or not shown.document:
+        return ""
+    mine = shown.document
+    others = [job.document for job in reversed(scheduler.jobs()) if job.document and "environment" in job.document]
+    alike = (other for other in others if all(other.get(name) == mine.get(name) for name in _SAME_WORK))
+    other = next((other for other in alike if _is_browsers(other) != _is_browsers(mine)), None)
+    if other is None:
+        return "Run the same on “This server” too, and this line compares the tokens." if _is_browsers(mine) else ""
+    pairs = list(zip(_tokens(mine), _tokens(other), strict=False))
+    same = next((i for i, (one, two) in enumerate(pairs) if one != two), len(pairs))
+    return f"The server and your browser agree on {same} of {len(pairs)} tokens."
+
+
+def _is_browsers(document: Record) -> bool:
+    return bool(document["environment"]["device"] == DEVICE)
+
+
+def _tokens(document: Record) -> list[int]:
+    """The tokens of the mode that a comparison's others are held against."""
+    return next(run["token_ids"] for run in document["runs"] if run["mode"] == document["reference"])
