@@ -121,11 +121,11 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
     bar = st.container(horizontal=True, vertical_alignment="center", gap="small", key="live_bar")
     with bar:
         model, weights = _model(form)
+        look: dict[str, Any] = {"label_visibility": "collapsed", "width": 140}
+        st.selectbox("Decoded by", format_func=PLACES.__getitem__, **look, **form.choice("on", list(PLACES)))
         with st.popover(_prompt_label(form), help="The prompt: a text, or so many tokens of a book."):
             _prompt(form, model)
         _new_tokens(form)
-        look: dict[str, Any] = {"label_visibility": "collapsed", "width": 150}
-        st.selectbox("Decoded by", format_func=PLACES.__getitem__, **look, **form.choice("on", list(PLACES)))
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
             modes = _modes(form)

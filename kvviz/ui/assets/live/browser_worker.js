@@ -27,8 +27,8 @@ async function fetched(url, as) {
 // What the browser tells of itself. It has no torch, transformers or Python.
 function environment(kernels) {
   const { userAgent, hardwareConcurrency, platform } = navigator
-  const [, name, version] = userAgent.match(/(Edg|OPR|Firefox|Chrome)\/(\d+)/) ?? userAgent.match(/(Version)\/(\d+)/) ?? [null, "a browser", ""]
-  const title = { Edg: "Edge", OPR: "Opera", Version: "Safari" }[name] ?? name
-  return { device: "browser", device_name: `${title} ${version}`.trim(), threads: 1, cores: hardwareConcurrency ?? 0, platform, dtype: "float32",
+  const found = userAgent.match(/(edg|firefox|chrome)\/(\d+)/i) ?? userAgent.match(/(version)\/(\d+)/i)
+  const title = { edg: "Edge", firefox: "Firefox", chrome: "Chrome", version: "Safari" }[found?.[1].toLowerCase()]
+  return { device: "browser", device_name: found ? `${title} ${found[2]}` : "a browser", threads: 1, cores: hardwareConcurrency ?? 0, platform, dtype: "float32",
            attn_implementation: kernels === "wasm" ? "WebAssembly with SIMD" : "plain JavaScript", torch: "none", transformers: "none", python: "none" }
 }
