@@ -27,7 +27,8 @@ def prefix_tree(tree: Sequence[Mapping[str, Any]], names: Sequence[str], block: 
     """
     longest = max((_blocks(run) for run in tree), default=1)
     runs = "".join(_run(run, names, block) for run in tree)
-    return f'<div class="kvt-frame"><div class="kvt" style="--kvt-longest:{longest}" tabindex="0">{runs}</div></div>'
+    region = f'class="kvt" style="--kvt-longest:{longest}" tabindex="0" role="group" aria-label="A tree of prefixes"'
+    return f'<div class="kvt-frame"><div {region}>{runs}</div></div>'
 
 
 def _blocks(run: Mapping[str, Any]) -> int:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kvviz.experiments.batching.batcher import SWAPPED, Request
@@ -212,11 +213,11 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 def resumes(rows: Sequence[Row]) -> list[float]:
     """Seconds from each return of a preempted request to its next token: what its keys and values cost to have back."""
-    found = []
+    found = list[float]()
     for row in rows:
-        times, returns = row["token_s"], row["admitted_s"][1:]
-        found += [next((at for at in times if at > back), back) - back for back in returns]
-    return [seconds for seconds in found if seconds]  # of one that was preempted again at once there is none
+        for back, gone in zip(row["admitted_s"][1:], [*row["preempted_s"][1:], inf], strict=False):
+            found += [at - back for at in row["token_s"] if back < at <= gone][:1]  # none if it had to go again at once
+    return found
 
 
 def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:

@@ -57,15 +57,13 @@ def _resumed(row: Row) -> str:
 
 
 def preemption_claim(rows: Sequence[Row]) -> str:
-    """Say how soon a preempted request writes on, where it is computed again and where it is copied back."""
+    """Say how long it takes from a preempted request's return to its next token, computed again and copied back."""
     found = {row["policy"]: resumes(row["each"]) for row in rows}
     if not found.get("continuous") or not found.get("swap"):
         return "Nobody was preempted: the memory is large enough for all"
     marks = {row["policy"]: mark(row) for row in rows}
     again, back = (f"{marks[name]}{millis(median(found[name]))}" for name in ("continuous", "swap"))
-    return (
-        f"After a preemption, a request writes on within {again} if it is computed again, {back} if it is copied back"
-    )
+    return f"To return from a preemption takes {again} if the tokens are computed again, {back} if they are copied back"
 
 
 def _swapped(row: Row) -> str:
