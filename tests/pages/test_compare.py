@@ -64,7 +64,7 @@ def test_an_empty_store_says_what_to_do_and_shows_the_kept_recordings(visit):
     assert [label.split("<br>")[0] for label in sorted(labels)] == ["Compiled", "KV cache", "No cache"]
     where = [caption.value for caption in app.caption if ", recorded on " in caption.value]
     assert ["mini-gpt2" in where[0], "NVIDIA H100" in where[1]] == [True, True]
-    claims = [header.value for header in app.subheader]
+    claims = [header.value for header in app.header]
     assert claims[0].startswith("On this processor the cache makes the text ") and claims[0].endswith("as fast")
     assert claims[1].startswith("On this GPU the cache hardly helps, compiling does: ≈ ")
 

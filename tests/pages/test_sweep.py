@@ -89,7 +89,7 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     table = next(frame.value for frame in app.dataframe if "passes" in frame.value.columns)
     assert list(table["speed-up"]) == [1.0, 2.0, 1.0, 4.0]
     said = [words.value for words in app.markdown]
-    claims = [header.value for header in app.subheader]
+    claims = [header.value for header in app.header]
     assert claims[0] == (
         "From a prompt of 64 tokens to 128, the whole time climbs to 2 times without the cache and stays within "
         "0% with the cache"
@@ -157,7 +157,7 @@ def test_a_kept_sweep_is_the_opening_picture(visit, store):
     assert any("A kept sweep of this server: m on a device, " in words.value for words in app.markdown), (
         "it says where it is from"
     )
-    assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.subheader)
+    assert any("the time per token climbs to 4 times with the cache" in words.value for words in app.header)
 
 
 @pytest.mark.slow

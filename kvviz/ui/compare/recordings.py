@@ -41,7 +41,7 @@ def recordings() -> None:
         started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
         weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
-        column.subheader(of_recording(curves, KINDS[here["device"]], about), anchor=False)
+        column.header(of_recording(curves, KINDS[here["device"]], about), anchor=False)
         column.caption(f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}")
         ends = [about + brief(curve.so_far[-1]) for curve in curves]
         named = [replace(curve, name=f"{curve.name}\n{end}") for curve, end in zip(curves, ends, strict=True)]

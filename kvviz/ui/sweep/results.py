@@ -158,7 +158,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         if elsewhere:
             said = f"{elsewhere}: {said[0].lower()}{said[1:]}"
             watermark(figure, elsewhere.upper())
-        place.subheader(said, anchor=False)
+        place.header(said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
         factors |= any(line.text for line in figure.data)
