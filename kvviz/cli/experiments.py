@@ -1,22 +1,26 @@
-"""`kvviz ceilings`, `roofline`, `caches` and `serving`: the experiments of the pages, measured in this process."""
+"""`kvviz ceilings`, `roofline`, `caches`, `endpoint`, `serving`: experiments of the pages, measured in this process."""
 
+import os
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from kvviz.base.errors import KvvizError
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.shutdown import told_to_stop
 from kvviz.base.words import millis
-from kvviz.cli.measure_here import alone, bench_here, document_here
-from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, names, numbers
+from kvviz.cli.measure_here import Halted, alone, bench_here, document_here
+from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, counts, names, numbers
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
+from kvviz.decoding.endpoint.address import KEY
 from kvviz.experiments.batching import words as batching_words
 from kvviz.experiments.batching.policies import Preemption
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
+from kvviz.experiments.comparison import endpoint_load
 from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.load import words as load_words
 from kvviz.experiments.load.spec import LoadSpec
@@ -151,6 +155,42 @@ def serving(
     with bench_here("kvviz serving", patient=not no_wait) as bench:
         documents = {name: document_here(spec, bench, _say_progress) for name, spec in specs.items()}
     answer(documents, lambda: serving_words.text(documents), as_json)
+
+
+def endpoint(
+    url: Annotated[str, typer.Argument(help="A server with OpenAI's interface; its key: KVVIZ_ENDPOINT_KEY.")],
+    endpoint_model: Annotated[str | None, typer.Option(help="What it calls the model, if it has several.")] = None,
+    concurrency: Annotated[str, typer.Option(help="Requests at once, such as 1,2,4,8.")] = "1,2,4,8",
+    requests: Annotated[int, typer.Option(min=1, max=100, help="Requests of each asker, one after another.")] = 3,
+    prompt: Annotated[str, typer.Option(help="What each prompt goes on with, after a number.")] = STORY,
+    new_tokens: Annotated[int, typer.Option(min=1, max=4096, help="Tokens to ask for.")] = 64,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a server with more and more requests at once: first token, inter-token latency, tokens a second."""
+    from kvviz.experiments.comparison.endpoint import open_server
+
+    levels = counts("--concurrency", concurrency)
+    endpoint_load.check_levels(levels)
+
+    def check_stop() -> None:
+        if told:
+            raise Stopped
+
+    with alone("kvviz endpoint", not no_wait), told_to_stop() as told:
+        server = open_server(url, endpoint_model, os.environ.get(KEY))
+        try:
+            found = endpoint_load.measure(server, levels, prompt, new_tokens, requests, check_stop, _say_level)
+        except Stopped:
+            raise Halted(told[0], "the measurement was stopped; nothing of it is kept") from None
+        finally:
+            server.close()
+    document = {**found, "sentences": endpoint_load.sentences(found)}
+    answer(document, lambda: endpoint_load.text(document), as_json)
+
+
+def _say_level(row: Record) -> None:
+    say(f"{row['concurrency']} at once: {row['tokens_per_s']:.3g} tokens/s")
 
 
 def _say_progress(record: Record) -> None:

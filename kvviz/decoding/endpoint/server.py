@@ -101,11 +101,17 @@ class Server:
         return found
 
     def ask(
-        self, prompt: str, new_tokens: int, sampling: Sampling, check_stop: Callable[[], None] = lambda: None
+        self,
+        prompt: str,
+        new_tokens: int,
+        sampling: Sampling,
+        check_stop: Callable[[], None] = lambda: None,
+        *,
+        polls: bool = True,
     ) -> Answer:
-        """Ask once and read the whole answer. Raises KvvizError for what is no answer."""
+        """Ask once, read the whole answer, and poll the metrics meanwhile. Raises KvvizError for what is no answer."""
         answer, looks = Answer(), Looks(self._told)
-        with self._in_a_sentence(answer), looks if self._tells else nullcontext():
+        with self._in_a_sentence(answer), looks if self._tells and polls else nullcontext():
             begun = time.perf_counter()
             stream = self._stream(prompt, new_tokens, sampling)
             with stream:

@@ -35,7 +35,7 @@ class EndpointLane:
     def __init__(
         self, work: ComparisonSpec, loaded: Loaded, ids: list[int], check_stop: Callable[[], None], key: str | None
     ) -> None:
-        self._server = _open(work, key)
+        self._server = open_server(work.endpoint or "", work.endpoint_model, key)
         self._work, self._ids, self._check_stop = work, ids, check_stop
         self._codec, self._spec = loaded.codec, loaded.spec
         own_text = work.prompt is not None and work.prompt_tokens is None
@@ -133,12 +133,13 @@ def capacity_tokens(told: Mapping[str, float]) -> int:
     return round(told.get("capacity_tokens", told.get("blocks", 0) * told.get("block_tokens", 0)))
 
 
-def _open(work: ComparisonSpec, key: str | None) -> "Server":
+def open_server(url: str, model: str | None, key: str | None) -> "Server":
+    """Find a server and ask what it is. Raises KvvizError, also where the client's package is missing."""
     try:
         from kvviz.decoding.endpoint.server import Server
     except ImportError:
         raise KvvizError("the mode endpoint needs a package that is not here: pip install openai") from None
-    return Server(find_place(work.endpoint or "", settings(), key), work.endpoint_model)
+    return Server(find_place(url, settings(), key), model)
 
 
 def answered(codec: Codec, ids: list[int], prompt: str, text: str) -> list[int]:
