@@ -30,6 +30,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
     "dbrx": {"attn_config": {"kv_n_heads": 8, "clip_qkv": 8.0, "rope_theta": 5e5}},  # no rope_theta by default
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},  # none by default; 1407 by default
+    "deepseek_v4": {"num_hidden_layers": 6, "compress_ratios": [0, 128, 4, 128, 4, 0]},  # 43 layers take minutes
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},  # no experts by default
     "gemma4_assistant": {"text_config": {"model_type": "gemma4_text", **_DRAFT}},
     "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text", **_DRAFT}},

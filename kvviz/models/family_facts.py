@@ -25,6 +25,7 @@ class FamilyFacts:
     prompt_field: str = ""
     index_float32: bool = False
     index_positions: int = 0
+    index_gates: bool = False
     indexer_period: int = 0
     states_in_cache: bool = True
     counts_positions: bool = True

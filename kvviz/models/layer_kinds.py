@@ -36,7 +36,7 @@ def layer_types(fields: Fields, count: int) -> list[str]:
     if listed is not None:
         _check_length(listed, count)
         types = [_OLD_NAMES.get(name, name) for name in listed]
-        if fields.model_type == "qwen4_exp_text":
+        if fields.model_type in ("qwen4_exp_text", "glm5_next_text"):
             return [INDEXED if name == FULL else name for name in types]
         return [*types[:-1], FULL] if fields.model_type in ("gemma4_text", "gemma4_unified_text") else types
     layers = facts_of(fields.model_type).layers

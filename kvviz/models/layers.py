@@ -219,7 +219,7 @@ def _attention(fields: Fields, layer_type: str, index: int) -> LayerSpec:
     if latent:
         # one compressed row and the rotary part of the key, shared by all heads: https://arxiv.org/abs/2405.04434
         kind = "latent" if kind == "full" else kind
-        heads, key, value = 1, fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim")
+        heads, key, value = 1, fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim", least=0)
     else:
         heads = read_kv_heads(fields) * (facts.sliding_kv_factor if kind == "sliding" else 1)
         key, value = read_head_dims(fields)

@@ -49,8 +49,9 @@ def read_rows(fields: Fields, layer_type: str, index: int, first_of_type: bool) 
         return ()
     facts, width = facts_of(fields.model_type), _index_dim(fields, index)
     keys = Rows(INDEXER, width, element_bytes=4 if facts.index_float32 else 0)
-    positions = Rows("position", facts.index_positions, element_bytes=8)
-    return tuple(rows for rows in (keys, positions) if rows.width and (rows is keys or first_of_type))
+    gates = Rows("indexer gate", width + 1 if facts.index_gates and width else 0)
+    positions = Rows("position", facts.index_positions if first_of_type else 0, element_bytes=8)
+    return tuple(rows for rows in (keys, gates, positions) if rows.width)
 
 
 # The usual numbers of tokens that become one key: https://huggingface.co/deepseek-ai/DeepSeek-V4-Flash-Base

@@ -10,6 +10,7 @@ from pathlib import Path
 from kvviz.base.errors import ConfigError, KvvizError
 from kvviz.models.catalog.rows import HERE as CATALOG
 from kvviz.models.catalog.rows import models, near
+from kvviz.models.config_fields import shown
 from kvviz.models.pulled_folder import Pulled, find_pulled, pulled_ids
 from kvviz.models.spec import ModelSpec
 from kvviz.models.weight_files import parameters
@@ -214,6 +215,9 @@ def _from_hub(model: str) -> Source:
 
 def _config_in(folder: Path) -> dict[str, object]:
     path = folder / "config.json"
+    if not path.is_file() and (adapter := folder / "adapter_config.json").is_file():
+        base = shown(read_config(adapter).get("base_model_name_or_path"))
+        raise KvvizError(f"{folder} holds an adapter alone, which keeps no cache: give the model under it, {base}")
     if not path.is_file():
         raise KvvizError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
     return read_config(path)

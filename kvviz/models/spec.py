@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvviz.base.errors import ConfigError
-from kvviz.models.config_fields import Family, Fields, families
+from kvviz.models.config_fields import LARGEST, Family, Fields, families
 from kvviz.models.custom_code import caution, is_custom
 from kvviz.models.family_facts import facts_of
 from kvviz.models.gguf.config import notes_of_file
@@ -12,7 +12,7 @@ from kvviz.models.heads import query_heads
 from kvviz.models.layers import LayerSpec, crosses, read_layers
 
 # Fields under which a composite config keeps its decoder.
-PARTS = ("text_config", "decoder", "decoder_config", "language_config", "llm_config")
+PARTS = ("text_config", "thinker_config", "decoder", "decoder_config", "language_config", "llm_config")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ModelSpec:
             layers=layers,
             source=source,
             vocab_size=fields.optional("vocab_size"),
-            context=fields.optional("max_target_positions") or fields.optional("max_position_embeddings", least=-1),
+            context=_context(fields),
             heads=query_heads(fields),
             source_tokens=fields.optional("max_source_positions") if crossing else None,
             crossing=crossing,
@@ -59,6 +59,18 @@ class ModelSpec:
             notes=_notes(fields),
             origins=dict(fields.origins),
         )
+
+
+def _context(fields: Fields) -> int | None:
+    """Tokens that the model was made for; positions that the config stretches by YaRN count as stretched."""
+    stated = fields.optional("max_target_positions") or fields.optional("max_position_embeddings", least=-1)
+    rope = fields.raw("rope_parameters") or fields.raw("rope_scaling")
+    if not isinstance(rope, Mapping) or "yarn" not in (rope.get("rope_type"), rope.get("type")):
+        return stated
+    factor, short = rope.get("factor"), rope.get("original_max_position_embeddings")
+    if isinstance(factor, int | float) and isinstance(short, int) and 1 <= factor * short < LARGEST:
+        return max(stated or 0, int(factor * short))
+    return stated
 
 
 def _notes(fields: Fields) -> tuple[str, ...]:

@@ -97,6 +97,14 @@ def test_a_context_beyond_what_the_model_was_made_for_is_said(kvviz):
     assert kvviz("calc", "gpt2", "--tokens", "1024", "--json").document["notes"] == []
     done = kvviz("calc", "gpt2", "--tokens", "1025")
     assert (done.status, "made for 1,024 tokens" in done.out) == (0, True)
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    config = {**PLAIN, "model_type": "qwen2", "max_position_embeddings": 32768, "rope_scaling": yarn}
+    assert "made for 131,072 tokens" in kvviz("calc", "-", "--tokens", "131073", stdin=json.dumps(config)).out
+
+
+def test_an_adapter_alone_names_its_base(refused, tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gpt2"}')
+    refused("holds an adapter alone, which keeps no cache: give the model under it, 'gpt2'", "calc", str(tmp_path))
 
 
 # --- GGUF files -------------------------------------------------------------------------------------------------------

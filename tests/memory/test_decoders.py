@@ -82,6 +82,30 @@ def test_every_registered_type_is_exact(alone):
     assert {row["model_type"]: row["why"] for row in rows if row["outcome"] != "exact"} == {}
 
 
+@pytest.mark.long
+def test_every_type_that_also_sees_or_hears_is_read():
+    """But for those whose default config has no text decoder of a known kind, or heads that do not divide its width."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
+
+    unread = {}
+    for name in TYPES:
+        try:
+            ModelSpec.from_config(default_config(name))
+        except ConfigError as error:
+            unread[name] = str(error)
+    assert len(TYPES) > 90 and len(unread) < 9, unread
+
+
+@pytest.mark.slow
+def test_latents_without_a_rotary_key_beside_states():
+    """GLM-5.3-Flash: Kimi delta attention, and an indexer with gates; the tower for images keeps nothing."""
+    config = default_config("glm5_next")
+    text = {name: value[:4] if isinstance(value, list) else value for name, value in config["text_config"].items()}
+    config["text_config"] = {**text, "num_hidden_layers": 4, "n_routed_experts": 8}
+    ours, theirs, why = difference(ModelSpec.from_config(config), config, LONG)
+    assert (why, ours) == ("", theirs)
+
+
 @pytest.mark.parametrize("model_type", ["gemma4_assistant", "gemma4_unified_assistant"])
 def test_a_draft_head_keeps_none(model_type):
     row = compared(model_type, alone=True)
