@@ -198,6 +198,8 @@ def claim(rows: Iterable[Row], figure: str, axis: str) -> str:
     if len({trend.word for trend in found}) == 1 and found[0].word in ("climbs", "falls"):
         parts[1:] = [part.removeprefix(f"{found[0].word} ") for part in parts[1:]]
     said = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    if found[0].mode == "uncached":  # which has named the cache
+        said = said.replace(HOW["cached"], "with it")
     return f"{found[0].range.capitalize()}, the {FIGURES[figure]} {said}"
 
 

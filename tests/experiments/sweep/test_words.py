@@ -74,10 +74,10 @@ def test_what_is_flat_and_what_climbs():
 def test_the_claim_of_a_chart_names_each_mode_and_its_change():
     assert claim(ROWS, "itl_s", "prompt_tokens") == (
         "From a prompt of 64 tokens to 128, the time per token climbs to 4 times without the cache and stays within "
-        "10% with the cache"
+        "10% with it"
     )
     third = [{**r, "mode": "compiled", "itl_s": 1 / r["itl_s"]} for r in ROWS if r["mode"] == "uncached"]
-    assert "without the cache, stays within 10% with the cache and falls to 1/4 in mode “Compiled”" in claim(
+    assert "without the cache, stays within 10% with it and falls to 1/4 in mode “Compiled”" in claim(
         [*ROWS, *third], "itl_s", "prompt_tokens"
     )
     assert claim(ROWS, "itl_s", "batch") == "" == claim(ROWS[:2], "itl_s", "prompt_tokens")
