@@ -3,7 +3,8 @@
 The new tokens of all sequences stand one after another in a single row, each with its own position: a decode step
 brings one, a chunk of a prefill many, and all go through the weights together. Only attention must keep them apart. So
 the model's attention function is replaced during the forward: it takes the rows apart and calls the model's own one for
-all sequences with equally many new tokens at a time, the shorter ones padded and masked.
+all sequences with equally many new tokens at a time, the shorter ones padded and masked. Where that function can't be
+replaced, those sequences are a batch of their own (`padded.py`), and each such batch reads the weights.
 
 The memory is one tensor of all blocks for each layer. A server's kernel reads the blocks where they are; here they are
 gathered first, which copies the whole cache at each step. ORCA's selective batching,

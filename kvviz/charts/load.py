@@ -12,7 +12,8 @@ from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.experiments.load.figures import goodput
 
 Found = Mapping[str, Any]
-PREDICTED, LIMIT, OFFERED = "#6B7280", "#9A4B7D", "#8A94A0"
+PREDICTED, LIMIT = "#6B7280", "#9A4B7D"
+FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
 HEIGHT = 360
 RATE = "requests offered a second"
 GROWS = "the queue<br>grows"
@@ -23,11 +24,14 @@ def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
     points = found["rows"]
     figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
     x = [p["rate"] for p in points]
-    _line(figure, x, x, "offered", OFFERED, "dash")
-    foretold = [(p["rate"], p["predicted"]["completed_per_s"]) for p in points if p["predicted"]]
-    _line(figure, [rate for rate, _ in foretold], [each for _, each in foretold], "predicted", PREDICTED, "dot")
-    _line(figure, x, [p["completed_per_s"] for p in points], "completed", palette.KEPT)
-    _line(figure, x, [goodput(p, ttft_s, itl_s) for p in points], "goodput", palette.NEW)
+    foretold = [p for p in points if p["predicted"]]
+    for rows, y, title, line in (
+        (points, x, "offered", {"color": PREDICTED, "width": 2, "dash": "dash"}),
+        (foretold, [p["predicted"]["completed_per_s"] for p in foretold], "predicted", FORETOLD),
+        (points, [p["completed_per_s"] for p in points], "completed", {"color": palette.KEPT, "width": 3}),
+        (points, [goodput(p, ttft_s, itl_s) for p in points], "goodput", {"color": palette.NEW, "width": 3}),
+    ):
+        _line(figure, rows, y, title, line)
     figure.update_yaxes(range=[0, 1.05 * max(x, default=1)])
     return _over_rates(name_ends(figure), points)
 
@@ -37,14 +41,12 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     points = [p for p in found["rows"] if p[f"{name}_s_p99"] is not None]
     foretold = [p for p in points if p["predicted"]]
     figure = blank(RATE, "ms", height=HEIGHT, hovermode="x unified")
-    for rows, percent, title, look in (
-        (foretold, "p99", "predicted", (PREDICTED, "dot")),
-        (points, "p50", "p50", ("#56B4E9", "solid")),
-        (points, "p99", "p99", (palette.KEPT, "solid")),
+    for rows, found_s, percent, title, line in (
+        (foretold, [p["predicted"] for p in foretold], "p99", "predicted", FORETOLD),
+        (points, points, "p50", "p50", {"color": palette.KEPT, "width": 1.5}),
+        (points, points, "p99", "p99", {"color": palette.KEPT, "width": 3}),
     ):
-        found_s = (p["predicted"] if rows is foretold else p for p in rows)
-        y = [1e3 * each[f"{name}_s_{percent}"] for each in found_s]
-        _line(figure, [p["rate"] for p in rows], y, title, *look, unit=" ms")
+        _line(figure, rows, [1e3 * each[f"{name}_s_{percent}"] for each in found_s], title, line, " ms")
     limit = 1e3 * limit_s
     drawn = [value for line in figure.data for value in line.y]
     low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 1.5
@@ -56,24 +58,18 @@ def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
     _over_rates(figure, points)
     figure.add_hline(y=limit, line={"color": LIMIT, "width": 1.5, "dash": "dash"})
     # on a logarithmic axis, an annotation's y is a logarithm
-    words = {"text": f"your limit, {millis(limit_s)}", "font_color": LIMIT, "showarrow": False}
+    mean = " on average" if name == "itl" else ""
+    words = {"text": f"your limit, {millis(limit_s)}{mean}", "font_color": LIMIT, "showarrow": False}
     return figure.add_annotation(**words, xref="paper", x=0, xanchor="left", y=math.log10(limit), yanchor="top")
 
 
 def _line(
-    figure: go.Figure,
-    x: Sequence[float],
-    y: Sequence[float],
-    title: str,
-    colour: str,
-    dash: str = "solid",
-    unit: str = "",
+    figure: go.Figure, points: Sequence[Found], y: Sequence[float], title: str, line: Found, unit: str = ""
 ) -> None:
-    """Add a line, unless it has no points; what was measured has a mark at each point and is thicker."""
-    mode, width = ("lines+markers", 3) if dash == "solid" else ("lines", 2)
-    words = f"{title} %{{y:.3g}}{unit}<extra></extra>"
-    look = {"line": {"color": colour, "width": width, "dash": dash}, "marker_size": 7}
-    figure.add_scatter(x=list(x), y=list(y), name=title, mode=mode, hovertemplate=words, **look)
+    """Add a line over the rates of the points; one that was measured is whole, and has a mark at each."""
+    mode, words = "lines" if "dash" in line else "lines+markers", f"{title} %{{y:.3g}}{unit}<extra></extra>"
+    look = {"name": title, "mode": mode, "line": line, "marker_size": 7, "hovertemplate": words}
+    figure.add_scatter(x=[p["rate"] for p in points], y=list(y), **look)
 
 
 def _over_rates(figure: go.Figure, points: Sequence[Found]) -> go.Figure:

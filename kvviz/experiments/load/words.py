@@ -25,7 +25,7 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     """Say how many requests a second keep to two limits, at which rate, and how many are completed without limits."""
     most = max([*found["rows"], found["at_once"]], key=lambda point: point["completed_per_s"])
-    without = f"{mark(most)}{most['completed_per_s']:.3g} without them"
+    without = f"without limits {mark(most)}{most['completed_per_s']:.3g} are completed"
     top = best(found, ttft_s, itl_s)
     if top is None:
         return f"No request keeps to both limits at any rate; {without}"

@@ -30,9 +30,10 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "At most 15 requests a second keep to your limits, when 40 come; ≈ 32 without them"),
+        (0.2, 0.02, "At most 15 requests a second keep to your limits, when 40 come; "
+         "without limits ≈ 32 are completed"),
         (0.5, 0.005, "At most 7.5 requests a second keep to your limits"),
-        (0.05, 0.02, "No request keeps to both limits at any rate; ≈ 32 without them"),
+        (0.05, 0.02, "No request keeps to both limits at any rate; without limits ≈ 32 are completed"),
     ],
 )  # fmt: skip
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
