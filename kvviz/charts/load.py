@@ -12,7 +12,7 @@ from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.experiments.load.figures import goodput
 
 Found = Mapping[str, Any]
-PREDICTED, LIMIT = "#6B7280", "#9A4B7D"
+PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
 FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
 HEIGHT = 360
 RATE = "requests offered a second"
