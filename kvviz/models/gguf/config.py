@@ -153,7 +153,8 @@ class _Model:
             return [checked(f"{self.arch}.{name}", value, 0)] * count
         if len(value) < count:
             raise ConfigError(f"{self.arch}.{name} lists {len(value):,} layers and the model has {count:,}")
-        return [checked(f"{self.arch}.{name}", int(entry), 0) for entry in value[:count]]
+        numbers = (int(entry) if isinstance(entry, bool) else entry for entry in value[:count])
+        return [checked(f"{self.arch}.{name}", number, 0) for number in numbers]
 
     def config(self, title: str) -> Config:
         depth = self.size("block_count") - (self.optional("nextn_predict_layers") or 0)

@@ -19,13 +19,13 @@ from kvviz.models.config_fields import shown
 MAGIC = b"GGUF"
 LARGEST_HEADER = 64 * 2**20  # bytes; with a vocabulary of 262,144 tokens a header has about 16 MiB
 VERSIONS = (2, 3)
-MOST_KEYS, MOST_TENSORS = 10_000, 100_000  # published files have at most about 100 and 3,000
+MOST_KEYS, MOST_TENSORS = 2_000, 100_000  # published files have at most about 100 and 3,000
 MOST_STRINGS = 2_000_000  # in all lists together; a vocabulary of 262,144 tokens has about 515,000 merges beside it
-LONGEST_NAME = 64  # bytes of a tensor's name
-LONGEST_KEY = 65_535
+LONGEST_NAME, LONGEST_KEY = 64, 1_000  # bytes; the format allows the first, and published keys have under 100
 LONGEST_ENTRY = 2**20  # bytes of a text in a list
 KEPT_TEXT = 1_000  # bytes of a text that is kept; longer ones are chat templates and the like
 KEPT_LIST = 2_000  # numbers of a list that is kept, which is one for each layer
+MOST_KEPT = 200_000  # numbers of all those lists together
 ALIGNMENT = 32
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
@@ -96,7 +96,7 @@ class _Reader:
 
     def __init__(self, file: BinaryIO, what: str) -> None:
         self._read, self._what = file.read, what
-        self._used, self._strings = 0, 0
+        self._used, self._strings, self._kept = 0, 0, 0
         self._counts: dict[str, int] = {}
 
     def _wrong(self, why: str) -> ConfigError:
@@ -135,7 +135,7 @@ class _Reader:
     def _text(self, longest: int, part: str) -> str:
         size = self._u64()
         if size > longest:
-            raise self._wrong(f"{part} has {size:,} bytes; the format allows {longest:,}")
+            raise self._wrong(f"{part} has {size:,} bytes; kvviz reads at most {longest:,}")
         return self._take(size).decode("utf-8", "replace")
 
     def header(self) -> Header:
@@ -200,7 +200,8 @@ class _Reader:
             inside = "lists" if kind == _LIST else f"type {kind:,}"
             raise self._wrong(f"{shown(key)} is a list of {inside}; llama.cpp reads lists of numbers and of texts")
         code = _SCALARS[kind]
-        if count <= KEPT_LIST:
+        if count <= KEPT_LIST and self._kept + count <= MOST_KEPT:
+            self._kept += count
             return self._numbers(code, count)
         self._skip(count * struct.calcsize(f"<{code}"))
         return None

@@ -36,6 +36,7 @@ def test_every_architecture_has_a_family_that_kvviz_knows():
         (model("llama", {"block_count": 2_000}), "leaves 2,000 layers"),
         (model("llama", {"block_count": 3, "nextn_predict_layers": 3}), "leaves 0 layers"),
         (model("llama", {"attention.head_count": [4]}), "lists 1 layers and the model has 2"),
+        (model("llama", {"attention.head_count": [float("nan")] * 2}), "llama.attention.head_count is nan"),
         (model("llama", {"attention.head_count": "many"}), "llama.attention.head_count is 'many'"),
         (model("gemma4", {"attention.sliding_window": 512}), "no gemma4.attention.sliding_window_pattern"),
         (model("mamba", {"attention.head_count": 0}), "no mamba.ssm.conv_kernel"),

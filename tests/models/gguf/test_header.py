@@ -144,6 +144,11 @@ def test_what_is_no_header_is_one_sentence_and_takes_no_memory(says):
     assert peak < 2**20
 
 
+def test_lists_that_no_model_has_are_not_kept():
+    whole = {f"key.{i}": [70_000 + i] * 2_000 for i in range(150)}
+    assert len(read(header({**model(), **whole})).metadata) == len(model()) + 100
+
+
 def test_cut_off_at_every_byte():
     for size in range(4, len(SMALL)):
         with pytest.raises(CutOff, match=f"after {size:,} bytes; give at least the first 32 MiB"):
