@@ -157,6 +157,7 @@ class _Model:
         return [checked(f"{self.arch}.{name}", number, 0) for number in numbers]
 
     def config(self, title: str) -> Config:
+        """The fields that transformers would have, but for those of the weights."""
         depth = self.size("block_count") - (self.optional("nextn_predict_layers") or 0)
         if not 1 <= depth <= MOST_LAYERS:
             raise ConfigError(f"{self.arch}.block_count leaves {depth:,} layers; kvviz reads 1 to {MOST_LAYERS:,}")
@@ -311,9 +312,7 @@ class _Model:
 
     def _states(self, types: list[str], heads: list[int]) -> Config:
         """The sizes of recurrent states."""
-        if not {LINEAR, HYBRID} & set(types):
-            return {}
-        if self.arch == "minimax-01":
+        if self.arch == "minimax-01" or not {LINEAR, HYBRID} & set(types):  # MiniMax's follow from its heads
             return {}
         kernel = self.size("ssm.conv_kernel")
         if self.arch == "kimi-linear":
