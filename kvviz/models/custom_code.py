@@ -41,13 +41,9 @@ def check_plain(fields: Fields) -> None:
 
 def caution(fields: Fields) -> str:
     """Say what a figure that was read from the fields alone is worth."""
-    plain = "as plain attention" if not fields.has("kv_lora_rank") else "as latent attention"
-    own = (
-        ""
-        if fields.has("num_key_value_heads") or fields.has("kv_lora_rank")
-        else ", with a KV head for each query head"
-    )
+    read = "plain attention" if fields.has("num_key_value_heads") else "plain attention, a KV head for each query head"
+    read = "latent attention" if fields.has("kv_lora_rank") else read
     return (
-        f"{fields.model_type} brings its own code, which kvviz never runs: its fields are read {plain}{own}, and the "
+        f"{shown(fields.model_type)} brings its own code, which kvviz never runs: its fields are read as {read}; the "
         "code may keep more or less."
     )

@@ -87,10 +87,10 @@ def test_a_config_of_custom_code_is_read_with_a_caution(kvviz):
     config = {**OWN_CODE, "kv_channels": 128, "seq_length": 8192}
     done = kvviz("calc", "-", "--tokens", "10", stdin=json.dumps({**config, "multi_query_group_num": 2}))
     assert (done.status, f"{2 * 2 * 2 * 128 * 10 * 2:,} B" in done.out) == (0, True)
-    assert "chatglm brings its own code, which kvviz never runs" in done.out
+    assert "'chatglm' brings its own code, which kvviz never runs" in done.out
     assert "each query head" not in done.out
     alone = kvviz("calc", "-", "--json", stdin=json.dumps(config)).document
-    assert alone["layers"][0]["kv_heads"] == 32 and "with a KV head for each query head" in alone["notes"][0]
+    assert alone["layers"][0]["kv_heads"] == 32 and "a KV head for each query head" in alone["notes"][0]
 
 
 def test_a_context_beyond_what_the_model_was_made_for_is_said(kvviz):

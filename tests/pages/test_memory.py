@@ -185,6 +185,7 @@ def test_no_context_is_promised_that_the_model_was_not_made_for(visit_tab):
     rows = table(visit_tab("On a GPU", models="llama-3.1-8b"), "longest context, tokens")["longest context, tokens"]
     longest = [int(row.split(" ")[0].replace(",", "")) for row in rows]
     assert max(longest) == 131_072 and any("(room for " in row for row in rows)
+    assert "does not say how long a text" in said(visit_tab("On a GPU", models="t5-small"))
 
 
 def test_of_several_devices_the_chart_and_the_table_are_of_one(visit_tab):

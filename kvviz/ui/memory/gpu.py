@@ -45,6 +45,8 @@ def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
     case |= {"tensor_parallel": devices, "llama_cpp": asked.llama_cpp}
     every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
     draw_table([_row(found, main.spec.context) for found in every], key="m_fits")
+    if main.spec.context is None:
+        st.caption(TEXTS["memory"]["context_untold"])
     counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
     claim = "The weights are there once; every sequence brings a cache of its own"
     plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
