@@ -8,6 +8,7 @@ const { shapeOf } = await import(`${ENGINE}/model.js`)
 const { chooser } = await import(`${ENGINE}/sampling.js`)
 const { textStream } = await import(`${ENGINE}/tokenizer.js`)
 const { sha256 } = await import(`${ENGINE}/weights.js`)
+const { bestKernels } = await import(`${ENGINE}/kernels.js`)
 const { comparison } = await import(`${ENGINE}/../live/browser_comparison.js`)
 const { BrowserRun } = await import(`${ENGINE}/../live/browser_run.js`)
 const wasm = readFileSync(`${ENGINE}/kernels.wasm`)
@@ -33,6 +34,16 @@ const said = (work) => {
 function coarse() {
   let reads = 0
   return () => Math.floor(reads++ / 10)
+}
+
+// What a browser takes with SIMD, without it (which can't read the module), and without WebAssembly.
+function chosen() {
+  const { WebAssembly: known } = globalThis
+  const found = [bestKernels(wasm), bestKernels(new Uint8Array([0]))]
+  globalThis.WebAssembly = undefined
+  found.push(bestKernels(wasm))
+  globalThis.WebAssembly = known
+  return found
 }
 
 // The records of a run, as the page marks them, whose page is hidden in the middle of its second pass.
@@ -101,4 +112,4 @@ for (const [name, { folder, prompts, texts, new_tokens: newTokens, sampling, log
 }
 const refused = (job.refused ?? []).map((config) => said(() => shapeOf(config)))
 const sums = (job.hashed ?? []).map((text) => sha256(new TextEncoder().encode(text).buffer))
-process.stdout.write(JSON.stringify({ models: found, refused, sums, marked: marked() }))
+process.stdout.write(JSON.stringify({ models: found, refused, sums, marked: marked(), chosen: chosen() }))

@@ -15,6 +15,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Record
 from kvviz.models.sources import find_source
 from kvviz.models.text import book
+from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
 from kvviz.store.files.browser import DEVICE, from_browser
 from kvviz.ui.folders import ASSETS_URL, MODELS_URL
@@ -24,7 +25,7 @@ from kvviz.ui.shared.session import owner
 
 DECODED = ("uncached", "cached", "unpassed", "prealloc", "concat")  # the modes that the browser's engine has
 ASKED = "browser_run"  # what this session's browser was asked for last
-_SAME_WORK = ("model", "weights", "prompt", "prompt_tokens", "sampling")
+_SAME_WORK = ("model", "weights", "sampling")  # and the same prompt
 
 
 def decoded_there(work: ComparisonSpec) -> ComparisonSpec:
@@ -65,8 +66,8 @@ def order_of(work: ComparisonSpec) -> Record:
     checksum = card["weights"]["sha256"]
     files = {"config": "config.json", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
     spec = source.spec
+    modes = [MODES[name] for name in work.modes]
     about = {"id": source.model, "title": source.title, "weights": source.weights, "params": source.params}
-    titles = [MODES[name] for name in work.modes]
     return {
         "id": new_id(),
         **{name: f"{MODELS_URL}/{source.model}/{file}?{checksum[:12]}" for name, file in files.items()},
@@ -76,7 +77,7 @@ def order_of(work: ComparisonSpec) -> Record:
         "book": "" if work.prompt is not None else book(),
         "config_hash": config_hash(source.config) if source.config else None,
         "model": {**about, "layers": len(spec.layers), "context": spec.context},
-        "modes": [{"name": m.name, "title": m.title, "summary": m.summary, "exact": True} for m in titles],
+        "modes": [{"name": m.name, "title": m.title, "summary": m.summary, "exact": True} for m in modes],
     }
 
 
@@ -111,15 +112,21 @@ def agreement(scheduler: Scheduler, watched: str | None) -> str:
     shown = scheduler.shown(watched)
     if shown is None or not shown.document:
         return ""
-    mine = shown.document
-    others = [job.document for job in reversed(scheduler.jobs()) if job.document and "environment" in job.document]
-    alike = (other for other in others if all(other.get(name) == mine.get(name) for name in _SAME_WORK))
-    other = next((other for other in alike if _is_browsers(other) != _is_browsers(mine)), None)
+    mine, prompt = shown.document, _prompt(shown)
+    done = [(job, job.document) for job in reversed(scheduler.jobs()) if job.kind == shown.kind and job.document]
+    alike = ((job, other) for job, other in done if all(other.get(name) == mine.get(name) for name in _SAME_WORK))
+    others = (other for job, other in alike if _is_browsers(other) != _is_browsers(mine) and _prompt(job) == prompt)
+    other = next(others, None)
     if other is None:
         return "Run the same on “This server” too, and this line compares the tokens." if _is_browsers(mine) else ""
     pairs = list(zip(_tokens(mine), _tokens(other), strict=False))
     same = next((i for i, (one, two) in enumerate(pairs) if one != two), len(pairs))
     return f"The server and your browser agree on {same} of {len(pairs)} tokens."
+
+
+def _prompt(job: Job) -> str | None:
+    """The prompt's text, which its document leaves out where it is a book's or drawn; None without a record of it."""
+    return next((record["prompt"]["text"] for record in map(json.loads, job.records) if record["t"] == "started"), None)
 
 
 def _is_browsers(document: Record) -> bool:
