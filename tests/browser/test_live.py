@@ -487,6 +487,7 @@ def test_an_old_link_to_the_front_door_leads_to_the_live_page_where_batches_have
 def test_the_browser_measures_by_itself_and_a_changed_file_of_weights_is_refused(open_page):
     page = open_page("/live?on=browser&new_tokens=8")
     run = page.get_by_role("button", name="Run", exact=True)
+    settled(page)
     run.click()
     page.wait_for_url("**/live?comparison=*")
     live = page.get_by_test_id("kv-live")

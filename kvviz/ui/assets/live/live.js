@@ -126,7 +126,7 @@ class Live {
       this.feed = null
       this.linked = true
       this.state = emptyState(work.id)
-      const over = (answer) => this.trigger("measured", JSON.stringify(answer))
+      const over = (answer) => this.whenSettled(() => this.trigger("measured", JSON.stringify(answer)))
       this.here = new BrowserRun(this.data.assets, work, (id, record) => this.take(id, [record], false), over)
     }
     this.redraw()
@@ -140,11 +140,18 @@ class Live {
     this.redraw()
   }
 
-  // The rest of the page has to change when a run ends, unless it was drawn after that. Not before all its widgets
-  // are there: Streamlit takes what they don't say yet for nothing, and the form would be emptied.
+  // The rest of the page has to change when a run ends, unless it was drawn after that.
   pageAgain(id) {
+    this.whenSettled(() => {
+      if (this.state.id === id && this.data.over !== id) this.trigger("ended", id)
+    })
+  }
+
+  // Tells the page something, but not before all its widgets are there: Streamlit takes what they don't say yet for
+  // nothing, and the form would be emptied.
+  whenSettled(tell) {
     setTimeout(() => {
-      if (!this.repaint.closed && this.state.id === id && this.data.over !== id) this.trigger("ended", id)
+      if (!this.repaint.closed) tell()
     }, Math.max(0, this.born + SETTLED_MS - performance.now()))
   }
 
