@@ -168,10 +168,10 @@ _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n
 def origins(spec: ModelSpec) -> list[tuple[str, str, str]]:
     """For each number in a model's formula: what it is, its value, and the config field that has it."""
     words = dict(_WORDS["fields"])
-    if not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
-        words["num_attention_heads"] = "KV heads"
     if any(layer.latent for layer in spec.layers):  # one row for all heads
         words.pop("num_key_value_heads", None)
+    elif not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
+        words["num_attention_heads"] = "KV heads"
     # Of several fields for one thing, the last counts.
     names = {what: name for name, what in words.items() if name in spec.origins}
     states = [("a state's", name) for name in spec.origins if name.startswith(_STATE_FIELDS)]

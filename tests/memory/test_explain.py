@@ -77,6 +77,8 @@ def test_each_number_names_its_field():
     assert found["layers"] == ["36", "num_hidden_layers"]
     assert found["KV heads"] == ["8", "num_key_value_heads"]
     assert found["head dim"] == ["128", "head_dim"]
+    latent = [what for what, *_ in origins(ModelSpec.from_config(models()["deepseek-v3"].config))]
+    assert "width of the latent" in latent and "KV heads" not in latent
 
 
 def test_a_derived_number_and_a_default_say_so():

@@ -18,6 +18,7 @@ from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.tables import draw_table
 
 _TIE = "\u00a0"  # a space at which no line ends
+_A_LINE = 48  # characters of a telephone's line
 
 
 def headline(main: Answer, asked: Asked) -> None:
@@ -34,13 +35,14 @@ def headline(main: Answer, asked: Asked) -> None:
     if main.file:
         left.caption(_weights_of(main.file))
     right.latex(equation(spec, memory))
-    read = (
-        f"{what} {plain(value)}{_TIE}←{_TIE}`{field.replace(' / ', f'{_TIE}/ ')}`"
-        for what, value, field in origins(spec)
-    )
-    right.caption(f"{_TIE}· ".join(read))  # no line begins with a dot or an arrow
+    right.caption(", ".join(_tied(f"{w} {plain(value)} ← `{field}`") for w, value, field in origins(spec)))
     for note in memory.notes:
         st.info(plain(note))
+
+
+def _tied(words: str) -> str:
+    """Words that stay on one line if a telephone's holds them; else only what begins with an arrow does."""
+    return words.replace(" ", _TIE) if len(words) <= _A_LINE else words.replace(" ← ", f"{_TIE}←{_TIE}")
 
 
 def explained(main: Answer, asked: Asked) -> None:
