@@ -98,7 +98,7 @@ def find_source(model: str, weights: str = "auto") -> Source:
         )
     raise KvvizError(
         f"no model {model!r}: it is neither a catalog id (near ones: {', '.join(near(model))}), "
-        "nor a folder, nor a config.json"
+        "nor a folder, nor a config.json or a GGUF file"
     )
 
 

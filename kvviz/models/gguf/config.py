@@ -333,6 +333,8 @@ class _Model:
                 "linear_value_head_dim": inner_size // values,
             }
         sizes: Config = {"mamba_d_state": state, "mamba_d_conv": kernel, "mamba_d_ssm": inner_size}
+        if self.arch.startswith("nemotron_h"):  # its own names for them, by which transformers builds it
+            sizes |= {"ssm_state_size": state, "conv_kernel": kernel, "n_groups": groups}
         if groups:  # of Mamba-2, whose state has heads
             sizes |= {"mamba_n_groups": groups, "mamba_num_heads": ranks, "mamba_head_dim": inner_size // (ranks or 1)}
         return sizes
