@@ -12,6 +12,7 @@ from pathlib import Path
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")  # Prometheus's text format: name{labels} value
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 MOST_UNKNOWN = 8  # names
+SHARES = ("cache_usage", "hit_rate")
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,22 @@ def engine_of(exposition: str, owners: Iterable[str]) -> Engine | None:
 
 
 def known_metrics(engine: Engine | None, exposition: str) -> dict[str, float]:
-    """Return the known figures of an exposition in Prometheus's text format; a figure of several parts is their sum.
+    """Return the known figures of an exposition in Prometheus's text format; of several parts their sum.
 
-    A figure in a label is that of the first part: the parts of a server are alike.
+    Of shares it is the mean, and of a figure in a label the first: the parts of a server are alike.
     """
     if engine is None:
         return {}
-    values, labels = dict[str, float](), dict[str, dict[str, str]]()
+    values, labels = dict[str, list[float]](), dict[str, dict[str, str]]()
     for line in exposition.splitlines():
         if found := _LINE.match(line):
             number = _number(found[3])
             if number is not None:
-                values[found[1]] = values.get(found[1], 0.0) + number
+                values.setdefault(found[1], []).append(number)
                 labels.setdefault(found[1], dict(_LABEL.findall(found[2] or "")))
     first = {what: next((name for name in names if name in values), None) for what, names in engine.metrics.items()}
-    figures = {what: values[name] for what, name in first.items() if name is not None}
+    each = {what: values[name] for what, name in first.items() if name is not None}
+    figures = {what: sum(parts) / (len(parts) if what in SHARES else 1) for what, parts in each.items()}
     told = {what: _number(labels.get(name, {}).get(label, "")) for what, (name, label) in engine.labels.items()}
     return figures | {what: number for what, number in told.items() if number is not None}
 
@@ -97,7 +99,8 @@ def slot_figures(answer: str) -> dict[str, float]:
         }
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return {}
-    return {what: value for what, value in figures.items() if _number(str(value)) is not None}
+    numbers = {what: _number(str(value)) for what, value in figures.items()}
+    return {what: number for what, number in numbers.items() if number is not None}
 
 
 def _number(text: str) -> float | None:

@@ -189,7 +189,7 @@ class Server:
                     if len(text) > MOST_BYTES:
                         return ""
                 return text
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RuntimeError):  # the last: it was closed meanwhile
             return ""
 
     @contextmanager

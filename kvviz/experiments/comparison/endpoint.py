@@ -26,6 +26,7 @@ from kvviz.models.text import Codec, TextStream
 if TYPE_CHECKING:
     from kvviz.decoding.endpoint.server import Answer, Server
 
+MOST_TOKENS = 10**9  # of a capacity; no engine has more
 FEWEST = 2  # tokens of an answer: one has no time between two
 
 
@@ -107,7 +108,7 @@ class EndpointLane:
     def _calculated(self, told: dict[str, float], tokens: int) -> CalculatedFields | None:
         """Work out the stated capacity and the pass's sequence, as if the server had this model in this precision."""
         engine, capacity = self._server.engine, capacity_tokens(told)
-        if engine is None or not engine.view or not capacity:
+        if engine is None or not engine.view or not 0 < capacity <= MOST_TOKENS:
             return None
         sequences = round(told.get("slots", 1))
         options: Any = {"dtype": self._work.dtype, "view": engine.view}

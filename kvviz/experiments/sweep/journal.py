@@ -22,10 +22,11 @@ from kvviz.experiments.comparison.records import (
 )
 from kvviz.experiments.comparison.spec import LIMITS
 from kvviz.experiments.kind import Record
-from kvviz.experiments.sweep.spec import SweepSpec, cells, same_work
+from kvviz.experiments.sweep.spec import Cell, SweepSpec, cells, same_work
 
 KINDS = ("sweep_started", "cell_proof", "cell_pass", "cell_failed")  # the records that a journal keeps
 LARGEST = 500_000_000  # bytes
+MOST_STARTS = 100  # of a journal from elsewhere
 
 
 def write(path: Path, record: Record) -> None:
@@ -119,12 +120,13 @@ def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     Raises KvvizError for records that belong to other work or contradict the spec.
     """
     kept: list[dict[str, Any]] = []
+    grid = cells(spec)
     for number, record in enumerate(records):
         kind = str(record.get("t")) if isinstance(record, Mapping) else ""
         try:
             if kind in _CHECKS:
                 kept.append(_CHECKS[kind](record, "it"))
-                _check_place(kept[-1], spec)
+                _check_place(kept[-1], spec, grid)
             elif kind == "sweep_started" and not same_work(SweepSpec.from_dict(record.get("spec")), spec):
                 raise Unfit("it is of a sweep over other work")
         except Unfit as error:
@@ -133,9 +135,9 @@ def usable(records: Iterable[Record], spec: SweepSpec) -> list[dict[str, Any]]:
     return [record for record in kept if record["cell"] in proven]
 
 
-def _check_place(record: Record, spec: SweepSpec) -> None:
+def _check_place(record: Record, spec: SweepSpec, grid: Sequence[Cell]) -> None:
     """Raise Unfit for a record of a cell, mode, round or step that this sweep does not have."""
-    if record["cell"] >= len(cells(spec)):
+    if record["cell"] >= len(grid):
         raise Unfit("its cell is none of this sweep's")
     if record["t"] == "cell_proof":
         if set(record["modes"]) != set(spec.modes):
@@ -143,7 +145,7 @@ def _check_place(record: Record, spec: SweepSpec) -> None:
         return
     if record["mode"] not in spec.modes or record["round"] >= LIMITS["repeats"]:
         raise Unfit("its mode or its round is none of this sweep's")
-    steps = cells(spec)[record["cell"]].new_tokens
+    steps = grid[record["cell"]].new_tokens
     if len(record["s"]) != steps:
         raise Unfit(f"s has to hold the seconds of {steps} steps")
 
@@ -203,11 +205,13 @@ def foreign(data: bytes) -> Journal:
         starts = [place for place, record in enumerate(records) if record["t"] == "sweep_started"]
         if not starts:
             raise Unfit("its first line was cut short")
+        if len(starts) > MOST_STARTS:
+            raise Unfit(f"it was started more than {MOST_STARTS} times")
         started = _STARTED(records[starts[-1]], "it")
         spec: SweepSpec = started["spec"]
-        kept = usable(records, spec)
+        kept, grid = usable(records, spec), cells(spec)
         failed = [_FAILED(record, "it") for record in records[starts[-1] :] if record["t"] == "cell_failed"]
-        if any(record["cell"] >= len(cells(spec)) for record in failed):
+        if any(record["cell"] >= len(grid) for record in failed):
             raise Unfit("a failed cell is none of this sweep's")
     except UnicodeDecodeError as error:
         raise KvvizError("this journal of a sweep is no UTF-8 text") from error
@@ -217,8 +221,8 @@ def foreign(data: bytes) -> Journal:
         (cell, mode) for cell, mode, _ in {_place(record) for record in kept if record["t"] == "cell_pass"}
     )
     repeats, given_up = started["plan"]["repeats"], {record["cell"] for record in failed}
-    keys = [(cell.index, mode) for cell in cells(spec) if cell.index not in given_up for mode in spec.modes]
-    head = {**started, "id": "", "spec": spec.to_dict(), "cells": [asdict(cell) for cell in cells(spec)]}
+    keys = [(cell.index, mode) for cell in grid if cell.index not in given_up for mode in spec.modes]
+    head = {**started, "id": "", "spec": spec.to_dict(), "cells": [asdict(cell) for cell in grid]}
     done = sum(min(passes[key], repeats) for key in keys)
     return Journal(spec, [head, *kept, *failed], done, repeats * len(keys))
 

@@ -16,6 +16,7 @@ from kvviz.decoding.endpoint.engines import (
 VLLM = """# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
 # TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.35
 vllm:prefix_cache_queries_total{engine="0",model_name="m"} 60.0
 vllm:prefix_cache_queries_total{engine="1",model_name="m"} 40.0
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 5e1
@@ -30,7 +31,7 @@ LLAMA = "llamacpp:requests_processing 0\nllamacpp:n_decode_total 125\nllamacpp:p
 @pytest.mark.parametrize(
     ("exposition", "name", "figures"),
     [
-        (VLLM, "vllm", {"cache_usage": 0.25, "prefix_queries": 100, "prefix_hits": 50}),
+        (VLLM, "vllm", {"cache_usage": 0.3, "prefix_queries": 100, "prefix_hits": 50}),
         (OLDER_VLLM, "vllm", {"cache_usage": 0.5}),
         (STATED, "vllm", {"blocks": 573, "block_tokens": 16}),
         (STATED.replace("573", "None"), "vllm", {"block_tokens": 16}),
@@ -75,6 +76,7 @@ SLOT = {"id": 0, "n_ctx": 4096, "is_processing": True, "next_token": {"n_decoded
         ([], None),
         ({"error": {"code": 501}}, None),
         ([{**SLOT, "n_ctx": "many"}], None),
+        ([{**SLOT, "n_ctx": -1}], None),
         ([{**SLOT, "next_token": []}], None),
     ],
 )

@@ -131,6 +131,8 @@ def test_a_start_that_does_not_fit_is_one_sentence(change, says):
     with pytest.raises(KvvizError, match=says) as refused:
         foreign(elsewhere(GRID, **change))
     assert "\n" not in str(refused.value)
+    with pytest.raises(KvvizError, match="more than 100 times"):
+        foreign(101 * elsewhere(GRID, []))
 
 
 @given(field=st.sampled_from(["spec", "environment", "rates", "plan", "cell", "message"]), value=ANYTHING)
