@@ -42,6 +42,8 @@ def read_shape(config: Mapping[str, object], *, name: str = "", source: str = ""
     spec, fields = ModelSpec.from_config(config, name=name, source=source), decoder_fields(config)
     check_known(fields)
     why = next((why for why, types in FAMILY_COSTS["uncounted"].items() if fields.model_type in types), None)
+    if fields.drafting:
+        why = "it drafts with another model's keys and values"
     if why:
         raise ConfigError(f"can't count {fields.model_type} because {why}")
     hidden, rows = fields.size("hidden_size"), read_layers(fields)

@@ -170,6 +170,8 @@ def origins(spec: ModelSpec) -> list[tuple[str, str, str]]:
     words = dict(_WORDS["fields"])
     if any(layer.latent for layer in spec.layers):  # one row for all heads
         words.pop("num_key_value_heads", None)
+    elif any(layer.kv_heads and not layer.value_dim for layer in spec.layers):  # one row is key and value
+        words["hidden_size"] = "hidden size"
     elif not {"num_key_value_heads", "multi_query"} & spec.origins.keys():  # a KV head for each query head
         words["num_attention_heads"] = "KV heads"
     # Of several fields for one thing, the last counts.

@@ -48,7 +48,7 @@ def with_kv_heads(spec: ModelSpec, heads: int | None = None) -> ModelSpec:
 
 def _with_heads(layer: LayerSpec, heads: int) -> LayerSpec:
     """The layer with that many KV heads; its stored form changes too, unless that has a number of heads of its own."""
-    if not layer.kv_heads or layer.latent:
+    if not layer.kv_heads or layer.latent or not layer.value_dim:
         return layer
     stored = layer.stored
     if stored is not None and stored.kv_heads == layer.kv_heads:
@@ -96,8 +96,8 @@ def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> M
 
 
 def _attends(layer: LayerSpec) -> bool:
-    """Whether it caches keys and values of the decoder's own tokens."""
-    return layer.kv_heads > 0 and layer.kind != "cross"
+    """Whether it caches keys and values of the decoder's own tokens, each a row of its own or both in a latent."""
+    return layer.kv_heads > 0 and layer.kind != "cross" and (layer.value_dim > 0 or layer.latent)
 
 
 def _own(layer: LayerSpec, change: Callable[[LayerSpec], LayerSpec]) -> LayerSpec:

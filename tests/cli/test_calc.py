@@ -102,6 +102,13 @@ def test_a_context_beyond_what_the_model_was_made_for_is_said(kvviz):
     assert "made for 131,072 tokens" in kvviz("calc", "-", "--tokens", "131073", stdin=json.dumps(config)).out
 
 
+def test_a_draft_head_keeps_none_and_says_whose_it_reads(kvviz, refused):
+    config = json.dumps({"model_type": "gemma4_assistant", "text_config": {"model_type": "gemma4_text"}})
+    done = kvviz("calc", "-", stdin=config)
+    assert "gemma4_assistant" not in done.err and "keeps none of its own" in done.out and " 0 B " in done.out
+    refused("drafts with another model's keys and values", "cost", "-", stdin=config)
+
+
 def test_an_adapter_alone_names_its_base(refused, tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gpt2"}')
     refused("holds an adapter alone, which keeps no cache: give the model under it, 'gpt2'", "calc", str(tmp_path))

@@ -10,6 +10,7 @@ from kvviz.memory.what_if import as_it_is, as_latent, ideas, with_kv_heads, with
 from kvviz.models.catalog.rows import models
 from kvviz.models.layers import LayerSpec
 from kvviz.models.spec import ModelSpec
+from tests.tiny_configs import TINY
 
 
 def spec_of(model):
@@ -140,3 +141,10 @@ def test_every_model_has_ideas_and_none_is_the_model_itself(model):
 def test_a_model_that_caches_nothing_has_no_ideas():
     spec = ModelSpec("none", (LayerSpec("none", 0, 0, 0),), heads=4)
     assert ideas(spec, kv_memory(spec, 10)) == ()
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v4", "xlnet"])
+def test_heads_are_no_idea_where_one_row_is_key_and_value(model_type):
+    spec = ModelSpec.from_config(TINY[model_type])
+    names = {idea.name for idea in ideas(spec, kv_memory(spec, 1000))}
+    assert "fp8" in names and not names & {"MHA", "MQA", "Latent rows"}
