@@ -2,7 +2,7 @@
 
 import { element } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { watched } from "../shared/state.js"
+import { ELSEWHERE, watched } from "../shared/state.js"
 
 const LEFT = 60
 const BOTTOM = 20
@@ -21,7 +21,8 @@ export class CacheGrid {
 
   draw(state, mode, upto) {
     Object.assign(this, { state, mode, upto })
-    const unseen = watched(state) && !mode?.rows[upto - 1]?.layers.length // no cache object: nobody saw what became of K and V
+    // without a cache object, nobody saw what became of K and V: in a watched run, and on a server
+    const unseen = (watched(state) || mode?.name === ELSEWHERE) && !mode?.rows[upto - 1]?.layers.length
     if (!mode || !upto || !state.prompt || unseen) {
       this.node.hidden = true
       return

@@ -2,7 +2,7 @@
 
 import { element, put, scrolled } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
-import { cacheBytes, reservedBytes, watched } from "../shared/state.js"
+import { ELSEWHERE, cacheBytes, reservedBytes, watched } from "../shared/state.js"
 import { CacheGrid } from "./grid.js"
 
 const LAYER_COLUMNS = [
@@ -67,7 +67,7 @@ export class LayerTable {
     const step = Math.min(this.upto, mode?.rows.length ?? 0)
     const row = mode?.rows[step - 1]
     this.node.dataset.batch = String((this.state.spec?.batch ?? 1) > 1)
-    put(this.note, row ? held(row, step, watched(this.state)) : "")
+    put(this.note, row ? held(row, step, watched(this.state), mode.name) : "")
     put(this.where, row?.layers.length && mode.where ? `Read from: ${mode.where}.` : "")
     this.grid.draw(this.state, mode, step)
     this.memory.replaceChildren(...(mode?.memory && step === mode.rows.length ? threeFigures(mode) : []))
@@ -105,7 +105,8 @@ function shape(cell, sizes, title) {
   cell.replaceChildren(...sizes.flatMap((n, i) => [i ? ", " : "[", i === 2 ? element("b", {}, String(n)) : String(n)]), "]")
 }
 
-function held(row, step, watched) {
+function held(row, step, watched, name) {
+  if (name === ELSEWHERE) return "A server decodes this mode: its cache is not seen from here."
   if (!row.layers.length && row.outliving === null && !watched) return `After step ${step}: this mode hands no cache to its next step.`
   if (!row.layers.length && watched) return `After step ${step}: the model returned no cache object.`
   if (!row.layers.length) {

@@ -1,5 +1,7 @@
 // Records in, the state of one comparison out. Plain data: no DOM, no socket.
 
+export const ELSEWHERE = "endpoint" // the mode that a server decodes
+
 export function emptyState(id) {
   return { id, state: "waiting", message: "", spec: null, model: null, environment: null, prompt: null,
            modes: [], steps: 0, proofSteps: 0, at: 0, proofAt: 0, running: null, passTimes: {}, clean: {}, figures: null }
