@@ -4,6 +4,7 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.experiments.sweep.spec import SweepSpec
 from kvviz.server.inbox import EVERY_S, Arrival, inbox
 from kvviz.server.script_slots import turn
 from kvviz.ui.compare.form import MOST_RUNS
@@ -46,7 +47,7 @@ def _files(form: Form) -> None:
     narrow = {"state": st.column_config.TextColumn(width="small")}
     rows = [_row(arrival) for arrival in arrivals[:SHOWN]]
     draw_table(rows, columns=narrow, height=min(320, 37 + 35 * len(rows)), key="c_arrivals")
-    sweeps = [arrival for arrival in arrivals if arrival.stored and arrival.stored.kind == "sweep"]
+    sweeps = [arrival for arrival in arrivals if arrival.stored and arrival.stored.kind == SweepSpec.kind]
     for arrival in sweeps[:LINKED]:
         assert arrival.stored is not None
         look: dict[str, Any] = {"icon": ":material/arrow_forward:", "query_params": {"sweep": arrival.stored.id}}
