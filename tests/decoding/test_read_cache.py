@@ -199,4 +199,11 @@ def test_a_kind_can_be_given():
 
 
 def test_tracing_an_operation_takes_time_that_is_measured_once():
-    assert 0 < tracing_seconds("cpu") == tracing_seconds("cpu")
+    """Other work may slow the operations that are not traced as much as those that are: one try of ten has to tell."""
+
+    def measured():
+        tracing_seconds.cache_clear()
+        return tracing_seconds("cpu")
+
+    assert any(measured() > 0 for _ in range(10))
+    assert tracing_seconds("cpu") == tracing_seconds("cpu")

@@ -130,7 +130,7 @@ def _prompt(job: Job) -> str | None:
 
 
 def _is_browsers(document: Record) -> bool:
-    return bool(document["environment"]["device"] == DEVICE)
+    return bool(document.get("environment", {}).get("device") == DEVICE)
 
 
 def _tokens(document: Record) -> list[int]:
