@@ -30,8 +30,8 @@ def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     if top is None:
         return f"No request keeps to both limits at any rate; {without}"
     point, good = top
-    within = f"{mark(point)}{good:.3g} requests a second keep to your limits"
-    return f"At most {within}, when {point['rate']:.3g} come; {without}"
+    within = f"{mark(point)}{good:.3g} a second keep to your limits"
+    return f"Of {point['rate']:.3g} requests offered a second, {within}, the most at any rate; {without}"
 
 
 def throughput_claim(found: Found) -> str:
@@ -61,10 +61,8 @@ def steps_claim(found: Found) -> str:
     about = "≈ " if found["steps_clean"] is False else ""
     times = f"{about}{last['s'] / first['s']:.2g} times as long"
     said = f"{_many(last['running'])} take {times} as {_many(first['running'])}"
-    if free == last["running"]:
-        return f"Decoding is free up to {_many(free)} at least: {said}"
     tokens = f"{last['running'] / first['running']:.3g} times the tokens"
-    return f"Decoding is free up to {_many(free)}: {said}, and make {tokens}"
+    return f"{said}, and make {tokens}: decoding is free up to {free}{' at least' if free == last['running'] else ''}"
 
 
 def _many(sequences: int) -> str:

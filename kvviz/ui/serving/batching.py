@@ -90,6 +90,8 @@ def draw_run(
     )
     st.markdown(TEXTS["serving"][f"{kept}_run"])
     for found in documents:
+        if any(map(mark, found["rows"])):
+            st.caption(TEXTS["serving"]["about"])
         with st.expander("All figures, and what they say in sentences"):
             rows = [_row(row) for row in found["rows"]]
             draw_table(rows, key=f"v_{anchor}_all", columns=localized(*_COUNTS))

@@ -30,9 +30,9 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "At most 15 requests a second keep to your limits, when 40 come; "
+        (0.2, 0.02, "Of 40 requests offered a second, 15 a second keep to your limits, the most at any rate; "
          "without limits ≈ 32 are completed"),
-        (0.5, 0.005, "At most 7.5 requests a second keep to your limits"),
+        (0.5, 0.005, "Of 40 requests offered a second, 7.5 a second keep to your limits"),
         (0.05, 0.02, "No request keeps to both limits at any rate; without limits ≈ 32 are completed"),
     ],
 )  # fmt: skip
@@ -49,10 +49,10 @@ def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
 @pytest.mark.parametrize(
     ("free", "steps", "says"),
     [
-        (2, STEPS, "Decoding is free up to 2 sequences: 8 sequences take 2.5 times as long as 1 sequence, and make 8 "
-         "times the tokens"),
-        (1, STEPS, "Decoding is free up to 1 sequence: 8 sequences"),
-        (2, STEPS[:2], "Decoding is free up to 2 sequences at least: 2 sequences take 1.1 times as long"),
+        (2, STEPS, "8 sequences take 2.5 times as long as 1 sequence, and make 8 times the tokens: decoding is free "
+         "up to 2"),
+        (2, STEPS[:2], "2 sequences take 1.1 times as long as 1 sequence, and make 2 times the tokens: decoding is "
+         "free up to 2 at least"),
         (1, STEPS[:1], "The time of a decode step"),
     ],
 )  # fmt: skip

@@ -72,7 +72,7 @@ export class Figures {
     const running = best || ended(state) ? null : soFar(state)
     put(this.big, best ? `${mark(best)}${gain(best.speedup, best.speedup_interval)}` : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
-    put(this.sure, best ? between(best.speedup_interval).trim() : "")
+    put(this.sure, best?.speedup_interval ? `(95 %: ${ends(best.speedup_interval)})` : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)
@@ -82,7 +82,8 @@ export class Figures {
 }
 
 // The 95 % interval of a speed-up.
-const between = (interval) => (interval ? ` (${interval.map((end) => end.toPrecision(3)).join(" to ")})` : "")
+const ends = (interval) => interval.map((end) => end.toPrecision(3)).join(" to ")
+const between = (interval) => (interval ? ` (${ends(interval)})` : "")
 
 // What a run has taken so far; of many modes the table tells it.
 function clock(state, { tokens, timed, seconds }) {

@@ -76,5 +76,6 @@ function passesWords(state) {
   const words = `${each} timed passes of each mode, ${count(state.spec.warmup)} warm-up`
   if (!found || found.clean === found.all) return words
   if (!found.clean) return `${words}; other work disturbed all of them, so their figures carry ≈`
-  return `${words}; ${count(found.clean)} of ${count(found.all)} were clean, the others are drawn faint`
+  const others = found.all - found.clean === 1 ? "the other is" : "the others are"
+  return `${words}; ${count(found.clean)} of ${count(found.all)} were clean, ${others} drawn faint`
 }

@@ -52,7 +52,8 @@ export class OneRequest {
     if (!one) return
     put(this.prompt, run.prompts[number])
     put(this.answer, one.sentence || one.pieces.slice(0, time === null ? undefined : passed(one.token_s, time)).join(""))
-    const heads = [element("td", {}), ...found.map(([row]) => element("th", { scope: "col", title: titles[row.policy] ?? "", "data-chosen": row.policy === policy }, row.policy))]
+    const name = (row) => (titles[row.policy] ?? row.policy).split(/[:,]/)[0]
+    const heads = [element("td", {}, "in all"), ...found.map(([row]) => element("th", { scope: "col", "data-chosen": row.policy === policy }, name(row)))]
     this.figures.replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...FIGURES.map(([name, of]) =>
       element("tr", {}, element("th", { scope: "row" }, name), ...found.map(([row, one]) => element("td", { "data-chosen": row.policy === policy }, of(one)))))))
   }
