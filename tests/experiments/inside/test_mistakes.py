@@ -158,6 +158,7 @@ def test_a_cold_start_that_seems_quicker_was_disturbed(right):
     assert "3.0 times as long" in verdict([3.0, 1.0, 1.0], [1.0, 1.0, 1.0], cold=True)
 
 
+@pytest.mark.long
 def test_no_warm_up_is_measured_in_a_new_process(load):
     spec = MistakeSpec("tiny-gpt2", "hello there", new_tokens=4, mistake="no-warm-up")
     found = mistime(spec, load("tiny-gpt2"))
