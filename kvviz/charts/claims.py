@@ -54,12 +54,11 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     """
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     gain = whole["uncached"] / whole["cached"]
+    compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g} times" if "compiled" in whole else ""
     if gain > ALIKE:
-        return f"On {place} the cache makes the text {about}{gain:.2g} times as fast"
-    compiled = (
-        f", compiling does: {about}{whole['cached'] / whole['compiled']:.2g} times" if "compiled" in whole else ""
-    )
-    return f"On {place} the cache hardly helps{compiled}"
+        more = f", compiled steps {compiled}" if compiled else ""
+        return f"On {place} the cache makes the text {about}{gain:.2g} times as fast{more}"
+    return f"On {place} the cache hardly helps{f', compiling does: {compiled}' if compiled else ''}"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:

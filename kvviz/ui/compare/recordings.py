@@ -31,7 +31,8 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     started, curves, modes = records[0], [], by_mode(records)
     for mode, found in modes.items():
         run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone
-        curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode)))
+        passes = tuple(map(tuple, found.kept))
+        curves.append(curve_of(run, started["prompt"]["tokens"], title_of(mode), passes))
     return started, curves, all(found.clean for found in modes.values())
 
 
