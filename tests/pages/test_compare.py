@@ -31,12 +31,12 @@ def measured():
 
 @pytest.fixture
 def keep(store, measured):
-    """Put the comparison into the store under a name."""
+    """Put the comparison into the store under a name, with fields changed; `step_s`: what each step took."""
 
     def put(work_id, **changes):
         document, records = measured
-        slower = changes.pop("slower", 1)
-        records = [{**one, "s": [slower * s for s in one["s"]]} if one["t"] == "times" else one for one in records]
+        if each := changes.pop("step_s", None):
+            records = [{**one, "s": [each] * len(one["s"])} if one["t"] == "times" else one for one in records]
         store.begin(work_id, {"model": "tiny-gpt2", "prompt": "Once upon a time"}, title=changes.pop("title", ""))
         store.append(work_id, [json.dumps(record) for record in records])
         store.finish(work_id, "done", {**document, **changes})
@@ -123,7 +123,7 @@ def test_other_work_is_told_in_words(visit, keep):
 def test_a_run_that_was_disturbed_is_marked_in_the_list_and_where_it_is_shown(visit, keep, measured):
     busy = {"clean": 0, "disturbed": 2, "stopped_because": "x"}
     slow = [{**r, "itl_s": 30 * r["itl_s"], "total_s": 30 * r["total_s"], "passes": busy} for r in measured[0]["runs"]]
-    app = visit(",".join([keep("quiet")[1], keep("busy", runs=slow, slower=30)[1]]))
+    app = visit(",".join([keep("quiet", step_s=0.01)[1], keep("busy", runs=slow, step_s=0.3)[1]]))
     (said,) = (box.value for box in app.warning)
     assert "took 30 times as long as" in said and "Other work disturbed every pass of it" in said
     assert figures(app)["total"][1].startswith("≈ ")
