@@ -62,8 +62,14 @@ def calc(
     dtype, view, file = dtype or usual[0], view or usual[1], weights_in(config) if from_gguf else None
     weights = weights_dtype or (dtype if dtype in WEIGHT_BITS else "bfloat16")
     asked = Asked((), tokens, batch, dtype, weights, view, beams, tensor_parallel, source_tokens)
-    asked = replace(asked, values=cache_type_v, flash_attention=flash_attention, swa_full=swa_full, unified=unified)
-    asked = replace(asked, ubatch=ubatch)
+    asked = replace(
+        asked,
+        values=cache_type_v,
+        flash_attention=flash_attention,
+        swa_full=swa_full,
+        unified=unified,
+        ubatch=ubatch,
+    )
     if view != "llama.cpp" and replace(asked, view="llama.cpp").llama_cpp != USUAL:
         raise KvvizError(
             f"-ctv, --swa-full, --kv-unified and flash attention belong to --view llama.cpp, not to {view}"

@@ -27,12 +27,12 @@ def serve(port: PORT = None, host: HOST = None, browser: BROWSER = None) -> None
     if problem := bind_problem(host, port):
         raise KvvizError(f"{problem}; take another --port or --host")
     if has_screen() if browser is None else browser:
-        subprocess.Popen([sys.executable, "-m", "kvviz.cli.browser", host, str(port)], stdin=subprocess.DEVNULL)
+        subprocess.Popen([sys.executable, "-m", "kvviz.cli.open_browser", host, str(port)], stdin=subprocess.DEVNULL)
     os.chdir(dashboard())  # Streamlit reads its settings there
     os.execve(sys.executable, [sys.executable, "app.py"], environment)  # signals reach the server itself
 
 
 def has_screen() -> bool:
-    """Whether somebody sits at this machine, who started the command in a terminal."""
+    """Whether a browser can be seen: this machine has a screen, and a person started the command in a terminal."""
     shown = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return bool(shown) and sys.stdout.isatty()

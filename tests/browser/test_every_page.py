@@ -32,10 +32,18 @@ def violations(page, rules=AA):
     ]
 
 
-def settled(page):
-    """Streamlit has drawn the page and the frame has looked at it."""
+def settled(page, more_ms=1300):
+    """Streamlit has drawn the page, and the frame has had time to look at it."""
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
-    page.wait_for_timeout(1300)
+    page.wait_for_timeout(more_ms)
+
+
+def explains(page):
+    """Whether the frame marks a word of the field, once it has looked at the page."""
+    with suppress(TimeoutError):
+        page.locator(".kv-term").first.wait_for(state="attached", timeout=10_000)
+        return True
+    return False
 
 
 def both_lights(page):
@@ -93,14 +101,10 @@ def test_no_page_shuts_anybody_out(open_page):
         expect(page.get_by_role("heading", name=row["title"], exact=True)).to_be_visible()
         if name in WAITS:
             expect(page.get_by_test_id(WAITS[name])).to_be_visible(timeout=60_000)
-        if name != "glossary":
-            with suppress(TimeoutError):
-                page.locator(".kv-term").first.wait_for(state="attached", timeout=10_000)
-        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
-        page.wait_for_timeout(400)
-        grave += both_lights(page)
-        if page.locator(".kv-term").count() == 0 and name != "glossary":
+        if name != "glossary" and not explains(page):
             silent.append(name)
+        settled(page, 400)
+        grave += both_lights(page)
         if name == "cost":
             explained(page)
             counted(page)

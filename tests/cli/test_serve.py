@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvviz.base.paths import CHECKOUT
-from kvviz.cli import browser
+from kvviz.cli import open_browser
 from kvviz.cli.port import health_at
 
 LARGEST = 8 * 2**20
@@ -62,8 +62,8 @@ def test_an_address_that_nobody_can_have_is_one_sentence(refused, arguments, say
 
 def test_a_browser_is_opened_once_the_server_answers(monkeypatch):
     answers, opened = iter([None, {}, {"status": "ok"}]), []
-    monkeypatch.setattr(browser, "health_at", lambda host, port: next(answers))
-    monkeypatch.setattr(browser.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(browser.webbrowser, "open", opened.append)
-    browser.main("0.0.0.0", 8599)
+    monkeypatch.setattr(open_browser, "health_at", lambda host, port: next(answers))
+    monkeypatch.setattr(open_browser.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(open_browser.webbrowser, "open", opened.append)
+    open_browser.main("0.0.0.0", 8599)
     assert opened == ["http://127.0.0.1:8599"]

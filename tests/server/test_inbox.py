@@ -8,18 +8,10 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.server.inbox import Inbox
-from kvviz.store.db.store import Store
 from kvviz.ui.folders import ASSETS
 from tests.experiments.sweep.test_spec import GRID, elsewhere
 
 WHOLE = elsewhere(GRID)
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -29,13 +29,6 @@ RUN = dict.fromkeys(HEADLINE) | {
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs.sqlite")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def persister(scheduler_without_worker, store):
     return Persister(scheduler_without_worker, lambda: store)
 

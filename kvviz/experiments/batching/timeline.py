@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.experiments.batching.batcher import SWAPPED, Request
 from kvviz.experiments.batching.batcher import Sequence as Running
-from kvviz.experiments.comparison.figures import nearest_rank
+from kvviz.experiments.comparison.figures import percentiles
 from kvviz.models.text import Speller
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
         "new_tokens": tokens,
         "seconds": seconds,
         "tokens_per_s": tokens / seconds if seconds else None,
-        **_percentiles("ttft_s", waits),
-        **_percentiles("itl_s", gaps),
+        **percentiles("ttft_s", waits, (50, 90, 99)),
+        **percentiles("itl_s", gaps, (50, 90, 99)),
     }
 
 
@@ -232,8 +232,3 @@ def scheduling_of(rows: Sequence[Row], places: int) -> dict[str, int]:
         "starved": sum(row["overtaken"] > places for row in rows),
         **{name: sum(row[name] for row in rows) for name in SWAPPED},
     }
-
-
-def _percentiles(name: str, values: Iterable[float]) -> Mapping[str, float | None]:
-    ordered = sorted(values)
-    return {f"{name}_p{percent}": nearest_rank(ordered, percent) if ordered else None for percent in (50, 90, 99)}

@@ -1,4 +1,4 @@
-"""Asks a server with more and more requests at once: the waits of each against the tokens of all.
+"""Sends a server more and more requests at once, and measures how long each waits and how many tokens a second all get.
 
 A closed loop: each of so many askers sends its next request when its last answer has ended. Every prompt begins with a
 number of its own, so that no prefix cache takes the prefill from a request.
@@ -15,7 +15,7 @@ from kvviz.base.records import Sampling
 from kvviz.base.words import millis
 from kvviz.decoding.endpoint.engines import title_of_engine
 from kvviz.decoding.endpoint.poll import Looks
-from kvviz.experiments.comparison.figures import nearest_rank
+from kvviz.experiments.comparison.figures import percentiles
 
 if TYPE_CHECKING:
     from kvviz.decoding.endpoint.server import Answer, Server
@@ -87,8 +87,8 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
         seconds, busy = time.perf_counter() - begun, time.process_time() - busy
     if not answers and failures:
         raise failures[0]
-    waits = sorted(answer.arrivals[0] for answer in answers if answer.arrivals)
-    gaps = sorted(later - sooner for answer in answers for sooner, later in pairwise(answer.arrivals))
+    waits = (round(answer.arrivals[0], 9) for answer in answers if answer.arrivals)
+    gaps = (round(later - sooner, 9) for answer in answers for sooner, later in pairwise(answer.arrivals))
     pieces = sum(len(answer.texts) for answer in answers)
     counts = [answer.usage.get("completion") for answer in answers]
     tokens = sum(number or 0 for number in counts) if all(counts) else None
@@ -102,15 +102,11 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
         "tokens": tokens,
         "pieces": pieces,
         "tokens_per_s": round((pieces if tokens is None else tokens) / seconds, 6),
-        **_percentiles("ttft_s", waits),
-        **_percentiles("itl_s", gaps),
+        **percentiles("ttft_s", waits, (50, 99)),
+        **percentiles("itl_s", gaps, (50, 99)),
         "cache_usage": max(used, default=None),
         "client_busy": round(busy / seconds, 3),
     }
-
-
-def _percentiles(name: str, ordered: Sequence[float]) -> dict[str, float | None]:
-    return {f"{name}_p{part}": round(nearest_rank(ordered, part), 9) if ordered else None for part in (50, 99)}
 
 
 def sentences(document: Row) -> list[str]:

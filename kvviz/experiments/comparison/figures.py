@@ -1,7 +1,7 @@
 """Computes the figures of a comparison (docs/json.md) from the seconds of its steps. Standard library only."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_type_hints
 
 from kvviz.cost.predict import bias, off_by
@@ -18,6 +18,12 @@ def reference_mode(modes: Sequence[str]) -> str:
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
     """Return a percentile of ordered values, as one of them."""
     return ordered[-(-percent * len(ordered) // 100) - 1]
+
+
+def percentiles(name: str, values: Iterable[float], percents: Sequence[int]) -> dict[str, float | None]:
+    """Return percentiles of a figure as fields of a document, such as `ttft_s_p50`; None for each without a value."""
+    ordered = sorted(values)
+    return {f"{name}_p{percent}": nearest_rank(ordered, percent) if ordered else None for percent in percents}
 
 
 def figures(repeats: Sequence[Sequence[float]], batch: int = 1) -> Curves:

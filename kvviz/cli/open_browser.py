@@ -1,4 +1,4 @@
-"""Opens a browser when the dashboard answers: `python -m kvviz.cli.browser HOST PORT`, beside the server's start."""
+"""Opens a browser when the server that was just started answers: `python -m kvviz.cli.open_browser HOST PORT`."""
 
 import sys
 import time
