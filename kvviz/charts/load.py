@@ -6,61 +6,72 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import millis
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
-from kvviz.experiments.load.figures import goodput
+from kvviz.experiments.load.figures import decided, goodput, wait_s
 
 Found = Mapping[str, Any]
 PREDICTED, LIMIT = "#5C6672", "#9A4B7D"
 FORETOLD = {"color": PREDICTED, "width": 2, "dash": "dot"}
-HEIGHT = 360
+HEIGHT = 340
+CLOSE = 0.9  # of what is completed: no room for a number between the lines
 RATE = "requests offered a second"
-GROWS = "the queue<br>grows"
+NARROW = 0.25  # of the axis: too little for a word on a phone
 
 
 def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
-    """Draw what is completed at each rate, and what of it keeps to both limits, beside what is offered."""
+    """Draw what is completed at each rate, and what of it keeps to both limits, beside what is offered.
+
+    The most of either stands at its point.
+    """
     points = found["rows"]
-    figure = blank(RATE, "requests a second", height=HEIGHT, hovermode="x unified")
+    figure = blank(RATE, "requests a second", height=400, hovermode="x unified")
     x = [p["rate"] for p in points]
+    completed, good = [p["completed_per_s"] for p in points], [goodput(p, ttft_s, itl_s) for p in points]
     foretold = [p for p in points if p["predicted"]]
     for rows, y, title, line in (
         (points, x, "offered", {"color": PREDICTED, "width": 2, "dash": "dash"}),
         (foretold, [p["predicted"]["completed_per_s"] for p in foretold], "predicted", FORETOLD),
-        (points, [p["completed_per_s"] for p in points], "completed", {"color": palette.KEPT, "width": 3}),
-        (points, [goodput(p, ttft_s, itl_s) for p in points], "goodput", {"color": palette.NEW, "width": 3}),
+        (points, completed, "completed", {"color": palette.KEPT, "width": 3}),
+        (points, good, "goodput", {"color": palette.NEW, "width": 3}),
     ):
         _line(figure, rows, y, title, line)
     figure.update_yaxes(range=[0, 1.05 * max(x, default=1)])
-    return _over_rates(name_ends(figure), points)
+    name_ends(figure)
+    tops = [max(values, default=0) for values in (completed, good)]
+    for top, values, colour in zip(tops, (completed, good), (palette.KEPT, palette.NEW), strict=True):
+        if top:
+            label = {"text": f"<b>{top:.3g}</b>", "font_color": colour, "showarrow": False}
+            below = top is tops[1] and tops[1] > CLOSE * tops[0]
+            side = {"yanchor": "top", "yshift": -4} if below else {"yanchor": "bottom", "yshift": 2}
+            figure.add_annotation(x=x[values.index(top)], y=top, **label, **side)
+    return _shade(figure, points, named=True)
 
 
 def latency_figure(found: Found, name: str, limit_s: float) -> go.Figure:
-    """Draw a latency's p50 and p99 at each rate, and the reader's own limit; `name` is "ttft" or "itl"."""
-    points = [p for p in found["rows"] if p[f"{name}_s_p99"] is not None]
-    foretold = [p for p in points if p["predicted"]]
+    """Draw a wait's p50 and p99 over the requests of each rate, and the reader's own limit.
+
+    `name` is "ttft", or "itl" for a request's mean, which is what that limit is for; of it, nothing is predicted.
+    """
+    points = [p for p in found["rows"] if wait_s(p, name, 99)]
+    foretold = [p for p in points if p["predicted"]] if name == "ttft" else []
     figure = blank(RATE, "ms", height=HEIGHT, hovermode="x unified")
-    for rows, found_s, percent, title, line in (
-        (foretold, [p["predicted"] for p in foretold], "p99", "predicted", FORETOLD),
-        (points, points, "p50", "p50", {"color": palette.KEPT, "width": 1.5}),
-        (points, points, "p99", "p99", {"color": palette.KEPT, "width": 3}),
+    for rows, waits, title, line in (
+        (foretold, [p["predicted"]["ttft_s_p99"] for p in foretold], "predicted", FORETOLD),
+        (points, [wait_s(p, name, 50) for p in points], "p50", {"color": palette.KEPT, "width": 1.5}),
+        (points, [wait_s(p, name, 99) for p in points], "p99", {"color": palette.KEPT, "width": 3}),
     ):
-        _line(figure, rows, [1e3 * each[f"{name}_s_{percent}"] for each in found_s], title, line, " ms")
+        if rows or not points:
+            _line(figure, rows, [1e3 * wait for wait in waits if wait], title, line, " ms")
     limit = 1e3 * limit_s
     drawn = [value for line in figure.data for value in line.y]
     low, high = min([*drawn, limit]) / 1.5, max([*drawn, limit]) * 1.5
     reach = {"range": [math.log10(low), math.log10(high)], **log_ticks(low, high)}
     figure.update_yaxes(type="log", rangemode="normal", **reach)
-    ends = [(line.name, line.line.color, line.y[-1]) for line in figure.data if line.y]
-    if ends:
-        name_at_edge(figure, ends, (low, high))
-    _over_rates(figure, points)
     figure.add_hline(y=limit, line={"color": LIMIT, "width": 1.5, "dash": "dash"})
-    # on a logarithmic axis, an annotation's y is a logarithm
-    mean = " on average" if name == "itl" else ""
-    words = {"text": f"your limit, {millis(limit_s)}{mean}", "font_color": LIMIT, "showarrow": False}
-    return figure.add_annotation(**words, xref="paper", x=0, xanchor="left", y=math.log10(limit), yanchor="top")
+    ends = [(line.name, line.line.color, line.y[-1]) for line in figure.data if line.y]
+    name_at_edge(figure, [*ends, ("your limit", LIMIT, limit)], (low, high))
+    return _shade(figure, points)
 
 
 def _line(
@@ -72,15 +83,26 @@ def _line(
     figure.add_scatter(x=[p["rate"] for p in points], y=list(y), **look)
 
 
-def _over_rates(figure: go.Figure, points: Sequence[Found]) -> go.Figure:
-    """Let the axis begin at no requests, and shade the rates at which the queue grows without bound."""
-    last = max((p["rate"] for p in points), default=1)
-    if growing := [p["rate"] for p in points if p["unbounded"]]:
-        zone = {"fillcolor": palette.AGAIN, "opacity": 0.12, "line_width": 0, "layer": "below"}
-        figure.add_vrect(x0=growing[0], x1=1.03 * last, **zone)
-        label = {"text": GROWS, "font_color": palette.AGAIN, "x": growing[0], "xanchor": "left", "align": "left"}
-        figure.add_annotation(**label, yref="paper", y=0, yanchor="bottom", showarrow=False)
-    return figure.update_xaxes(range=[0, 1.03 * last])
+def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -> go.Figure:
+    """Let the axis begin at no requests, and shade where the queue grows without bound and where that is undecided.
+
+    A `named` figure says so above; a name with little room stands a line higher than its neighbours.
+    """
+    last = 1.03 * max((p["rate"] for p in points), default=1)
+    knee = decided(points)
+    zones = [(0.0, knee.level, "level", PREDICTED, 0.0)] if knee.level else []
+    zones += [(*knee.undecided, "undecided", PREDICTED, 0.1)] if knee.undecided else []
+    zones += [(knee.growing, last, "grows", palette.AGAIN, 0.12)] if knee.growing else []
+    for x0, x1, words, colour, opacity in zones:
+        figure.add_vrect(x0=x0, x1=x1, fillcolor=colour, opacity=opacity, line_width=0, layer="below")
+        if named:
+            label = {"text": words, "font_color": colour, "x": (x0 + x1) / 2, "showarrow": False}
+            narrow = words == "undecided" and x1 - x0 < NARROW * last
+            figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", yshift=16 if narrow else 0)
+    if named and zones:
+        label = {"text": "queue:", "font_color": PREDICTED, "xref": "paper", "x": 0, "xanchor": "right", "xshift": -6}
+        figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", showarrow=False)
+    return figure.update_xaxes(range=[0, last])
 
 
 def steps_figure(found: Found) -> go.Figure:
@@ -111,6 +133,10 @@ def steps_figure(found: Found) -> go.Figure:
         hovertemplate=words,
     )
     last = max([*xs, *(count for count, _ in foretold)], default=1)
+    if len(rows) > 1:
+        times = f"<b>{rows[-1]['s'] / rows[0]['s']:.2g}×</b>"
+        place = {"x": xs[-1], "y": 1e3 * rows[-1]["s"], "yanchor": "bottom", "yshift": 4}
+        figure.add_annotation(text=times, font_color=palette.KEPT, showarrow=False, **place)
     free, heavy = found["free_up_to"], found["outweighs"] and found["outweighs"]["batch"]
     if free:
         _mark(figure, free, f"free up to {free}", palette.NEW, 0.04, left=free < last / 4)

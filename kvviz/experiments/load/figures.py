@@ -1,15 +1,18 @@
-"""Figures of a load sweep: goodput, the step time by running sequences, where decoding stops being free.
+"""Figures of a load sweep: goodput, waits, where the queue is decided, where decoding stops being free.
 
 Standard library only.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvviz.device.clock import quartiles
 from kvviz.experiments.batching.timeline import Row, Steps
+from kvviz.experiments.comparison.figures import nearest_rank
+from kvviz.experiments.load.rates import BEHIND
 
 FREE = 1.25  # a step takes at most so many times as long as one of a single sequence: its other tokens are free
 FEW = 3  # steps with so many sequences, at least: one alone may be a spike
@@ -31,6 +34,33 @@ def goodput(point: Point, ttft_s: float, itl_s: float) -> float:
     """Requests a second whose first token came within `ttft_s`, and whose others took at most `itl_s` on average."""
     good = sum(first <= ttft_s and (gap is None or gap <= itl_s) for first, gap in point["waits"])
     return good / point["seconds"]
+
+
+def wait_s(point: Point, name: str, percent: int) -> float | None:
+    """A percentile over a rate's requests: of their TTFTs ("ttft"), or of their mean ITLs ("itl")."""
+    found = sorted(each for pair in point["waits"] if (each := pair[name == "itl"]) is not None)
+    return nearest_rank(found, percent) if found else None
+
+
+class Knee(NamedTuple):
+    """The rate up to which no queue grows, the lowest at which one does, and the rates where that is undecided."""
+
+    level: float | None
+    growing: float | None
+    undecided: tuple[float, float] | None
+
+
+def decided(points: Sequence[Point]) -> Knee:
+    """Read the knee off the growth of the queue at each rate, in order.
+
+    It is undecided where the 95 % interval has room for a queue that grows and for one that does not.
+    """
+    rates = [point["rate"] for point in points]
+    growing = next((point["rate"] for point in points if point["unbounded"]), None)
+    still = takewhile(lambda point: point["per_s"] + point["within"] <= BEHIND * point["rate"], points)
+    level = max((point["rate"] for point in still), default=None)
+    begins, ends = level or min(rates, default=0), growing or max(rates, default=0)
+    return Knee(level, growing, (begins, ends) if begins < ends else None)
 
 
 def mean_context(prompts: Sequence[int], answers: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvviz.base.words import human, millis
 from kvviz.experiments.batching.words import mark
-from kvviz.experiments.load.figures import FREE, goodput
+from kvviz.experiments.load.figures import FREE, decided, goodput, wait_s
 
 Found = Mapping[str, Any]  # a document (docs/json.md)
 
@@ -24,14 +24,14 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     """Say how many requests a second keep to two limits, at which rate, and how many are completed without limits."""
-    most = max([*found["rows"], found["at_once"]], key=lambda point: point["completed_per_s"])
+    most = max(found["rows"] or [found["at_once"]], key=lambda point: point["completed_per_s"])
     without = f"without limits {mark(most)}{most['completed_per_s']:.3g} are completed"
     top = best(found, ttft_s, itl_s)
     if top is None:
         return f"No request keeps to both limits at any rate; {without}"
     point, good = top
-    within = f"{mark(point)}{good:.3g} a second keep to your limits"
-    return f"Of {point['rate']:.3g} requests offered a second, {within}, the most at any rate; {without}"
+    within = f"At most {mark(point)}{good:.3g} requests a second keep to your limits"
+    return f"{within}, of {point['rate']:.3g} offered; {without}"
 
 
 def throughput_claim(found: Found) -> str:
@@ -43,12 +43,12 @@ def throughput_claim(found: Found) -> str:
 
 
 def latency_claim(found: Found, name: str) -> str:
-    """Say how a latency's p99 grows from the lowest rate to the highest: `name` is "ttft" or "itl"."""
-    field, title = f"{name}_s_p99", {"ttft": "First token", "itl": "Between two tokens"}[name]
-    points = [p for p in found["rows"] if p[field] is not None]
-    if len(points) < 2:
+    """Say how a wait's p99 changes from the lowest rate to the highest: `name` is "ttft" or "itl"."""
+    title = {"ttft": "First token", "itl": "A request's mean ITL"}[name]
+    waits = [(point, wait) for point in found["rows"] if (wait := wait_s(point, name, 99)) is not None]
+    if len(waits) < 2:
         return title
-    (first, low), (last, high) = ((p, f"{mark(p)}{millis(p[field])}") for p in (points[0], points[-1]))
+    (first, low), (last, high) = ((point, f"{mark(point)}{millis(wait)}") for point, wait in (waits[0], waits[-1]))
     return f"{title}, p99: {low} at {first['rate']:.3g}/s, {high} at {last['rate']:.3g}/s"
 
 
@@ -60,9 +60,9 @@ def steps_claim(found: Found) -> str:
     first, last, free = steps[0], steps[-1], found["free_up_to"]
     about = "≈ " if found["steps_clean"] is False else ""
     times = f"{about}{last['s'] / first['s']:.2g} times as long"
-    said = f"{_many(last['running'])} take {times} as {_many(first['running'])}"
+    said = f"A step of {_many(last['running'])} takes {times} as one of {first['running']}"
     tokens = f"{last['running'] / first['running']:.3g} times the tokens"
-    return f"{said}, and make {tokens}: decoding is free up to {free}{' at least' if free == last['running'] else ''}"
+    return f"{said}, and makes {tokens}: decoding is free up to {free}{' at least' if free == last['running'] else ''}"
 
 
 def _many(sequences: int) -> str:
@@ -88,17 +88,18 @@ def sentences(found: Found) -> list[str]:
 
 
 def capacity(found: Found) -> str:
-    """Say at which rates the queue was and was not seen to grow without bound, and how many were completed at once."""
-    steady, growing = found["knee"]["steady"], found["knee"]["growing"]
+    """Say up to where the queue does not grow, from where on it does, and how many were completed at once."""
+    knee = decided(found["rows"])
+    said = [f"does not grow up to {offered(knee.level)}"] if knee.level else []
+    if knee.undecided:
+        said.append(f"is undecided {'from there ' if knee.level else ''}up to {offered(knee.undecided[1])}")
+    if knee.growing:
+        point = next(point for point in found["rows"] if point["rate"] == knee.growing)
+        behind = f"{point['per_s']:.2g} ± {point['within']:.2g} requests each second"
+        said.append(f"grows without bound at {offered(knee.growing)}, by {behind}")
     once = f"all at once, {mark(found['at_once'])}{found['at_once']['completed_per_s']:.3g} a second were completed"
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
-    ends = f"{once}.{short if found['short'] else ''}"
-    if growing is None:
-        return f"**The queue** was seen to grow without bound at none of these rates; {ends}"
-    point = next(point for point in found["rows"] if point["rate"] == growing)
-    behind = f"by {point['per_s']:.2g} ± {point['within']:.2g} requests each second"
-    below = f", and not at {offered(steady)}" if steady else ""
-    return f"**The queue** was seen to grow without bound at {offered(growing)}, {behind}{below}; {ends}"
+    return f"**The queue** {'; it '.join(said)}; {once}.{short if found['short'] else ''}"
 
 
 def _waits(rows: Sequence[Found]) -> list[str]:

@@ -31,6 +31,10 @@ from kvviz.ui.shared.plain import errors_said
 from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
 
+_LIMITS = (
+    ("ttft", TTFTS, "Your limit: the first token within, ms"),
+    ("itl", ITLS, "Your limit: a request's mean ITL within, ms"),
+)
 SLOTS = 256  # of the memory for each place: more than any of the requests has tokens
 
 
@@ -70,39 +74,38 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> LoadSpec:
 
 def _draw(form: Form, found: Document) -> None:
     st.fragment(_rates)(form, found)
-    st.caption(TEXTS["serving"]["load_steps"])
-    _crossover(found)
+    st.header(steps_claim(found), anchor="free-decoding")
+    left, right = st.columns(2, gap="large", vertical_alignment="center")
+    plot(steps_figure(found), left, key="v_load_steps")
+    right.markdown(TEXTS["serving"]["load_steps"])
+    _crossover(found, right)
     with st.expander("What the figures say, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)[1:]))
     policy = POLICIES[found["spec"]["policy"]].title
     at_most = f"at most {found['spec']['places']} at once"
-    st.caption(f"{whose(found)}; {policy}, {at_most}; {found['requests']} requests at each rate. {found['note']}")
+    once = f"{found['requests']} requests at each rate, served once"
+    st.caption(f"{whose(found)}; {policy}, {at_most}; {once}. {found['note']}")
 
 
 def _rates(form: Form, found: Document) -> None:
-    """Draw the two limits, and at each rate what is completed, what keeps to them, and how long it takes."""
+    """Draw at each rate what is completed and what keeps to two limits, and each limit beside the waits it is for."""
     head = st.container()
-    limits, columns = [], st.columns(2, gap="large")
-    for place, (field, choices, label) in zip(
-        columns,
-        (("ttft", TTFTS, "Your limits: the first token within, ms"), ("itl", ITLS, "The others apart on average, ms")),
-        strict=True,
-    ):
-        form[field] = place.select_slider(label, choices, **form.value(field))
-        limits.append(form[field] / 1e3)
+    waits, limits = [], []
+    for place, (name, choices, label) in zip(st.columns(2, gap="large"), _LIMITS, strict=True):
+        title = place.container()
+        form[name] = place.select_slider(label, choices, **form.value(name))
+        limits.append(form[name] / 1e3)
+        waits.append((title, place, name))
     head.header(claim(found, *limits), anchor="goodput")
     head.markdown(capacity(found))
-    left, right = st.columns(2, gap="large")
-    plot(throughput_figure(found, *limits), left, key="v_load_throughput", claim=throughput_claim(found))
-    first, between = ((found, field, limit) for field, limit in zip(("ttft", "itl"), limits, strict=True))
-    plot(latency_figure(*first), right, key="v_load_ttft", claim=latency_claim(found, "ttft"))
-    st.caption(TEXTS["serving"]["load_curve"])
+    plot(throughput_figure(found, *limits), head, key="v_load_throughput", claim=throughput_claim(found))
+    head.caption(TEXTS["serving"]["load_curve"])
+    for (title, place, name), limit in zip(waits, limits, strict=True):
+        title.markdown(f"**{latency_claim(found, name)}**")
+        plot(latency_figure(found, name, limit), place, key=f"v_load_{name}")
+    st.caption(TEXTS["serving"]["load_waits"])
     with st.expander("All figures"):
         draw_table([_row(point, *limits) for point in [*found["rows"], found["at_once"]]], key="v_load_table")
-    st.header(steps_claim(found), anchor="free-decoding")
-    left, right = st.columns(2, gap="large")
-    plot(steps_figure(found), left, key="v_load_steps", claim="A step, by the sequences in it")
-    plot(latency_figure(*between), right, key="v_load_itl", claim=latency_claim(found, "itl"))
 
 
 def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
@@ -118,22 +121,20 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
     }
 
 
-def _crossover(found: Document) -> None:
+def _crossover(found: Document, place: DeltaGenerator) -> None:
     """Typeset the batch at which the caches of a step are more bytes than the weights, and say how it was predicted."""
-    heavy = found["outweighs"]
-    left, right = st.columns(2, gap="large", vertical_alignment="center")
-    if heavy:
+    if heavy := found["outweighs"]:
         weights, cache, batch = heavy["weight_bytes"], heavy["cache_bytes"], heavy["batch"]
-        left.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
-        left.latex(
+        place.markdown(f"**When a step reads more of caches than of weights**, at {heavy['tokens']:,} tokens each")
+        place.latex(
             rf"n \cdot \text{{cache}} > \text{{weights}} \iff n > \frac{{{_tex(weights)}\ \text{{B}}}}"
             rf"{{{_tex(cache)}\ \text{{B}}}} = {weights / cache:.3g}"
         )
         after = f"From **{batch}** sequences on." if batch else "Never: more sequences read more experts."
         each = f"{human(weights)} of weights are read once for all, {human(cache)} of keys and values for each."
-        right.caption(f"{after} {each}")
+        place.caption(f"{after} {each}")
     if said := step_error(found):
-        right.caption(f"{said} {TEXTS['serving']['load_error']}")
+        place.caption(f"{said} {TEXTS['serving']['load_error']}")
 
 
 def _tex(count: int) -> str:

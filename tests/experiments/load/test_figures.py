@@ -2,7 +2,16 @@
 
 import pytest
 
-from kvviz.experiments.load.figures import by_running, free_up_to, goodput, mean_context, missed, waits
+from kvviz.experiments.load.figures import (
+    by_running,
+    decided,
+    free_up_to,
+    goodput,
+    mean_context,
+    missed,
+    wait_s,
+    waits,
+)
 
 
 def row(arrival, *tokens, state="done"):
@@ -18,6 +27,27 @@ def test_a_request_waits_for_its_first_token_and_then_between_them():
 def test_goodput_counts_the_requests_that_keep_to_both_limits(ttft, itl, good):
     point = {"seconds": 2.0, "waits": [(0.5, 0.1), (0.4, 0.2), (0.3, None)]}
     assert goodput(point, ttft, itl) == good / 2
+
+
+def test_a_percentile_is_one_of_the_requests_waits():
+    point = {"waits": [(0.5, 0.1), (0.4, 0.2), (0.3, None)]}
+    assert [wait_s(point, name, 50) for name in ("ttft", "itl")] == [0.4, 0.1] and wait_s(point, "itl", 99) == 0.2
+    assert wait_s({"waits": [(0.3, None)]}, "itl", 99) is None
+
+
+@pytest.mark.parametrize(
+    ("points", "knee"),
+    [
+        ([(10, 0, 0.5, False), (20, 0, 4, False), (40, 9, 3, True)], (10, 40, (10, 40))),
+        ([(10, 0, 3, False), (20, 0, 0, False), (40, 9, 3, True)], (None, 40, (10, 40))),
+        ([(10, 0, 0, False), (20, -9, 8, False)], (20, None, None)),
+        ([(10, 9, 3, True)], (None, 10, None)),
+        ([], (None, None, None)),
+    ],
+)
+def test_between_a_level_queue_and_a_growing_one_it_is_undecided(points, knee):
+    names = ("rate", "per_s", "within", "unbounded")
+    assert decided([dict(zip(names, point, strict=True)) for point in points]) == knee
 
 
 def test_the_mean_context_is_that_of_the_decode_steps():

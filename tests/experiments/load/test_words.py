@@ -7,7 +7,7 @@ from kvviz.experiments.load.words import claim, latency_claim, sentences, step_e
 
 def point(rate, completed, waits, clean=True, **more):
     times = {"ttft_s_p50": 0.01, "ttft_s_p99": 0.02, "itl_s_p50": 0.003, "itl_s_p99": 0.004}
-    usual = {"seconds": len(waits) / completed, "unbounded": False, "predicted": None}
+    usual = {"seconds": len(waits) / completed, "unbounded": False, "per_s": 0.0, "within": 0.0, "predicted": None}
     return {"rate": rate, "completed_per_s": completed, "waits": waits, "clean": clean, **times, **usual, **more}
 
 
@@ -30,10 +30,9 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "Of 40 requests offered a second, 15 a second keep to your limits, the most at any rate; "
-         "without limits ≈ 32 are completed"),
-        (0.5, 0.005, "Of 40 requests offered a second, 7.5 a second keep to your limits"),
-        (0.05, 0.02, "No request keeps to both limits at any rate; without limits ≈ 32 are completed"),
+        (0.2, 0.02, "At most 15 requests a second keep to your limits, of 40 offered; without limits 30 are completed"),
+        (0.5, 0.005, "At most 7.5 requests a second keep to your limits, of 40 offered"),
+        (0.05, 0.02, "No request keeps to both limits at any rate; without limits 30 are completed"),
     ],
 )  # fmt: skip
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
@@ -41,18 +40,19 @@ def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
 
 
 def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
-    assert latency_claim(FOUND, "ttft") == "First token, p99: 20 ms at 10/s, 20 ms at 40/s"
-    assert latency_claim({"rows": FOUND["rows"][:1]}, "itl") == "Between two tokens"
+    assert latency_claim(FOUND, "ttft") == "First token, p99: 100 ms at 10/s, 900 ms at 40/s"
+    assert latency_claim(FOUND, "itl") == "A request's mean ITL, p99: 10 ms at 10/s, 50 ms at 40/s"
+    assert latency_claim({"rows": FOUND["rows"][:1]}, "itl") == "A request's mean ITL"
     assert throughput_claim(FOUND) == "Throughput: 30/s completed, 40/s offered"
 
 
 @pytest.mark.parametrize(
     ("free", "steps", "says"),
     [
-        (2, STEPS, "8 sequences take 2.5 times as long as 1 sequence, and make 8 times the tokens: decoding is free "
-         "up to 2"),
-        (2, STEPS[:2], "2 sequences take 1.1 times as long as 1 sequence, and make 2 times the tokens: decoding is "
-         "free up to 2 at least"),
+        (2, STEPS, "A step of 8 sequences takes 2.5 times as long as one of 1, and makes 8 times the tokens: decoding "
+         "is free up to 2"),
+        (2, STEPS[:2], "A step of 2 sequences takes 1.1 times as long as one of 1, and makes 2 times the tokens: "
+         "decoding is free up to 2 at least"),
         (1, STEPS[:1], "The time of a decode step"),
     ],
 )  # fmt: skip
@@ -72,7 +72,8 @@ def test_the_prediction_says_how_far_it_is_off(error, says):
 
 def test_the_sentences_are_those_of_the_sweep():
     queue, foretold, free, heavy = sentences(FOUND)
-    assert "at 40 requests/s, by 18 ± 3 requests each second, and not at 10 requests/s" in queue
+    assert "does not grow up to 10 requests/s; it is undecided from there up to 40 requests/s; it grows" in queue
+    assert "without bound at 40 requests/s, by 18 ± 3 requests each second" in queue
     assert "all at once, ≈ 32 a second were completed" in queue
     assert "has 40 requests/s completed where ≈ 32 were, 25% too many" in foretold
     assert "free** up to 2 sequences: a step takes at most 1.25 times as long as that of 1 sequence" in free
@@ -80,7 +81,7 @@ def test_the_sentences_are_those_of_the_sweep():
     steady = [point(10, 10, QUICK), point(20, 20, QUICK)]
     bare = {**FOUND, "rows": steady, "knee": {"steady": 20, "growing": None}, "steps": [], "outweighs": None}
     queue, waits, foretold = sentences({**bare, "short": True})
-    assert "at none of these rates" in queue and queue.endswith(
+    assert "not grow up to 20 requests/s; all at once" in queue and queue.endswith(
         "The 20 s were used up before the knee was found more closely."
     )
     assert waits.startswith("**Waiting**, from 10 requests/s to 20 requests/s")
