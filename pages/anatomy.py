@@ -1,9 +1,11 @@
-"""/anatomy: one attention layer while it happens, on real weights, step by step."""
+"""/anatomy: one layer while it happens, step by step: attention on real weights, others on tiny true architectures."""
 
 import streamlit as st
 
 from kvviz.server.scheduler import scheduler
+from kvviz.ui.anatomy import architectures
 from kvviz.ui.anatomy.first_steps import first_steps
+from kvviz.ui.anatomy.form import choose
 from kvviz.ui.anatomy.shared_heads import shared_heads
 from kvviz.ui.anatomy.walk import letters, walk
 from kvviz.ui.frame.page import page
@@ -11,16 +13,20 @@ from kvviz.ui.frame.tour import opens
 from kvviz.ui.shared.stop_and_think import think
 
 with page("anatomy"):
-    words = "Start here: the same with three letters and no numbers"
-    with st.expander(words, icon=":material/abc:", expanded=opens("letters")):
-        letters()
+    form, bar = choose()
+    if form["scene"] == "attention":
+        words = "Start here: the same with three letters and no numbers"
+        with st.expander(words, icon=":material/abc:", expanded=opens("letters")):
+            letters()
 
-    walk(scheduler())
+        walk(scheduler(), form)
 
-    st.header("The same idea, smaller and wider", anchor=False)
-    heads, steps = st.tabs(["Who shares a key?", "The step before"])
-    with heads:
-        shared_heads()
-    with steps:
-        first_steps(scheduler())
+        st.header("The same idea, smaller and wider", anchor=False)
+        heads, steps = st.tabs(["Who shares a key?", "The step before"])
+        with heads:
+            shared_heads()
+        with steps:
+            first_steps(scheduler())
+    else:
+        architectures.DRAWN[form["scene"]](scheduler(), form, bar)
     think("anatomy")

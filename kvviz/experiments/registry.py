@@ -3,6 +3,7 @@
 from typing import Any
 
 from kvviz.base.errors import KvvizError
+from kvviz.experiments.architectures import spec as architectures
 from kvviz.experiments.batching import spec as batching
 from kvviz.experiments.cache_designs import spec as cache_designs
 from kvviz.experiments.comparison import spec as comparison
@@ -38,6 +39,7 @@ _ROWS = (
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),
     Kind(inside.MistakeSpec, check_decodable, run="mistake"),
     Kind(inside.FirstStepsSpec, lambda spec, limits: None, run="first_steps"),  # it brings its own untrained model
+    Kind(architectures.ArchitectureSpec, lambda spec, limits: None),  # and so does this
 )
 KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in _ROWS}
 

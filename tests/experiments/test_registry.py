@@ -14,6 +14,7 @@ import pytest
 import kvviz
 from kvviz.base.errors import KvvizError
 from kvviz.base.settings import Limits
+from kvviz.experiments.architectures.spec import ArchitectureSpec
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.spec import ComparisonSpec
@@ -182,6 +183,7 @@ SPECS = (
     AnatomySpec(**SMALL),
     MistakeSpec(**SMALL, mistake="positions"),
     FirstStepsSpec(),
+    ArchitectureSpec("latent"),
 )
 DEVICE = {"rates": {"read": 2e10, "flops": 8e10, "launch": 2e-6}}
 

@@ -6,6 +6,8 @@ from functools import partial
 import pytest
 
 from kvviz.decoding.scratch.listing import listing
+from kvviz.experiments.architectures.spec import ArchitectureSpec
+from kvviz.ui.anatomy.architectures import DRAWN
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +106,14 @@ def test_the_first_steps_run_when_asked(visit):
     assert app.scheduler.jobs()[-1].spec.temperature == 0.5
     shown = "\n".join(block.value for block in app.code)
     assert "class GPTWithCache" in shown and "def generate_with_cache" in shown and "/ temperature" not in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", list(DRAWN))
+def test_another_layer_is_walked_through_on_its_tiny_model(visit, scene):
+    app = visit(scene=scene, text="abc", steps="3")
+    (work,) = app.scheduler.jobs()
+    assert work.spec == ArchitectureSpec(scene, "abc", 3)
+    given = [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    assert work.id in [data.get("look") for data in given]
+    assert any("nobody trained it" in caption.value for caption in app.caption)

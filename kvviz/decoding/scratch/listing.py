@@ -1,4 +1,4 @@
-"""The source of attention's forward as data: its lines, its stages, the shapes at the end of its lines.
+"""The source of a layer's forward as data: its lines, its stages, the shapes at the end of its lines.
 
 Standard library only. A stage begins with a comment `# name: what happens`. The names and shapes of the tensors that
 its lines make stand at the end of those lines: `# q (B, H, T, D), k v (B, Hkv, T, D)`.
@@ -6,9 +6,10 @@ its lines make stand at the end of those lines: `# q (B, H, T, D), k v (B, Hkv, 
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).with_name("attention.py")
 _STAGE = re.compile(r"\s*# (\w+): (.+)")
@@ -28,7 +29,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Listing:
-    """The lines of `Attention.forward`, the first of them at `start` in the file (counted from 1), and its stages."""
+    """The lines of a layer's forward, the first of them at `start` in the file (counted from 1), and its stages."""
 
     lines: tuple[str, ...]
     start: int
@@ -38,16 +39,21 @@ class Listing:
         """Find a stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for a page's script."""
+        return {"lines": list(self.lines), "start": self.start, "stages": [asdict(stage) for stage in self.stages]}
+
     def at(self, line: int) -> Stage | None:
         """Find the stage of a line of the file; None for a line of none."""
         return next((stage for stage in self.stages if stage.first <= line <= stage.last), None)
 
 
 @cache
-def listing() -> Listing:
-    """Read attention.py."""
-    text = SOURCE.read_text(encoding="utf-8")
-    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+def listing(layer: str = "Attention", file: str = SOURCE.name) -> Listing:
+    """Read the forward of a class in a file of this folder."""
+    text = SOURCE.with_name(file).read_text(encoding="utf-8")
+    kind = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == layer)
+    found = (node for node in kind.body if isinstance(node, ast.FunctionDef))
     forward, lines = next(node for node in found if node.name == "forward"), text.splitlines()
     return Listing(tuple(lines[forward.lineno - 1 : forward.end_lineno]), forward.lineno, _stages(forward, lines))
 

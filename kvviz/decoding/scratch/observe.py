@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from kvviz.decoding.scratch.attention import Attention
-from kvviz.decoding.scratch.listing import Stage, listing
+from kvviz.decoding.scratch.listing import Listing, Stage, listing
 from kvviz.decoding.scratch.model import Transformer
 
 Stages = dict[str, dict[str, Tensor]]  # the tensors that each stage makes, by name
@@ -28,17 +28,24 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
     before the failure. The tensors are the run's own, not copies. It sees only the forwards of this thread.
     """
     wanted = range(len(model.blocks)) if layers is None else layers
-    numbers = {id(model.blocks[layer].attention): layer for layer in wanted}
+    with watched({layer: model.blocks[layer].attention for layer in wanted}, Attention, listing()) as seen:
+        yield seen
+
+
+@contextmanager
+def watched(layers: Mapping[int, object], kind: type[nn.Module], source: Listing) -> Iterator[Seen]:
+    """The same for these layers by number, of one `kind`, whose forward is `source`."""
+    numbers = {id(module): layer for layer, module in layers.items()}
     seen: Seen = {}
 
     def called(frame: FrameType, event: str, arg: object) -> Tracer | None:
-        """Trace the lines of a called function if it is the attention of a wanted layer."""
-        attends = frame.f_code is Attention.forward.__code__
-        layer = numbers.get(id(frame.f_locals["self"])) if attends else None
+        """Trace the lines of a called function if it is the forward of one of the layers."""
+        forward = frame.f_code is kind.forward.__code__
+        layer = numbers.get(id(frame.f_locals["self"])) if forward else None
         if layer is None:
             return None
         seen[layer] = {}
-        return _lines(seen[layer])
+        return _lines(seen[layer], source)
 
     before = sys.gettrace()
     sys.settrace(called)
@@ -48,7 +55,7 @@ def observed(model: Transformer, layers: Collection[int] | None = None) -> Itera
         sys.settrace(before)
 
 
-def _lines(stages: Stages) -> Tracer:
+def _lines(stages: Stages, source: Listing) -> Tracer:
     """Make the tracer of one forward, which puts the results of its stages into `stages`."""
     running: Stage | None = None
 
@@ -57,7 +64,7 @@ def _lines(stages: Stages) -> Tracer:
         nonlocal running
         if event == "exception":
             running = None
-        upcoming = listing().at(frame.f_lineno) if event == "line" else None
+        upcoming = source.at(frame.f_lineno) if event == "line" else None
         if running is not None and upcoming is not running:
             made: Mapping[str, Any] = frame.f_locals if event == "line" else dict.fromkeys(running.makes, arg)
             stages[running.name] = {name: made[name] for name in running.makes}

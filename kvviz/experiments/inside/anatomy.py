@@ -15,11 +15,11 @@ from kvviz.decoding.scratch.design import Design
 from kvviz.decoding.scratch.model import Transformer
 from kvviz.decoding.scratch.observe import observed
 from kvviz.device.multiply_adds import MultiplyAdds
+from kvviz.experiments.inside.numbers import likeliest, lower, plain, shapes_of
 from kvviz.models.text import Codec
 
 MOST_NUMBERS = 150_000  # of a layer's q, k, v, scores, weights and outputs; above this, one group of heads is sent
 SHOWN = ("family", "layers", "heads", "kv_heads", "head_dim", "width", "positions", "qk_norm")  # of the design
-LIKELIEST = 5  # next tokens that a step reports
 
 Seen = dict[str, dict[str, torch.Tensor]]
 
@@ -57,12 +57,12 @@ def dissect(
         "design": {name: getattr(design, name) for name in SHOWN},
         "prompt_tokens": prompt.shape[1],
         "tokens": [codec.decode([token]) for token in ids[0].tolist()],
-        "q": _plain(rows["q"][heads]),
-        "k": _plain(rows["k"][groups]),
-        "v": _plain(rows["v"][groups]),
-        "mixed": _plain(rows["mixed"][heads]),
-        "scores": _lower(kept, "scores", heads),
-        "weights": _lower(kept, "weights", heads),
+        "q": plain(rows["q"][heads]),
+        "k": plain(rows["k"][groups]),
+        "v": plain(rows["v"][groups]),
+        "mixed": plain(rows["mixed"][heads]),
+        "scores": lower([step["made"]["scores"][0] for step in kept], heads),
+        "weights": lower([step["made"]["weights"][0] for step in kept], heads),
         "steps": [_step(codec, step, other) for step, other in zip(kept, again, strict=True)],
     }
 
@@ -88,7 +88,7 @@ def _kept(model: Transformer, prompt: torch.Tensor, new_tokens: int, layer: int)
             "ids": new,
             "total": caches[layer].seen,
             "made": made,
-            "shapes": _shapes(seen[layer]),
+            "shapes": shapes_of(seen[layer]),
             "multiply_adds": counter.done,
             "cache_bytes": sum(t.nbytes for cache in caches for t in (cache.k, cache.v) if t is not None),
             "logits": logits,
@@ -104,7 +104,7 @@ def _again(model: Transformer, ids: torch.Tensor, layer: int, kept: Sequence[dic
     step = next(step for step in kept if step["total"] == total)
     before = {name: torch.cat([s["made"][name] for s in kept if s["total"] <= total], dim=2) for name in ("k", "v")}
     return {
-        "shapes": _shapes(seen[layer]),
+        "shapes": shapes_of(seen[layer]),
         "multiply_adds": counter.done,
         "difference": max((made[name] - before[name]).abs().max().item() for name in ("k", "v")),
         "logits_difference": (logits - step["logits"]).abs().max().item(),
@@ -123,38 +123,10 @@ def _made(seen: Seen) -> dict[str, torch.Tensor]:
     }
 
 
-def _shapes(seen: Seen) -> dict[str, dict[str, list[int]]]:
-    """The shape of every tensor made, by stage and name."""
-    return {stage: {name: list(made.shape) for name, made in all_made.items()} for stage, all_made in seen.items()}
-
-
-def _lower(kept: Sequence[dict[str, Any]], name: str, heads: Sequence[int]) -> list[list[list[float]]]:
-    """The scores or weights as [head][row][column]; each row ends at its own token, since later columns are masked."""
-    found: list[list[list[float]]] = [[] for _ in heads]
-    for step in kept:
-        made = step["made"][name][0]  # (H, T, T_total)
-        first = step["total"] - made.shape[1]
-        for place, head in enumerate(heads):
-            found[place] += [_plain(row[: first + i + 1]) for i, row in enumerate(made[head])]
-    return found
-
-
 def _step(codec: Codec, step: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    shares = step["logits"].float().softmax(dim=-1)[0]
-    best = shares.topk(min(LIKELIEST, shares.shape[0]))
     return {
         "read": step["ids"].shape[1],
         **{name: step[name] for name in ("total", "shapes", "multiply_adds", "cache_bytes")},
-        "next": [
-            [codec.decode([token]), float(f"{share:.4g}")]
-            for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ],
+        "next": likeliest(codec, step["logits"]),
         "again": again,
     }
-
-
-def _plain(tensor: torch.Tensor) -> Any:
-    """Convert a tensor to nested lists, rounded to four digits, as many as a colour or a label can show."""
-    if tensor.dim() == 1:
-        return [float(f"{value:.4g}") for value in tensor.tolist()]
-    return [_plain(row) for row in tensor]

@@ -1,7 +1,5 @@
 """Two walks: with three letters, a line at a time, and through one attention layer, step by step, in the browser."""
 
-from dataclasses import asdict
-
 import streamlit as st
 
 from kvviz.decoding.scratch.design import design_of
@@ -9,14 +7,13 @@ from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.inside import letters as three_letters
 from kvviz.experiments.inside.spec import AnatomySpec
 from kvviz.models.catalog.rows import models
-from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import requested
-from kvviz.ui.shared.form import Field, Form, whole
-from kvviz.ui.shared.model_choice import choose_model, model_field, small_models, title
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.model_choice import choose_model, small_models, title
 from kvviz.ui.shared.plain import errors_said
 
 MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
@@ -24,32 +21,18 @@ MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
 _walk = component("kvviz_anatomy", "anatomy/anatomy.js", "kv-anatomy kv-live")
 
 
-def walk(scheduler: Scheduler) -> None:
+def walk(scheduler: Scheduler, form: Form) -> None:
     """Draw the form, and the walk as the chosen query head sees it; whoever asks for the same inspection shares it."""
-    spec, head = _ask()
+    spec, head = _ask(form)
     work = requested(scheduler, spec) if spec is not None else None
     if work is None:
         return
-    shown = listing()
-    source = {"lines": list(shown.lines), "start": shown.start, "stages": [asdict(stage) for stage in shown.stages]}
-    _walk(
-        key="anatomy",
-        on_head_change=_take_head,
-        data={"look": work.id, "head": head, "assets": ASSETS_URL, "listing": source},
-    )
+    data = {"look": work.id, "head": head, "assets": ASSETS_URL, "listing": listing().as_dict()}
+    _walk(key="anatomy", on_head_change=_take_head, data=data)
 
 
-def _ask() -> tuple[AnatomySpec | None, int]:
+def _ask(form: Form) -> tuple[AnatomySpec | None, int]:
     """Draw the form; returns what to inspect, None and the reason on the page if that can't be, and the query head."""
-    form = Form(
-        "anatomy",
-        "a_",
-        model=model_field(small_models("scratch")),
-        prompt=Field(STORY, str),
-        layer=Field(0, whole),
-        head=Field(0, whole),
-        new=Field(5, whole),
-    )
     design = design_of(models()[form["model"]].config)
     layers = form.within("layer", 0, design.layers - 1)
     chosen = f"{title(form['model'])}: layer {form['layer']}"

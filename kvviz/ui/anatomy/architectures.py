@@ -1,0 +1,70 @@
+"""Walks through layers that keep something else than keys and values, on tiny models of true architectures."""
+
+from collections.abc import Callable
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from kvviz.base.words import human
+from kvviz.decoding.scratch.listing import listing
+from kvviz.experiments.architectures.spec import MOST_NEW, MOST_PROMPT, TINY, ArchitectureSpec
+from kvviz.models.catalog.rows import ModelRow, models
+from kvviz.models.spec import ModelSpec
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.folders import ASSETS_URL
+from kvviz.ui.frame.page import TEXTS
+from kvviz.ui.shared.component import component
+from kvviz.ui.shared.experiment import requested
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.tables import draw_table
+
+BYTES = 2  # of a number in bfloat16
+_latent = component("kvviz_latent", "anatomy/latent.js", "kv-latent kv-anatomy kv-live")
+
+
+def latent(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Walk through multi-head latent attention, and count what it saves in published models."""
+    work = _asked(scheduler, form, bar, "latent")
+    if work is not None:
+        listings = {way.lower(): listing(way, "latent.py").as_dict() for way in ("Expanded", "Absorbed")}
+        _latent(key="latent", data={"look": work, "assets": ASSETS_URL, "listings": listings})
+    _untrained("latent")
+    st.subheader("The same in published models", anchor=False)
+    draw_table([_saved(row) for row in models().values() if row.config.get("kv_lora_rank")])
+
+
+def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
+    """Draw the prompt's form and what to look at; return the id of the walk, None where it can't be done."""
+    with bar, st.popover(f"Prompt: {form['text']}", icon=":material/tune:", key="a_tiny"):
+        text = st.text_input("Prompt", max_chars=MOST_PROMPT, **form.value("text"))
+        new = st.number_input("New tokens", **form.within("steps", 2, MOST_NEW))
+    form.write()
+    st.markdown(TEXTS["anatomy"][scene])
+    with errors_said():
+        work = requested(scheduler, ArchitectureSpec(scene, text, new), key=scene)
+        return work.id if work is not None else None
+    return None
+
+
+def _untrained(scene: str) -> None:
+    st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
+
+
+def _saved(model: ModelRow) -> dict[str, object]:
+    """What a layer of a published model keeps of a token, and what its heads' own keys and values would be."""
+    config, spec = model.config, ModelSpec.from_config(model.config, name=model.id)
+    layer = spec.layers[-1]
+    row, heads = layer.key_dim + layer.value_dim, config["num_attention_heads"]
+    head = sum(config[name] for name in _HEAD)
+    return {
+        "model": model.title,
+        "latent row, numbers": f"{layer.key_dim} + {layer.value_dim} = {row}",
+        "keys and values of all heads": f"{heads} × {head} = {heads * head:,}",
+        "times smaller": f"{heads * head / row:.1f}",
+        "a token in all layers, bfloat16": human(row * len(spec.layers) * BYTES),
+    }
+
+
+_HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {"latent": latent}

@@ -1,0 +1,235 @@
+// Multi-head latent attention: the two caches to one scale, and one head's product in both orders.
+
+import { element, put } from "../shared/dom.js"
+import { bytes, count } from "../shared/format.js"
+import { Grid } from "./grid.js"
+import { largest, scales } from "./matrix.js"
+import { dataTable, drawCode, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+
+const SCENES = [
+  { key: "enter", stages: ["enter", "query"] },
+  { key: "compress", stages: ["compress"] },
+  { key: "append", stages: ["expand", "append"] },
+  { key: "score", stages: ["absorb", "score"] },
+  { key: "mix", stages: ["softmax", "mix", "unfold"] },
+  { key: "next", stages: ["output"] },
+]
+const WAYS = {
+  expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its keys and values when a token comes, and caches them." },
+  absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make keys goes into the query, once a step; the cache keeps what they would be made of." },
+}
+const ROW = 15 // CSS pixels
+const NARROW = 700, LABEL = 64 // CSS pixels
+const times = (more, less) => (more / less).toFixed(1)
+
+export const mount = mounting(class extends Walkthrough {
+  constructor(root, data) {
+    super(root, data, SCENES)
+  }
+
+  build() {
+    this.head = 0
+    this.caches = Object.fromEntries(Object.entries(WAYS).map(([way, { keeps }]) => {
+      const cache = { labels: labels(), head: element("div", { class: "kv-mtitle2" }), foot: element("div", { class: "kv-gridfoot" }) }
+      cache.grid = new Grid(`cache-${way}`, keeps, way === "expanded" ? (column) => this.choose(Math.floor(column / this.wide)) : null)
+      cache.node = element("figure", { class: "kv-held", "data-way": way }, cache.head, element("div", { class: "kv-row" }, cache.labels, cache.grid.node), cache.foot)
+      return [way, cache]
+    }))
+    this.lanes = Object.fromEntries(Object.keys(WAYS).map((way) => [way, lane(way)]))
+    this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
+    this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
+    this.codes = Object.fromEntries(Object.keys(WAYS).map((way) => [way, element("pre", { class: "kv-code", tabindex: "0", "aria-label": `The code: ${way}` })]))
+    this.held = element("div", { class: "kv-counts", "data-testid": "kv-held" })
+    this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
+    this.table = element("table", {})
+    const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
+    return [
+      element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)),
+      beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
+              section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work)]),
+      section("One head, the newest token's query", "Choose a head here, or in the wide cache above.", this.heads,
+              beside(Object.values(this.lanes).map((one) => one.node)), this.same),
+      section("The code that runs", "The lit lines are at work in this scene; the grey tags are the shapes that they made in this step.",
+              beside(Object.entries(WAYS).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
+      element("details", { class: "kv-data" }, element("summary", {}, "All steps as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+    ]
+  }
+
+  came() {
+    const { design } = this.look
+    this.heads.replaceChildren(...Array.from({ length: design.heads }, (_, head) => {
+      const tab = element("button", { type: "button" }, String(head))
+      tab.setAttribute("aria-label", `head ${head}`)
+      tab.onclick = () => this.choose(head)
+      return tab
+    }))
+    const { steps } = this.look
+    dataTable(this.table, ["step", "tokens", "cache, expanded", "cache, latent", "work, expanded", "work, absorbed", "work, transformers", "largest Δ of logits"],
+              steps.map((one, i) => [i ? i : "prefill", one.total, bytes(one.expanded.cache_bytes), bytes(one.absorbed.cache_bytes),
+                                     count(one.expanded.multiply_adds), count(one.absorbed.multiply_adds), count(one.transformers.multiply_adds), small(one.difference.logits)]))
+  }
+
+  choose(head) {
+    this.head = head
+    this.drawAll()
+  }
+
+  // How many numbers of a token a head keeps for itself, and how many all share.
+  get wide() { return this.look.design.plain + this.look.design.rotated + this.look.design.value }
+  get slim() { return this.look.design.latent + this.look.design.rotated }
+
+  said(key) {
+    const { look, now, wide, slim } = this
+    const { heads, plain, rotated, value, latent, width } = look.design
+    const newest = `“${shown(look.tokens[now.total - 1])}”`
+    switch (key) {
+      case "enter":
+        return [this.step ? "Decode: one token enters" : "Prefill: the prompt enters",
+                `${this.step ? `Only ${newest}.` : `${now.total} tokens at once.`} Compare the two caches, drawn to one scale: the same tokens as keys and values of ${heads} heads, and as latent rows.`]
+      case "compress":
+        return ["A token is compressed to one short row", `Its ${width} numbers become a latent row of ${latent}, for all ${heads} heads together, and ${rotated} more that its position rotates. Those stand apart: a rotation differs from token to token, so no fixed matrix can absorb it.`]
+      case "append":
+        return [`${heads} keys and ${heads} values are kept, or the row that they are made of`, `Each head would keep a key of ${plain} + ${rotated} and a value of ${value} numbers: ${heads} × (${plain} + ${rotated} + ${value}) = ${count(heads * wide)}. MLA keeps ${latent} + ${rotated} = ${slim}. The cache is ${times(heads * wide, slim)} times smaller.`]
+      case "score":
+        return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded, the matrix has met each row already: that made the keys. Absorbed, it meets the one query instead, which is then ${slim} numbers wide and fits the latent rows as they are.`]
+      case "mix":
+        return ["Shares of values, or of latent rows", `Softmax makes shares of the scores. Expanded, the head mixes its values. Absorbed, it mixes latent rows, and the matrix that makes a value is used once, on the mixture.`]
+      default:
+        return ["The same logits from a small cache", `The two differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: a cached token costs a head ${slim} + ${latent} multiply-adds instead of ${plain + rotated} + ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
+    }
+  }
+
+  draw() {
+    const { look, now, head } = this
+    const scale = scales(isDark(this.root))
+    const rows = (name) => look[name].slice(0, now.total)
+    const first = now.total - now.read
+    const there = (row) => row < first || this.reached("append")
+    const latent = rows("latent").map((row, i) => [...row, ...look.rotated[i]])
+    const all = latent.map((_, i) => look.k.flatMap((_, h) => [...look.k[h][i], ...look.v[h][i]]))
+    const full = this.root.clientWidth, narrow = full < NARROW
+    const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : ROW]
+    const framed = this.reached("append") ? [head * this.wide, this.wide] : null
+    this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
+    this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
+    for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))
+    this.drawLanes(scale, latent, first)
+    for (const [way, node] of Object.entries(this.codes)) drawCode(node, this.data.listings[way], this.scene.stages, now[way].shapes)
+    this.drawBars()
+  }
+
+  drawCache(way, rows, { first, ...drawn }) {
+    const cache = this.caches[way], { now } = this
+    const numbers = rows[0].length
+    const fresh = this.reached(way === "expanded" ? "append" : "compress")
+    cache.head.replaceChildren(element("b", {}, way === "expanded" ? `Keys and values of ${this.look.design.heads} heads` : "Latent rows"), element("span", {}, `${count(numbers)} numbers a token`))
+    cache.grid.draw({ rows, ...drawn })
+    label(cache.labels, this.look.tokens.slice(0, now.total), first, drawn.cell[1])
+    put(cache.foot, `${now.total - (fresh ? 0 : now.read)} tokens × ${count(numbers)} × 4 B = ${bytes((now.total - (fresh ? 0 : now.read)) * numbers * 4)} in each layer`)
+  }
+
+  drawLanes(scale, latent, first) {
+    const { look, now, head } = this
+    const { plain, rotated, value, latent: wide } = look.design
+    const newest = now.total - 1
+    const roomy = this.root.clientWidth >= NARROW ? (this.root.clientWidth - 60) / 2 : this.root.clientWidth
+    const cell = [Math.max(1.5, Math.min(6, (roomy - 245) / (this.slim + wide))), ROW]
+    const query = [...look.q[head][newest], ...look.q_rotated[head][newest]]
+    const absorbed = [...look.q_latent[head][newest], ...look.q_rotated[head][newest]]
+    const parts = {
+      expanded: { keys: look.k[head].slice(0, now.total), values: look.v[head].slice(0, now.total), query: [query], mixed: [look.mixed[head][newest]] },
+      absorbed: { keys: latent, values: latent.map((row) => row.slice(0, wide)), before: [query], query: [absorbed], mixed: [look.mixed_latent[head][newest]], after: [look.mixed[head][newest]] },
+    }
+    const says = {
+      expanded: `A cached token costs this head ${plain + rotated} + ${value} = ${plain + rotated + value} multiply-adds a step.`,
+      absorbed: `A cached token costs this head ${this.slim} + ${wide} = ${this.slim + wide} multiply-adds a step, but all heads read the same row.`,
+    }
+    const scores = look.scores[head][newest], weights = look.weights[head][newest]
+    const most = largest([scores])
+    for (const [way, one] of Object.entries(this.lanes)) {
+      const there = (row) => row < first || this.reached("append")
+      for (const [name, grid] of Object.entries(one.grids)) {
+        const rows = parts[way][name] ?? []
+        const single = name !== "keys" && name !== "values"
+        grid.draw({ rows, cell, scale, most: largest(rows), there: single ? () => this.reached(name === "query" || name === "before" ? "score" : "mix") : there })
+      }
+      label(one.labels, look.tokens.slice(0, now.total), first, ROW)
+      one.scores.replaceChildren(...scores.map((score) => tinted(this.reached("score") ? score.toPrecision(2) : "", scale.signed(score / most), this.reached("score"), score / most, isDark(this.root))))
+      one.shares.replaceChildren(...weights.map((share) => bar(share, share / Math.max(...weights), this.reached("mix"))))
+      put(one.says, says[way])
+    }
+    const { difference } = now
+    put(this.same, this.reached("next") ? `Largest differences in this step: scores ${small(difference.scores)}, what the heads make of them ${small(difference.mixed)}, logits ${small(difference.logits)}. From transformers' own layer: ${small(difference.transformers)}.` : "")
+  }
+
+  drawBars() {
+    const { now, look } = this
+    const most = look.steps[look.steps.length - 1].expanded.cache_bytes
+    const row = (words, value, share, way, hint = "") => element("div", { class: "kv-countrow", title: hint }, element("span", {}, words),
+      element("div", { class: "kv-track" }, fill(share, way)), element("b", {}, value))
+    this.held.replaceChildren(...Object.entries(WAYS).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
+    const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded anew" }
+    const top = Math.max(...Object.keys(work).map((way) => now[way].multiply_adds))
+    this.work.replaceChildren(...Object.entries(work).map(([way, words]) => row(words, count(now[way].multiply_adds), now[way].multiply_adds / top, way)),
+      element("p", { class: "kv-note" }, "Expanded anew: transformers' own layer, which caches latent rows and makes every key and value of them again in each step."))
+  }
+}, ".kv-latent")
+
+const small = (value) => (value ? value.toExponential(1) : "0")
+
+function labels() {
+  return element("div", { class: "kv-gridlabels" })
+}
+
+function label(node, tokens, first, height) {
+  node.replaceChildren(...tokens.map((text, row) => {
+    const one = element("div", { "data-origin": row < first ? "kept" : "now", title: `position ${row}` }, shown(text))
+    one.style.height = one.style.lineHeight = `${height}px`
+    one.style.fontSize = `${Math.min(12, height)}px`
+    return one
+  }))
+}
+
+// One head's product: the query above the keys, a score and a share beside each, the result below the values.
+function lane(way) {
+  const grids = {
+    before: new Grid(`${way}-before`, "the query"), query: new Grid(`${way}-query`, way === "expanded" ? "the query" : "the query times the matrix of keys"),
+    keys: new Grid(`${way}-keys`, way === "expanded" ? "the keys of this head" : "latent rows and rotated keys"),
+    values: new Grid(`${way}-values`, way === "expanded" ? "the values of this head" : "latent rows"),
+    mixed: new Grid(`${way}-mixed`, way === "expanded" ? "shares of the values" : "shares of the latent rows"), after: new Grid(`${way}-after`, "the mixture times the matrix of values"),
+  }
+  const part = (area, ...nodes) => { const node = element("div", {}, ...nodes); node.style.gridArea = area; return node }
+  const words = (text) => element("small", {}, text)
+  const [labelled, scores, shares, says] = [labels(), element("div", { class: "kv-scores" }), element("div", { class: "kv-shares" }), element("p", { class: "kv-note" })]
+  const absorbed = way === "absorbed"
+  const board = element("div", { class: "kv-lane" },
+    part("before", ...(absorbed ? [words("query"), grids.before.node, words("× matrix of keys ↓")] : [])),
+    part("query", words(absorbed ? "absorbed query" : "query"), grids.query.node),
+    part("labels", labelled), part("keys", grids.keys.node), part("scores", scores), part("shares", shares), part("values", grids.values.node),
+    part("heads", words("scores")), part("headt", words("shares")), part("headv", words(absorbed ? "latent rows" : "values")),
+    part("mixed", grids.mixed.node, words("mixed")),
+    part("after", ...(absorbed ? [words("↓ × matrix of values"), grids.after.node] : [])))
+  return { node: element("div", { "data-way": way }, element("b", {}, WAYS[way].title), element("p", { class: "kv-words" }, WAYS[way].says), element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": `One head, ${way}` }, board), says),
+           grids, labels: labelled, scores, shares, says }
+}
+
+function tinted(text, colour, there, strength, dark) {
+  const cell = element("div", {}, text)
+  if (there) {
+    cell.style.background = `rgb(${colour.join(" ")})`
+    cell.style.color = Math.abs(strength) > 0.45 === dark ? "#16202b" : "#f7f8fa"
+  }
+  return cell
+}
+
+function bar(share, length, there) {
+  const cell = element("div", {}, element("i", {}), element("span", {}, there ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %` : ""))
+  cell.firstChild.style.width = there ? `${100 * length}%` : "0"
+  return cell
+}
+
+function fill(share, way) {
+  const node = element("div", { class: "kv-countfill", "data-way": way })
+  node.style.width = `${Math.max(0.5, 100 * share)}%`
+  return node
+}

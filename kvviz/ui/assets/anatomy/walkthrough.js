@@ -1,0 +1,191 @@
+// What the walks through other layers share: the bar, the keys, the way of the records, a room that follows.
+
+import { element, put } from "../shared/dom.js"
+import { Feed } from "../shared/feed.js"
+
+const PLAY_MS = 1800
+const instances = new WeakMap()
+
+// The `mount` of a component whose walk is a `Kind` of Walkthrough, in an element of the class `root`.
+export const mounting = (Kind, root) => ({ data, parentElement }) => {
+  const walk = instances.get(parentElement) ?? new Kind(parentElement.querySelector(root), data)
+  instances.set(parentElement, walk)
+  walk.update(data)
+  return () => {
+    walk.close()
+    instances.delete(parentElement)
+  }
+}
+
+export class Walkthrough {
+  // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights.
+  constructor(root, data, scenes) {
+    this.root = root
+    this.scenes = scenes
+    this.at = 0 // scene, counted over all steps
+    for (const sheet of ["live/live.css", "anatomy/anatomy.css", "anatomy/walkthrough.css"]) {
+      const href = `${data.assets}/${sheet}`
+      if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    }
+    this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-walk-status" })
+    this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-walk-back")
+    this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-walk-next")
+    this.play = button("Play", "scene after scene", () => this.toggle(), "kv-walk-play")
+    this.place = element("span", { class: "kv-place" })
+    this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
+    this.title = element("h2", { "data-testid": "kv-walk-scene" })
+    this.words = element("p", { class: "kv-words", "aria-live": "polite" })
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps)
+    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), ...this.build())
+    root.replaceChildren(this.status, this.stage)
+    this.onKey = (event) => this.key(event)
+    this.onLook = (event) => this.wish(event.detail)
+    this.onSize = new ResizeObserver(() => this.look && this.drawAll())
+    document.addEventListener("keydown", this.onKey)
+    document.addEventListener("kv-look", this.onLook)
+    this.onSize.observe(root)
+    root.kvState = () => ({ at: this.at, look: this.look })
+  }
+
+  update(data) {
+    this.data = data
+    if (this.follows !== data.look) {
+      this.follows = data.look
+      this.feed?.close()
+      this.feed = new Feed(data.look, (id, records) => records.forEach((record) => this.take(record)), (m) => this.waits(m), () => {})
+      this.status.textContent = ""
+    }
+    if (this.look) this.drawAll()
+  }
+
+  take(record) {
+    if (record.t === "look") this.status.textContent = "Decoding …"
+    else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "The walk was stopped."
+    else if (record.t === "architecture") this.arrived(record)
+  }
+
+  waits({ status }) {
+    if (!this.look || this.shown !== this.follows) this.status.textContent = status?.words ?? ""
+  }
+
+  arrived(look) {
+    if (this.look?.steps.length !== look.steps.length) this.at = 0
+    this.look = look
+    this.shown = this.follows
+    this.status.textContent = ""
+    this.stage.hidden = false
+    this.steps.replaceChildren(...look.steps.map((step, i) => {
+      const chip = element("button", { type: "button", class: "kv-chip", title: i ? `decode step ${i}` : "prefill" }, i ? String(i) : "prefill")
+      chip.onclick = () => this.go(i * this.scenes.length)
+      return chip
+    }))
+    this.came?.()
+    this.moved({ fresh: true })
+  }
+
+  get step() { return Math.floor(this.at / this.scenes.length) }
+  get now() { return this.look.steps[this.step] }
+  get scene() { return this.scenes[this.at % this.scenes.length] }
+  get last() { return this.look.steps.length * this.scenes.length - 1 }
+
+  // Whether the scene `key` of this step has been reached.
+  reached(key) { return this.at % this.scenes.length >= this.scenes.findIndex((scene) => scene.key === key) }
+
+  go(at) {
+    this.at = Math.max(0, Math.min(this.last, at))
+    if (this.at === this.last) this.halt()
+    this.moved({ own: true })
+  }
+
+  // Who leads a room tells it; who follows comes along. `own`: a hand has moved it; `fresh`: the walk has just come.
+  moved({ own = false, fresh = false } = {}) {
+    Object.assign(this.root.dataset, { comparison: this.follows, step: String(this.at + 1), mode: "cached", scene: this.scene.key })
+    this.drawAll()
+    document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
+  }
+
+  wish({ comparison, step }) {
+    if (!this.look || comparison !== this.follows || step === null) return
+    this.at = Math.max(0, Math.min(this.last, step - 1))
+    this.moved()
+  }
+
+  toggle() {
+    if (this.timer) { this.halt(); return }
+    if (this.at === this.last) this.at = 0
+    this.timer = setInterval(() => this.go(this.at + 1), PLAY_MS)
+    this.play.textContent = "Pause"
+  }
+
+  halt() {
+    clearInterval(this.timer)
+    this.timer = null
+    this.play.textContent = "Play"
+  }
+
+  key(event) {
+    if (!this.look || event.target.closest?.("input, textarea, select, [role=slider], [role=combobox], [role=radiogroup], [contenteditable]")) return
+    if (event.altKey || event.ctrlKey || event.metaKey) return
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
+    if (!by) return
+    event.preventDefault()
+    this.go(this.at + by)
+  }
+
+  drawAll() {
+    const [title, words] = this.said(this.scene.key)
+    put(this.title, title)
+    put(this.words, words)
+    put(this.place, `scene ${(this.at % this.scenes.length) + 1} of ${this.scenes.length}`)
+    this.back.disabled = this.at === 0
+    this.next.disabled = this.at === this.last
+    for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))
+    this.draw()
+  }
+
+  close() {
+    this.halt()
+    this.feed?.close()
+    this.onSize.disconnect()
+    document.removeEventListener("keydown", this.onKey)
+    document.removeEventListener("kv-look", this.onLook)
+  }
+}
+
+export function button(words, hint, act, id) {
+  const node = element("button", { type: "button", class: "kv-pill", title: hint, "data-testid": id }, words)
+  node.onclick = act
+  return node
+}
+
+// A part of the page with a heading and a sentence.
+export const section = (title, words, ...rest) =>
+  element("section", {}, element("h3", {}, title), element("p", { class: "kv-words" }, words), ...rest)
+
+// The lines of a listing: those of `stages` are lit, and each bears the shapes that it made in this step.
+export function drawCode(node, { lines, start, stages }, lit, shapes) {
+  node.replaceChildren(...[...lines.entries()].filter(([, text]) => text.trim()).map(([i, text]) => {
+    const number = start + i
+    const stage = stages.find((one) => one.first - 1 <= number && number <= one.last) // its heading too
+    const made = stage && number === stage.last ? Object.entries(shapes[stage.name] ?? {}) : []
+    const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
+    const line = element("span", { class: "kv-codeline", "data-lit": String(lit.includes(i ? stage?.name : "enter")),
+                                   "data-words": String(code.trim().startsWith("#")) }, code)
+    for (const [name, shape] of made) line.append(element("em", {}, `${name} [${shape.join(", ")}]`))
+    return line
+  }))
+}
+
+// A table of what is drawn, folded up: `rows` of cells below `titles`; the first cell names the row.
+export function dataTable(node, titles, rows) {
+  const cells = (tag, texts) => texts.map((text, i) => element(i ? tag : "th", { scope: i ? "col" : "row" }, String(text)))
+  node.replaceChildren(element("thead", {}, element("tr", {}, ...cells("th", titles))),
+                       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells("td", row)))))
+}
+
+export const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"
+
+export function isDark(root) {
+  const [r, g, b] = (getComputedStyle(root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number)
+  return r + g + b > 380 // light text
+}

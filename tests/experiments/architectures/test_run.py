@@ -1,0 +1,66 @@
+"""What the walks record: the same logits in each way, the bytes and the work that the formulas give."""
+
+import math
+
+import pytest
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.experiments.architectures.run import run
+from kvviz.experiments.architectures.spec import ArchitectureSpec
+
+
+@pytest.fixture(scope="module")
+def walked(engine):
+    """`walked("latent")` is what the walk of that scene records."""
+    from kvviz.base.settings import Limits
+    from kvviz.experiments.kind import Bench
+
+    done = {}
+
+    def walk(scene):
+        if scene not in done:
+            about, done[scene], end = run(ArchitectureSpec(scene, "abcdef", 3), Bench("x", engine, Limits()))
+            assert (about["t"], end["t"], done[scene]["t"]) == ("look", "done", "architecture")
+        return done[scene]
+
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"scene": "x"}, "no scene 'x'; they are latent"),
+        ({"new_tokens": 1}, "from 2 to 12"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "x" * 41}, "41 bytes, each of which is a token here; a walk takes 40"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(fields, said):
+    with pytest.raises(KvvizError, match=said):
+        ArchitectureSpec(**{"scene": "latent", **fields})
+
+
+def test_latent_attention_gives_the_same_logits_for_the_bytes_and_the_work_that_it_says(walked):
+    found = walked("latent")
+    design, steps = found["design"], found["steps"]
+    heads, slim = design["heads"], design["latent"] + design["rotated"]
+    wide = design["plain"] + design["rotated"] + design["value"]
+    assert [step["total"] for step in steps] == [6, 7, 8]
+    for step in steps:
+        assert max(step["difference"].values()) < 1e-4
+        rows = step["total"] * design["layers"] * 4
+        assert step["expanded"]["cache_bytes"] == rows * heads * wide
+        assert step["absorbed"]["cache_bytes"] == step["transformers"]["cache_bytes"] == rows * slim
+    one, two = steps[1:]  # a token more to read in each layer
+    for way, each in (("expanded", wide), ("absorbed", slim + design["latent"])):
+        assert two[way]["multiply_adds"] - one[way]["multiply_adds"] == design["layers"] * heads * each
+    assert two["expanded"]["multiply_adds"] < two["absorbed"]["multiply_adds"] < two["transformers"]["multiply_adds"]
+
+    head, row = 3, 7
+    query = torch.tensor(found["q_latent"][head][row] + found["q_rotated"][head][row])
+    latents = torch.tensor([kept + turned for kept, turned in zip(found["latent"], found["rotated"], strict=True)])
+    scores = latents @ query / math.sqrt(design["plain"] + design["rotated"])
+    assert torch.allclose(scores, torch.tensor(found["scores"][head][row]), rtol=5e-3, atol=5e-3)
+    keys = torch.tensor(found["k"][head]) @ torch.tensor(found["q"][head][row] + found["q_rotated"][head][row])
+    assert torch.allclose(keys, scores * math.sqrt(design["plain"] + design["rotated"]), rtol=5e-3, atol=2e-2)
