@@ -1,6 +1,7 @@
 """The form of the page: which layer is walked through, and the fields of every walk."""
 
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -29,9 +30,9 @@ def choose() -> tuple[Form, DeltaGenerator]:
     )
     options = form.choices("scene", list(SCENES))
     bar = st.container(horizontal=True, vertical_alignment="center")
-    bar.segmented_control(
-        "Layer", format_func=SCENES.__getitem__, **look, **options
-    )
+    with bar:
+        named: dict[str, Any] = {"format_func": SCENES.__getitem__, "label_visibility": "collapsed"}
+        st.segmented_control("Layer", required=True, **named, **options)
     return form, bar
 
 

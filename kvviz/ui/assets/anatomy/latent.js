@@ -14,7 +14,7 @@ const SCENES = [
   { key: "mix", stages: ["softmax", "mix", "unfold"] },
   { key: "next", stages: ["output"] },
 ]
-const WAYS = {
+const ways = {
   expanded: { title: "Expanded", keeps: "Keys and values", says: "Each head makes its keys and values when a token comes, and caches them." },
   absorbed: { title: "Absorbed", keeps: "Latent rows", says: "The matrix that would make keys goes into the query, once a step; the cache keeps what they would be made of." },
 }
@@ -29,16 +29,16 @@ export const mount = mounting(class extends Walkthrough {
 
   build() {
     this.head = 0
-    this.caches = Object.fromEntries(Object.entries(WAYS).map(([way, { keeps }]) => {
+    this.caches = Object.fromEntries(Object.entries(ways).map(([way, { keeps }]) => {
       const cache = { labels: labels(), head: element("div", { class: "kv-mtitle2" }), foot: element("div", { class: "kv-gridfoot" }) }
       cache.grid = new Grid(`cache-${way}`, keeps, way === "expanded" ? (column) => this.choose(Math.floor(column / this.wide)) : null)
       cache.node = element("figure", { class: "kv-held", "data-way": way }, cache.head, element("div", { class: "kv-row" }, cache.labels, cache.grid.node), cache.foot)
       return [way, cache]
     }))
-    this.lanes = Object.fromEntries(Object.keys(WAYS).map((way) => [way, lane(way)]))
+    this.lanes = Object.fromEntries(Object.keys(ways).map((way) => [way, lane(way)]))
     this.heads = element("div", { class: "kv-tabs", role: "group", "aria-label": "Heads" })
     this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
-    this.codes = Object.fromEntries(Object.keys(WAYS).map((way) => [way, element("pre", { class: "kv-code", tabindex: "0", "aria-label": `The code: ${way}` })]))
+    this.codes = Object.fromEntries(Object.keys(ways).map((way) => [way, element("pre", { class: "kv-code", tabindex: "0", "aria-label": `The code: ${way}` })]))
     this.held = element("div", { class: "kv-counts", "data-testid": "kv-held" })
     this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
     this.table = element("table", {})
@@ -50,7 +50,7 @@ export const mount = mounting(class extends Walkthrough {
       section("One head, the newest token's query", "Choose a head here, or in the wide cache above.", this.heads,
               beside(Object.values(this.lanes).map((one) => one.node)), this.same),
       section("The code that runs", "The lit lines are at work in this scene; the grey tags are the shapes that they made in this step.",
-              beside(Object.entries(WAYS).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
+              beside(Object.entries(ways).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
       element("details", { class: "kv-data" }, element("summary", {}, "All steps as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
     ]
   }
@@ -167,7 +167,7 @@ export const mount = mounting(class extends Walkthrough {
     const most = look.steps[look.steps.length - 1].expanded.cache_bytes
     const row = (words, value, share, way, hint = "") => element("div", { class: "kv-countrow", title: hint }, element("span", {}, words),
       element("div", { class: "kv-track" }, fill(share, way)), element("b", {}, value))
-    this.held.replaceChildren(...Object.entries(WAYS).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
+    this.held.replaceChildren(...Object.entries(ways).map(([way, { keeps }]) => row(keeps, bytes(now[way].cache_bytes), now[way].cache_bytes / most, way)))
     const work = { expanded: "Expanded", absorbed: "Absorbed", transformers: "Expanded anew" }
     const top = Math.max(...Object.keys(work).map((way) => now[way].multiply_adds))
     this.work.replaceChildren(...Object.entries(work).map(([way, words]) => row(words, count(now[way].multiply_adds), now[way].multiply_adds / top, way)),
@@ -209,7 +209,7 @@ function lane(way) {
     part("heads", words("scores")), part("headt", words("shares")), part("headv", words(absorbed ? "latent rows" : "values")),
     part("mixed", grids.mixed.node, words("mixed")),
     part("after", ...(absorbed ? [words("↓ × matrix of values"), grids.after.node] : [])))
-  return { node: element("div", { "data-way": way }, element("b", {}, WAYS[way].title), element("p", { class: "kv-words" }, WAYS[way].says), element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": `One head, ${way}` }, board), says),
+  return { node: element("div", { "data-way": way }, element("b", {}, ways[way].title), element("p", { class: "kv-words" }, ways[way].says), element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": `One head, ${way}` }, board), says),
            grids, labels: labelled, scores, shares, says }
 }
 
