@@ -19,7 +19,7 @@ Run = Mapping[str, Any]
 Runs = Sequence[Run]
 
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
-WRITTEN = ("written into the cache", palette.NEW), ("put together for attention, then thrown away", "#7A6FBE")
+WRITTEN = ("written into the cache", palette.NEW), ("put together for attention, then thrown away", palette.ATTENTION)
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 

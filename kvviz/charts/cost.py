@@ -8,20 +8,20 @@ from kvviz.charts import palette
 from kvviz.charts.layout import blank, name_at_edge, name_ends
 
 _UNITS = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
-# Name and colour of each part, from the bottom of the stack to its top. What is done again for each token has warm
-# hues, like the uncached mode elsewhere.
+# Name and colour of each part, from the bottom of the stack to its top. What is computed again has the hue of that,
+# products with weights are teal, and attention has its own.
 PARTS = {
-    "linear": ("the prompt, each time", "#B8860B"),
-    "square": ("new tokens, each time", "#D55E00"),
-    "projections": ("projections", "#7A6FBE"),
-    "mlp": ("MLP", "#00916E"),
+    "linear": ("the prompt, each time", "#A34700"),
+    "square": ("new tokens, each time", palette.AGAIN),
+    "projections": ("projections", "#2F7F96"),
+    "mlp": ("MLP", palette.PRODUCTS),
     "router": ("router", "#2E7D6B"),
     "extra": ("other matrices", "#4B5563"),
     "mixing": ("recurrence", "#8A6A00"),
-    "head": ("head", "#8A94A0"),
-    "cross": ("cross-attention", "#3FA7C4"),
+    "head": ("head", "#1F5F73"),
+    "cross": ("cross-attention", "#9C8FD6"),
     "indexer": ("indexer", "#E69F00"),
-    "attention": ("attention", "#D55E00"),
+    "attention": ("attention", palette.ATTENTION),
 }
 CASES = {"uncached": "no cache", "cached": "KV cache"}
 _LOOK = {"height": 350, "hovermode": "x unified", "yaxis_tickformat": "~s"}

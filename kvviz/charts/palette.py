@@ -46,6 +46,11 @@ def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
 KEPT, NEW, AGAIN, GIVEN_UP, WASTED, FREE = "#0072B2", "#009E73", "#D55E00", "#9A4B7D", "#F3C25B", "#8A94A0"
 RAMP = ("#F1ECFA", "#56348F")
 
+# Kinds of work, wherever a forward is divided: products with the weights, attention, what has neither, and the two
+# phases: a prefill makes all its rows new, a decode step reads what is kept.
+PRODUCTS, ATTENTION, ELSE = "#3FA7C4", "#7A6FBE", "#D8B26E"
+PREFILL, DECODE = NEW, KEPT
+
 # Colours of what a layer caches, and of what else occupies memory.
 KINDS = {
     "full": "#0072B2",
@@ -76,6 +81,9 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#E69F00": "#FFCC66",
     "#F3C25B": "#C99A2E",
     "#7A6FBE": "#ADA4E6",
+    "#A34700": "#CC7A3B",
+    "#2F7F96": "#7CC6DA",
+    "#1F5F73": "#5FA8BD",
     "#5C6672": "#A9B4BF",
     "#3B4652": "#C3CDD7",
     "#C9D0D8": "#47525D",

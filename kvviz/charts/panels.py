@@ -8,7 +8,6 @@ from plotly.subplots import make_subplots
 
 from kvviz.charts.layout import as_text
 
-INK = "#3B4652"  # of a title
 GROUND = "rgba(128, 128, 128, 0.07)"  # shows how far each panel's axes go, whatever is drawn in it
 HIGH, LINE = 120, 17  # pixels of a panel, and of a line of its title
 BETWEEN = 0.06  # of the width, between two panels
@@ -55,7 +54,7 @@ def panels_figure(
             figure.add_scatter(x=steps, y=list(part.values), hovertemplate=words, **look, **place)
     width = (1 - BETWEEN * (across - 1)) / across
     for title in figure.layout.annotations:
-        title.update(font_size=13, font_color=INK, align="left", xanchor="left", x=title.x - width / 2, yshift=12)
+        title.update(font_size=13, align="left", xanchor="left", x=title.x - width / 2, yshift=12)
     room = {"l": 16, "r": 12, "t": above, "b": 52}
     figure.update_layout(height=area + room["t"] + room["b"], margin=room)
     figure.update_layout(font_size=13, showlegend=False, hovermode="x unified", plot_bgcolor=GROUND)

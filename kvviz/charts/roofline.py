@@ -7,35 +7,43 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.base.words import millis
+from kvviz.charts import palette
 from kvviz.charts.cost import figure_of, scaled
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
 from kvviz.experiments.roofline.spec import SHORT
+from kvviz.experiments.roofline.words import compiled_point
 
-COLOURS = {"prefill": "#D55E00", "context": "#0072B2", "short": "#00916E", "long": "#B8860B"}
+COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("context", "short", "long"), palette.DECODE)}
+DASH = {"short": "dot"}
 MARKERS = {"prefill": "diamond", "context": "circle-open", "short": "triangle-up", "long": "square"}
 SIZE = {"context": 18}  # a ring around the first points of the batches, which it would hide or they it
 SAID = {  # beside a series
-    "prefill": "prefill",
-    "context": "decode step,<br>one sequence",
-    "short": "{batch} sequences,<br>{tokens:,} tokens",
-    "long": "{batch} sequences,<br>{tokens:,} tokens",
+    "prefill": "prefill,<br>{tokens:,} tokens<br>{intensity:.2g} FLOP/B",
+    "context": "decode step, one sequence<br>{intensity:.2g} FLOP/B",
+    "short": "batch {batch},<br>{tokens:,} tokens",
+    "long": "batch {batch},<br>{tokens:,} tokens",
 }
 AT = {"prefill": max, "context": min}  # the label stands at the highest or the lowest point, of the others at the last
 LIES = {  # on which side of the point: the label's own anchors
-    "prefill": ("center", "bottom"),
+    "prefill": ("center", "top"),
     "context": ("left", "top"),
     "short": ("left", "top"),
     "long": ("center", "bottom"),
 }
-ROOF, SHEET = "#5C6672", "#9A4B7D"
-CLASSES = {  # none has the hue of a mode, such as no cache and KV cache, which are rows of the same figure
-    "weights": ("products with the weights", "#3FA7C4"),
-    "attention": ("attention", "#9A4B7D"),
-    "cache": ("cache update", "#E69F00"),
-    "other": ("norms, activations, sampling …", "#7A6FBE"),
-    "call": ("the whole step as one call", "#009E73"),
-    "gaps": ("between operations, at most", "#8A94A0"),
+NUMBERS = {  # where the number of each point but the last stands
+    "prefill": "top center",
+    "short": "bottom right",
+    "long": "top left",
+}  # where each point but the last has its own
+ROOF = "#5C6672"
+CLASSES = {
+    "weights": ("products with the weights", palette.PRODUCTS),
+    "attention": ("attention", palette.ATTENTION),
+    "cache": ("cache update", palette.NEW),
+    "other": ("norms, activations, sampling …", palette.ELSE),
+    "call": ("the whole step as one call", palette.LIGHT["compiled"]),
+    "gaps": ("between operations, at most", palette.FREE),
 }
 FORWARDS = {
     "prefill": "prefill",
@@ -75,13 +83,15 @@ def names(points: Points) -> dict[str, str]:
 def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = None) -> go.Figure:
     """Draw FLOP/s against FLOP/B on logarithmic axes: the measured roof, the row line and the points in four series.
 
-    `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
+    A step whose weights stay in the chip's own cache, as the compiled one's may, has a roof of its own, if that was
+    measured. `sheet`: the name and advertised roof of an accelerator, drawn with the most that it allows each point.
     """
     points, roof, row = found["points"], Roof(**found["roof"]), Roof(**found["row"])
+    near, compiled = found.get("near_read"), compiled_point(found)
     low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 3)
     lowest = min(p["flops_per_s"] for p in points)
-    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 2.5)
-    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, 1.5 * top)}
+    bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 4)
+    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, top)}
     margin = {**MARGIN, "t": 10}
     figure = go.Figure().update_layout(font_size=14, height=480, showlegend=False, margin=margin, **axes)
     _sides(figure, roof, low, high)
@@ -90,7 +100,11 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     _roof(figure, row, low, high, f"a one-row product reads {rows}", ROOF, "dot")
     middle = math.sqrt(low * roof.ridge)
     _say(figure, f"<b>reading<br>{read}</b>", middle, roof.at(middle), ROOF, "right", "bottom")
-    _say(figure, f"<b>arithmetic {most}</b>", high, roof.flops, ROOF, "right", "bottom")
+    if near:
+        said = f"the chip's own cache<br>{figure_of(near, 'B/s')}"
+        _roof(figure, Roof(near, roof.flops), low, high, said.replace("<br>", ": "), ROOF, "dash")
+        _say(figure, f"<b>{said}</b>", low, roof.flops, ROOF, "left", "bottom")
+    _say(figure, f"<b>arithmetic<br>{most}</b>", high, roof.flops, ROOF, "right", "bottom")
     if sheet is not None:
         _sheet(figure, sheet, points, low, high)
     titles = names(points)
@@ -98,12 +112,26 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
         marker = {"symbol": MARKERS[name], "size": SIZE.get(name, 10), "line_width": 3 if name in SIZE else 0}
-        look = {"name": titles[name], "mode": "lines+markers", "marker": marker}
-        line = {"color": COLOURS[name], "width": 2}
+        look: dict[str, Any] = {"name": titles[name], "mode": "lines+markers", "marker": marker}
+        if name in NUMBERS:
+            look |= {"mode": "lines+markers+text", "text": [_number(p) for p in members[:-1]]}
+            look |= {"textposition": NUMBERS[name], "textfont": {"size": 12, "color": COLOURS[name]}}
+        line = {"color": COLOURS[name], "width": 2, "dash": DASH.get(name, "solid")}
         figure.add_scatter(x=x, y=y, error_y=_spread(members), line=line, **look, **words)
         end = AT[name](members, key=lambda p: p["flops_per_s"]) if name in AT else members[-1]
         text = SAID[name].format(**members[-1])
         _say(figure, f"<b>{text}</b>", end["intensity"], end["flops_per_s"], COLOURS[name], *LIES[name])
+    if compiled:
+        colour = palette.LIGHT["compiled"]
+        mark = {"symbol": palette.MARKER["compiled"], "size": 14, "color": colour}
+        x, y = compiled["intensity"], compiled["flops_per_s"]
+        told = f"<b>the same step, compiled</b><br>{millis(compiled['s'])}, {figure_of(y, 'FLOP/s')}"
+        words = {"name": "compiled step", "hovertemplate": f"{told}<extra></extra>"}
+        figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
+        _say(figure, "<b>compiled</b>", x, y, colour, "right", "middle")
+        if not near and y > roof.at(x):
+            said = "compiled, its bytes<br>in the chip's cache"
+            _say(figure, said, low, roof.flops, colour, "left", "bottom")
     return figure
 
 
@@ -129,6 +157,8 @@ def _sides(figure: go.Figure, roof: Roof, low: float, high: float) -> None:
     }
     figure.add_annotation(text="at best limited<br>by bytes", align="right", xanchor="right", xshift=-8, **look)
     figure.add_annotation(text="at best limited<br>by arithmetic", align="left", xanchor="left", xshift=8, **look)
+    look |= {"y": 0, "yanchor": "bottom"}
+    figure.add_annotation(text=f"<b>ridge, {roof.ridge:.2g} FLOP/B</b>", xanchor="left", xshift=8, **look)
 
 
 def _reach(values: Iterable[float], beyond: float) -> tuple[float, float]:
@@ -160,9 +190,10 @@ def _roof(figure: go.Figure, roof: Roof, low: float, high: float, name: str, col
 
 def _sheet(figure: go.Figure, sheet: tuple[str, Roof], points: Points, low: float, high: float) -> None:
     title, roof = sheet
-    _roof(figure, roof, low, high, f"{title}, by its data sheet", SHEET, "dash")
+    _roof(figure, roof, low, high, f"{title}, by its data sheet", ROOF, "longdashdot")
+    _say(figure, f"<b>{as_text(title)}</b>", high, roof.at(high), ROOF, "right", "bottom")
     x = [p["intensity"] for p in points]
-    look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": SHEET}}
+    look = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 8, "color": ROOF}}
     words = {"name": "these forwards there, at most"}
     words["hovertemplate"] = "%{x:.3g} FLOP/B: at most %{y:.3s}FLOP/s<extra></extra>"
     figure.add_scatter(x=x, y=[roof.at(each) for each in x], **look, **words)
@@ -175,6 +206,11 @@ def _told(p: Mapping[str, Any]) -> str:
         f"<b>{what} {p['tokens']:,} tokens{batch}</b><br>{millis(p['s'])}, {p['intensity']:.3g} FLOP/B<br>"
         f"{figure_of(p['flops_per_s'], 'FLOP/s')}, {p['roof_share']:.0%} of the roof"
     )
+
+
+def _number(p: Mapping[str, Any]) -> str:
+    """What grows from point to point: a prefill's tokens, or the batch, of which the first point has no need."""
+    return f"{p['tokens']:,}" if p["phase"] == PREFILL else f"{p['batch']}" if p["batch"] > 1 else ""
 
 
 def _spread(members: Points) -> dict[str, Any]:
@@ -197,7 +233,8 @@ def batch_figure(points: Points, marks: Mapping[int, int | None]) -> go.Figure:
             continue
         tokens, colour, y = members[0]["tokens"], COLOURS[name], [p["tokens_per_s"] for p in members]
         hover = f"context {tokens:,}: %{{y:,.0f}} tokens/s, %{{customdata:.2f}} times one sequence"
-        look = {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "hovertemplate": hover}
+        line = {"color": colour, "width": 2, "dash": DASH.get(name, "solid")}
+        look = {"mode": "lines+markers", "line": line, "hovertemplate": hover}
         look |= {"marker": {"symbol": MARKERS[name], "size": 9}, "customdata": [rate / y[0] for rate in y]}
         figure.add_scatter(x=[p["batch"] for p in members], y=y, name=f"context {tokens:,}", **look)
         batch = marks.get(tokens)

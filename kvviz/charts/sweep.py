@@ -1,12 +1,13 @@
 """Draws a sweep's rows: one measure against a varying axis, and a heat map."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import as_text, blank, log_ticks, name_ends
+from kvviz.charts.layout import INK, as_text, blank, log_ticks, name_ends
 from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
@@ -43,6 +44,7 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return found or ["prompt_tokens"]
 
 
+_BETWEEN = {"color": INK, "width": 1, "dash": "dot"}
 FAR = 10  # times between two lines, from which on the lower one would lie on the zero of a linear axis
 
 
@@ -70,27 +72,55 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     for key, found in lines.items():
         dash = palette.SERIES_DASH[combinations.index(key[1:]) % len(palette.SERIES_DASH)]
         figure.add_trace(_line(key, found, measure, axis, factor, dash))
+    if kind == "log":
+        places = sorted({value for line in figure.data for value in line.x})
+        figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
+    if kind != "category":
+        name_ends(figure)
+        _say_growth(figure)
     if measure in ("itl_s", "total_s", "flops"):
-        _factors(figure)
-    drawn = [value for line in figure.data for value in line.y if value > 0]
-    if log and drawn:
-        figure.update_yaxes(**log_ticks(min(drawn), max(drawn)))
-        if kind == "log":
-            places = sorted({value for line in figure.data for value in line.x})
-            figure.update_xaxes(tickvals=places, ticktext=[f"{value:,}" for value in places])
-    return figure if kind == "category" else name_ends(figure)
+        _factors(figure, log=log)
+    return figure
 
 
-def _factors(figure: go.Figure) -> None:
-    """Write at each point how many times as long it takes without the cache, if these two lines are all."""
+def on_one_scale(figures: Sequence[go.Figure]) -> None:
+    """Give charts side by side the same vertical axis, so that what stands at one height is as much."""
+    drawn = [y for figure in figures for line in figure.data for y in line.y or () if y]
+    if not drawn:
+        return
+    least, most = min(drawn), max(drawn)
+    for figure in figures:
+        if figure.layout.yaxis.type == "log":
+            reach = [math.log10(least / 1.25), math.log10(most * 1.25)]
+            figure.update_yaxes(range=reach, **log_ticks(least, most))
+        else:
+            figure.update_yaxes(range=[0, 1.06 * most])
+
+
+def _say_growth(figure: go.Figure) -> None:
+    """Add to each name at a line's end how many times its first point the last one is."""
+    ends = {line.name: line.y[-1] / line.y[0] for line in figure.data if len(line.y) > 1 and line.y[0]}
+    for label in figure.layout.annotations:
+        if label.text in ends:
+            label.text += f"<br>{ends[label.text]:.3g}× its first"
+            figure.update_layout(margin_r=max(130, figure.layout.margin.r))
+
+
+def _factors(figure: go.Figure, *, log: bool) -> None:
+    """Write between two points how many times as long it takes without the cache, if these two lines are all."""
     lines = {line.name: line for line in figure.data}
     without, within = (lines.get(MODES[mode].title) for mode in ("uncached", "cached"))
     if without is None or within is None or len(figure.data) > 2:
         return
     cached = dict(zip(within.x, within.y, strict=True))
-    text = [f"{y / cached[x]:.3g}×" if cached.get(x) else "" for x, y in zip(without.x, without.y, strict=True)]
-    places = ["top center", *["top left"] * (len(text) - 1)]  # beside a line that climbs, and inside the axes
-    without.update(text=text, textposition=places, mode="lines+markers+text")
+    pairs = [(x, y, cached[x]) for x, y in zip(without.x, without.y, strict=True) if cached.get(x) and y]
+    look: dict[str, Any] = {"hoverinfo": "skip", "showlegend": False}
+    for place, high, low in pairs:
+        figure.add_scatter(x=[place, place], y=[low, high], mode="lines", line=_BETWEEN, **look)
+    middle = [math.sqrt(high * low) if log else (high + low) / 2 for _, high, low in pairs]
+    text = [f"&nbsp;<b>{high / low:.3g}×</b>&nbsp;" for _, high, low in pairs]
+    places = ["middle right", *["middle left"] * (len(text) - 1)]  # inside the axes
+    figure.add_scatter(x=[x for x, *_ in pairs], y=middle, text=text, mode="text", textposition=places, **look)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:

@@ -89,6 +89,12 @@ def read_rates(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, fl
     return {name: buffer.nbytes / took for name, took in fastest_calls(calls, sync, seconds).items()}
 
 
+@torch.inference_mode()
+def near_read_rate(size: int, seconds: float = SECONDS) -> float:
+    """B/s of the fastest plain read of `size` bytes that a processor reads again and again from its own cache."""
+    return max(read_rates(torch.ones(max(1, size // (4 * WIDE)) * WIDE), synchroniser("cpu"), seconds).values())
+
+
 def _row_products(buffer: torch.Tensor, sync: Sync, seconds: float) -> dict[str, float]:
     """B/s of a one-row product by dtype; the buffer serves as the matrix."""
     calls: dict[str, Callable[[], object]] = {}

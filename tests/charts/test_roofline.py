@@ -22,7 +22,11 @@ POINTS = [
     *(step(tokens, 1) for tokens in (16, 32, 64)),
     *(step(tokens, batch) for tokens in (32, 64) for batch in (2, 4)),
 ]
-FOUND = {"points": POINTS, "roof": {"read": 1e9, "flops": 1e10}, "row": {"read": 5e8, "flops": 1e10}}
+PROFILES = [{"forward": "compiled step", "tokens": 64, "unprofiled_s": 5e-4}]
+FOUND = {
+    **{"points": POINTS, "roof": {"read": 1e9, "flops": 1e10}, "row": {"read": 5e8, "flops": 1e10}},
+    **{"profiles": PROFILES, "near_read": 4e9},
+}
 
 
 def test_points_move_in_four_rows():
@@ -49,6 +53,20 @@ def test_the_roof_bends_at_its_ridge_and_points_carry_their_quartiles():
     assert list(there.y) == [min(1e14, 1e12 * p["intensity"]) for p in POINTS]
     low, high = figure.layout.yaxis.range
     assert low < math.log10(min(p["flops_per_s"] for p in POINTS)) and high > 14
+
+
+def test_a_compiled_step_lies_under_the_roof_of_the_chips_cache_or_is_said_to_have_another():
+    figure = roofline_figure(FOUND)
+    near = next(trace for trace in figure.data if trace.name == "the chip's own cache: 4 GB/s")
+    (point,) = (trace for trace in figure.data if trace.name == "compiled step")
+    assert 1e9 * point.x[0] < point.y[0] == 2e9 < 4e9 * point.x[0] and near.y[0] == pytest.approx(4e9 * near.x[0])
+    unmeasured = roofline_figure({**FOUND, "near_read": None})
+    assert "in the chip's cache" in " ".join(label.text for label in unmeasured.layout.annotations)
+
+
+def test_points_name_their_prompt_or_batch():
+    texts = {trace.name: trace.text for trace in roofline_figure(FOUND).data if trace.text}
+    assert texts["prefill, 16 to 64 tokens"] == ("16", "32") and texts["decode, batch 1 to 4 at 32 tokens"] == ("", "2")
 
 
 def test_an_accelerators_name_is_shown_as_text():

@@ -10,6 +10,7 @@ import pytest
 from kvviz.base.settings import Limits
 from kvviz.base.words import millis
 from kvviz.charts.claims import of_roofline
+from kvviz.charts.cost import figure_of
 from kvviz.charts.roofline import CLASSES
 from kvviz.experiments.roofline import run as roofing
 from kvviz.experiments.roofline.run import run
@@ -133,13 +134,15 @@ def test_the_points_lie_where_they_were_measured(measured, records):
     assert names == [
         "measured roof: 20 GB/s, 90 GFLOP/s",
         "a one-row product reads 15 GB/s",
+        *([f"the chip's own cache: {figure_of(near, 'B/s')}"] if (near := document["near_read"]) else []),
         "prefill, 16 to 64 tokens",
         "decode, context 16 to 64",
         "decode, batch 1 to 2 at 32 tokens",
         "decode, batch 1 to 2 at 64 tokens",
+        "compiled step",
     ]
     prefills = [p for p in document["points"] if p["phase"] == "prefill"]
-    assert len(roof["data"][2]["customdata"]) == len(prefills)
+    assert len(roof["data"][names.index("prefill, 16 to 64 tokens")]["customdata"]) == len(prefills)
     assert roof["layout"]["xaxis"]["type"] == roof["layout"]["yaxis"]["type"] == "log"
     assert [trace["name"] for trace in batches["data"]] == ["context 32", "context 64"]
     assert [bar["name"] for bar in profiles["data"]] == [title for title, _ in CLASSES.values()]

@@ -17,7 +17,7 @@ from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context, decode, greedy
 from kvviz.decoding.modes import mode_named
 from kvviz.device.clock import Sync, median_call, no_collection, quartiles, synchroniser, timed
-from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings
+from kvviz.device.measure_ceilings import known_ceilings, measure_ceilings, near_read_rate
 from kvviz.device.memory import last_level_cache
 from kvviz.device.profiler import as_one_call, profile
 from kvviz.experiments.comparison.comparison_run import encode_prompt, look
@@ -79,6 +79,7 @@ def run(spec: RoofSpec, bench: Bench) -> Iterator[Record]:
         "launch": ceilings.launch,
         "starting_s": starting_s,
         "fast_memory_bytes": fast,
+        "near_read": _near_read(loaded.device, points, fast),
         "points": cost.judged(points, roof, row, starting_s),
         "profiles": profiles,
         "outweighs": cost.weighed(shape, spec.lengths, spec.dtype),
@@ -100,6 +101,15 @@ def fast_memory(device: str) -> int:
     if device.startswith("cuda"):
         return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
     return last_level_cache() if device == "cpu" else 0
+
+
+def _near_read(device: str, points: Sequence[Point], fast: int) -> float | None:
+    """B/s at which a processor reads from its own cache as many bytes as the largest step of one sequence does.
+
+    None if they do not fit into it, and on a GPU, where so short a read is hidden by its launch.
+    """
+    most = max(p["bytes"] for p in points if p["phase"] == DECODE and p["batch"] == 1)
+    return near_read_rate(most) if device == "cpu" and most <= fast else None
 
 
 def _measured(loaded: Loaded, place: Place, prompt: torch.Tensor, count: int, bench: Bench) -> list[float]:

@@ -101,19 +101,27 @@ def _small(found: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def from_cache(found: Mapping[str, Any]) -> str:
-    """Explain a compiled step that moves its bytes faster than memory was measured to; '' if it does not."""
+def compiled_point(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The decode step that was compiled into one call as a point: the same work in its own time; None without one."""
     call = next((p for p in found["profiles"] if p["forward"] == "compiled step"), None)
-    fast, read = found["fast_memory_bytes"], found["roof"]["read"]
     points = [p for p in found["points"] if p["phase"] == DECODE and p["batch"] == 1]
     step = next((p for p in points if call and p["tokens"] == call["tokens"]), None)
-    if not call or not step or not fast or step["weight_bytes"] > fast or step["bytes"] <= read * call["unprofiled_s"]:
+    if not call or not step:
+        return None
+    return {**step, "s": call["unprofiled_s"], "flops_per_s": step["flops"] / call["unprofiled_s"]}
+
+
+def from_cache(found: Mapping[str, Any]) -> str:
+    """Explain a compiled step that moves its bytes faster than memory was measured to; '' if it does not."""
+    step, fast, read = compiled_point(found), found["fast_memory_bytes"], found["roof"]["read"]
+    if not step or not fast or step["weight_bytes"] > fast or step["bytes"] <= read * step["s"]:
         return ""
-    times = step["bytes"] / call["unprofiled_s"] / read
+    times, near = step["bytes"] / step["s"] / read, found.get("near_read")
+    roof = f" Its roof is the dashed one: {near / 1e9:.3g} GB/s, measured on as many bytes." if near else ""
     return (
         f"It moves {human(step['bytes'])} at {times:.2g} times the highest rate at which memory was read here: its "
         f"weights, {human(step['weight_bytes'])}, stay in the chip's own cache of {human(fast)}, so the slanted roof "
-        "does not limit it."
+        f"does not limit it.{roof}"
     )
 
 

@@ -12,7 +12,7 @@ from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.plain import plain
 
 _PLAIN, _OWN = "", "own"
-_FIELD = 155  # pixels
+_FIELD = 135  # pixels: all fields stand in one row of a page 1280 wide, two in a row on a phone
 _SIZES = ("prompt", "new", "width", "layers", "dtype")
 
 
@@ -26,7 +26,7 @@ def ask() -> Case:
 
     with st.container(horizontal=True, vertical_alignment="bottom"):  # two in a row on a phone
         model = _fields(form)
-        with st.popover("Examples", icon=":material/lightbulb:"):
+        with st.popover("Examples"):
             st.pills("Each sets the form.", list(PRESETS), key="c_preset", on_change=take_preset)
     if model == _OWN:
         model = _own_config(form)
@@ -59,7 +59,7 @@ def _fields(form: Form) -> str:
     titles[_OWN] = "Your own config"
     how = "The shorthand knows only P, N and d. The full count takes a plain decoder layer, or a real model."
     choice = {"on_change": lambda: _adopt_shape(form), **form.choice("model", list(titles))}
-    model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=230, **choice)
+    model = st.selectbox("Full count of", format_func=titles.__getitem__, help=how, width=210, **choice)
     st.number_input("Prompt P, tokens", width=_FIELD, **form.within("prompt", 1, LIMITS["prompt"]))
     st.number_input("New tokens N", width=_FIELD, **form.within("new", 1, LIMITS["new"]))
     width, layers = form.within("width", 1, LIMITS["width"]), form.within("layers", 1, LIMITS["layers"])

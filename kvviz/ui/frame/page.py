@@ -14,14 +14,18 @@ ALOUD = {"state": "The state that changes", "axis": "The axis it changes on", "t
 
 @contextmanager
 def page(name: str) -> Iterator[None]:
-    """Draw a page's head, then what stands in the `with`, then its foot: the sentences, if the page has them."""
+    """Draw a page's head, then what stands in the `with`, then its foot: the sentences, if the page has them.
+
+    Those of a page with tabs are of the tab that is open, and under the others there are none.
+    """
     row = TEXTS[name]
     st.title(row["title"], anchor=False)
     st.container(key=f"{name}_opening").markdown(row["opening"])
     yield
-    if not row.keys() >= ALOUD.keys():
+    said = row["aloud"].get(st.session_state.get(row["tabs"]), {}) if "aloud" in row else row
+    if not said.keys() >= ALOUD.keys():
         return
     st.divider()
     st.header("How to say it out loud", anchor=False)
     for column, (part, title) in zip(st.columns(3, gap="medium"), ALOUD.items(), strict=True):
-        column.markdown(f"**{title}**  \n{row[part]}")
+        column.markdown(f"**{title}**  \n{said[part]}")

@@ -31,7 +31,7 @@ from kvviz.ui.shared.plain import errors_said, plain
 OWN = "Your own config"
 _PLACES = "owner/name, or owner/name/file.gguf"
 _HELP = TEXTS["memory"]["llama_cpp"]
-_FIELD = 150  # CSS pixels; two fields stand beside one another on a telephone
+_FAMILY, _MODEL, _OTHERS, _NUMBER = 130, 150, 296, 122  # pixels: all fields stand in one row of a page 1280 wide
 _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
@@ -96,25 +96,25 @@ def _offer_examples(form: Form) -> None:
 
     titles = {name: row.title for name, row in rows.items()}
     how = "Each sets the form; its table shows all of its cases."
-    with st.popover("Examples", icon=":material/lightbulb:"):
+    with st.popover("Examples"):
         st.pills(how, list(rows), format_func=titles.__getitem__, on_change=take, key="m_example")
 
 
 def _which_models(form: Form, below: DeltaGenerator) -> tuple[str, ...]:
     """The main model and those beside it; a config of one's own is given below the bar."""
     families = list(dict.fromkeys(row.family for row in models().values()))
-    family = st.selectbox("Family", width=_FIELD, **form.choice("family", [*families, OWN]))
+    family = st.selectbox("Family", width=_FAMILY, **form.choice("family", [*families, OWN]))
     with below if family == OWN else nullcontext():
         main = _own_config(form) if family == OWN else _size(form, family)
     choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
-    others = st.multiselect("Compare with", format_func=_title, width=2 * _FIELD + 16, **choices)
+    others = st.multiselect("Compare with", format_func=_title, width=_OTHERS, **choices)
     return (main, *others)
 
 
 def _size(form: Form, family: str) -> str:
     ids = [row.id for row in models().values() if row.family == family]
-    return st.selectbox("Model", format_func=_title, width=_FIELD, **form.choice("model", ids))
+    return st.selectbox("Model", format_func=_title, width=_MODEL, **form.choice("model", ids))
 
 
 def _own_config(form: Form) -> str:
@@ -174,9 +174,9 @@ def _fetched(name: str) -> Config:
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
     how = "Prompt and new tokens together."
-    st.number_input("Tokens in the cache", help=how, width=_FIELD, **form.within("tokens", 1, 2**30))
+    st.number_input("Tokens in the cache", help=how, width=_NUMBER, **form.within("tokens", 1, 2**30))
     how = "Requests at once: the batch."
-    st.number_input("Sequences", help=how, width=_FIELD, **form.within("batch", 1, 100_000))
+    st.number_input("Sequences", help=how, width=_NUMBER, **form.within("batch", 1, 100_000))
     with st.popover("More", icon=":material/tune:"):
         _details(form)
     return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})

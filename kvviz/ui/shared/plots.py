@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.charts import palette
-from kvviz.charts.layout import on_dark
+from kvviz.charts.layout import legible, on_dark
 
 Thing = TypeVar("Thing")
 Options = Mapping[str, object]  # Plotly's, of a chart
@@ -19,6 +19,7 @@ def plot(
     figure: object, place: DeltaGenerator | None = None, *, key: str, claim: str = "", config: Options = CHART
 ) -> None:
     """Draw a figure, made for a light page, on this one; `claim` says above it what it shows."""
+    legible(figure)
     drawn, where = on_dark(figure) if st.context.theme.type == "dark" else figure, place or st
     if claim:
         where.markdown(f"**{claim}**")

@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import human, lasting
 from kvviz.charts.layout import watermark
-from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, varying
+from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, on_one_scale, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
@@ -142,27 +142,25 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         titles = {name: MEASURES[name][0] for name in there}
         measure = st.selectbox("Show", there, there.index(usual), format_func=titles.__getitem__, key=key, width=300)
         axis = st.selectbox("Against", axes, format_func=AXES.__getitem__, key="s_axis", width=200)
-        far = any(far_apart(each, measure, axis) for each in sources)
+        far = far_apart([row for each in sources for row in each], measure, axis)
         log = st.toggle("Logarithmic", far, key=f"s_log_{far}", width=150)
         picture = choose_picture("s_form")
     drawn = [(whose, found, "")] if found else []
     if preset and published and measure in measures(printed):
         words = f"{published.note[0].upper()}{published.note[1:]}. {_source(preset, alone=not found)}"
         drawn.append((words, printed, "Published" if preset.source else "Recorded"))
-    factors = False
-    for number, (place, (source, each, elsewhere)) in enumerate(
-        zip(pictures.columns(len(drawn), gap="large"), drawn, strict=True)
-    ):
+    figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
+    on_one_scale(figures)
+    places = pictures.columns(len(drawn), gap="large")
+    for number, (place, figure, (source, each, elsewhere)) in enumerate(zip(places, figures, drawn, strict=True)):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        figure = against(each, measure, axis, log=log)
         if elsewhere:
             said = f"{elsewhere}: {said[0].lower()}{said[1:]}"
             watermark(figure, elsewhere.upper())
         place.header(said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
-        factors |= any(line.text for line in figure.data)
-    if factors:
+    if any(line.mode == "text" for figure in figures for line in figure.data):
         pictures.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))

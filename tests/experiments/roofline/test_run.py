@@ -92,6 +92,14 @@ def test_a_compiled_step_above_the_slanted_roof_is_explained_by_weights_in_the_c
     assert said(at_the_roof * 2, step["weight_bytes"]) == ""
 
 
+def test_reading_from_the_chips_cache_is_measured_where_a_step_fits(document, monkeypatch):
+    asked = []
+    monkeypatch.setattr(roofing, "near_read_rate", lambda size: asked.append(size) or 1e9)
+    most = max(p["bytes"] for p in document["points"] if p["phase"] == "decode" and p["batch"] == 1)
+    assert [roofing._near_read("cpu", document["points"], fast) for fast in (most, most - 1)] == [1e9, None]
+    assert roofing._near_read("cuda", document["points"], most) is None and asked == [most]
+
+
 def test_a_longer_prompt_and_a_batch_do_more_with_each_byte(document):
     prefills = {p["tokens"]: p for p in document["points"] if p["phase"] == PREFILL}
     steps = {(p["tokens"], p["batch"]): p for p in document["points"] if p["phase"] == DECODE}
