@@ -45,6 +45,7 @@ def series_line(number: int, width: float = 2.5) -> dict[str, Any]:
 # given up, or room without use. `RAMP` is for values, which are none of these: heat maps, from little to much.
 KEPT, NEW, AGAIN, GIVEN_UP, WASTED, FREE = "#0072B2", "#009E73", "#D55E00", "#9A4B7D", "#F3C25B", "#8A94A0"
 RAMP = ("#F1ECFA", "#56348F")
+MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as scripts call them
 
 # Kinds of work, wherever a forward is divided: products with the weights, attention, what has neither, and the two
 # phases: a prefill makes all its rows new, a decode step reads what is kept.

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 SHIFTS = """window.kvShifts = []
 new PerformanceObserver((list) => { for (const shift of list.getEntries()) window.kvShifts.push(shift.value) })
   .observe({ type: 'layout-shift', buffered: true })"""
-SIZES = ((1440, 900), (1280, 720), (390, 844))
+SIZES = ((1440, 900), (1280, 720), (1024, 768), (390, 844))
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,8 @@ def run_or_stop(work: ComparisonSpec | None) -> None:
     """Draw Run and Stop for this browser."""
     running = st.session_state.get(ASKED) is not None and not st.session_state[ASKED]["over"]
     with st.container(horizontal=True, width="content"):
-        pressed = st.button("Run", type="primary", disabled=work is None, width=100, key="browser_start")
-        stopped = st.button("Stop", disabled=not running, width=100, key="browser_stop")
+        pressed = st.button("Run", type="primary", disabled=work is None, width=88, key="browser_start")
+        stopped = st.button("Stop", disabled=not running, width=88, key="browser_stop")
     if stopped:
         del st.session_state[ASKED]
         st.rerun()

@@ -50,7 +50,13 @@ def recorded_view() -> None:
 
 
 def _mount(key: str, data: Mapping[str, object]) -> str | None:
-    look = {"colours": {"light": palette.LIGHT, "dark": palette.DARK}, "dash": palette.DASH, "marker": palette.MARKER}
+    dark = {name: palette.ON_DARK[colour] for name, colour in palette.MEANINGS.items()}
+    look = {
+        "colours": {"light": palette.LIGHT, "dark": palette.DARK},
+        "meanings": {"light": palette.MEANINGS, "dark": dark},
+        "dash": palette.DASH,
+        "marker": palette.MARKER,
+    }
     lying = {"assets": ASSETS_URL, "recording": f"{ASSETS_URL}/live/recording.json.gz"}
     told = _component(key=key, data={**lying, **look, **data}, on_ended_change=_hear, on_measured_change=_hear)
     return getattr(told, "measured", None)

@@ -121,13 +121,13 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
     bar = st.container(horizontal=True, vertical_alignment="center", gap="small", key="live_bar")
     with bar:
         model, weights = _model(form)
-        look: dict[str, Any] = {"label_visibility": "collapsed", "width": 140}
-        st.selectbox("Decoded by", format_func=PLACES.__getitem__, **look, **form.choice("on", list(PLACES)))
         with st.popover(_prompt_label(form), help="The prompt: a text, or so many tokens of a book."):
             _prompt(form, model)
         _new_tokens(form)
         run = st.container(horizontal=True, width="content", gap="small", key="live_run")
         with st.popover("More", icon=":material/tune:"):
+            where: dict[str, Any] = {"help": TEXTS["live"]["decoded_by"], **form.choices("on", list(PLACES))}
+            st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
             modes = _modes(form)
             key = _endpoint(form)
             _settings(form, scheduler.device or {})
@@ -171,7 +171,7 @@ def _model(form: Form) -> tuple[str, str]:
     """The model, and which weights of it."""
     given = settings()
     offered = [*decodable(), *(given.hub_models if given.public else (OWN,))]
-    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 300}
+    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 280}
     choice = st.selectbox("Model", format_func=_label, **look, **form.choice("model", offered))
     if choice in given.hub_models:
         return choice, "hub"
@@ -228,7 +228,7 @@ def _prompt(form: Form, model: str) -> None:
 
 def _new_tokens(form: Form) -> None:
     form["new_tokens"] = max(1, min(MOST_NEW_TOKENS, form["new_tokens"]))
-    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 170}
+    look: dict[str, Any] = {"label_visibility": "collapsed", "width": 155}
     counts = form.choice("new_tokens", sorted({*NEW_TOKENS, form["new_tokens"]}))
     st.selectbox("New tokens", format_func=lambda count: f"{count} new tokens", **look, **counts)
 

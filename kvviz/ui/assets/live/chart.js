@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, ELSEWHERE, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -87,7 +87,7 @@ export class CurveChart {
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
     const aside = Math.max(0.5, tokens / 80) // room for the prefill's mark, which no edge cuts
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [prefillLabel(state, this.log), ...events(state, this.look, this.log)]
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -99,14 +99,25 @@ export class CurveChart {
       hovermode: "closest",
       hoverlabel: { bgcolor: paper, bordercolor: grid, font: { color: text, size: 13 }, align: "left" },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
-      xaxis: { ...axis, title: { text: "new token" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
+      xaxis: { ...axis, title: { text: this.node.clientWidth < NARROW ? "new token" : "new token (the first comes from the prefill)" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
-               rangemode: this.log ? "normal" : "tozero", ...(measured ? up(this.reach(state)) : { range: this.log ? [0, 2] : [0, 1] }) },
+               rangemode: this.log ? "normal" : "tozero", ...(measured ? up(this.reach(state)) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
       annotations: measured ? [...said, ...keptLabel(state, grid), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, this.perPixel(state))] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
+  }
+
+  // Names the first points, which read the whole prompt: without a cache and with it, that is the same work. It stands at
+  // the top, where a line that climbs leaves room.
+  prefillLabel(state) {
+    const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
+    const alike = state.modes.length > 1 && state.modes.every((mode) => mode.exact && !mode.speculates && mode.name !== ELSEWHERE)
+    const each = this.perPixel(state)
+    const above = each ? (this.reach(state).top - y) / each : 60
+    const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
+    return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 20, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
@@ -127,16 +138,11 @@ export class CurveChart {
 
 const TOP = 8 // pixels around the chart
 const BOTTOM = 44
+const NARROW = 480 // pixels of a chart on a phone
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
 const highest = (lines) => lines.reduce((most, { y }) => y.reduce((m, v) => Math.max(m, v ?? 0), most), 0)
-
-// Names the first points, which read the whole prompt.
-function prefillLabel(state, log) {
-  const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
-  return { text: "prefill", x: 1, y: log ? Math.log10(y) : y, ax: 22, ay: -34, arrowhead: 0, arrowwidth: 1, font: { size: 13 } }
-}
 
 // The points to draw: milliseconds of each token, or seconds so far.
 function points(state, mode, total) {
@@ -224,8 +230,8 @@ function labels(state, look, log, total, each) {
 }
 
 // Says across the chart that nobody here has measured it.
-const keptLabel = (state, colour) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.5, y: 0.99, xref: "paper", yref: "paper",
-  yanchor: "top", showarrow: false, font: { size: 26, color: colour } }] : [])
+const keptLabel = (state, colour) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.97, y: 0.4, xref: "paper", yref: "paper",
+  xanchor: "right", showarrow: false, font: { size: 26, color: colour } }] : [])
 
 // The first look, one reading of each step: thin, and under the median as soon as there is one.
 function firstLook(state, look) {

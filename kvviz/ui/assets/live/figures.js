@@ -70,9 +70,9 @@ export class Figures {
   tell(state) {
     const best = state.figures?.find((run) => run.mode === "cached" && run.speedup)
     const running = best || ended(state) ? null : soFar(state)
-    put(this.big, best ? `${mark(best)}${gain(best.speedup, best.speedup_interval)}` : running ? clock(state, running) : "")
+    put(this.big, best ? gain(best.speedup, best.speedup_interval, mark(best)) : running ? clock(state, running) : "")
     this.big.dataset.running = String(Boolean(running))
-    put(this.sure, best?.speedup_interval ? `(95 %: ${ends(best.speedup_interval)})` : "")
+    put(this.sure, best?.speedup_interval ? `95 % interval ${ends(best.speedup_interval)}` : "")
     put(this.spent, best ? spent(state, best) : "")
     const [words, good] = identity(state)
     put(this.badge, words)

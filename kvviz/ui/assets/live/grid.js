@@ -88,28 +88,27 @@ export class CacheGrid {
   cells(paint) {
     const { behind, rejected } = this.guesses()
     const { text } = this.look.theme()
-    const colour = this.look.colour(this.mode.name)
     const gap = this.cell >= 5 ? 1 : 0
     this.rows().forEach((row, layer) => {
       if (!row) return
       const y = layer * this.cell
-      const bar = (from, to, alpha) => {
+      const bar = (from, to, alpha, meaning) => {
         if (to <= from) return
         paint.globalAlpha = alpha
+        paint.fillStyle = this.look.meaning(meaning)
         paint.fillRect(LEFT + from * this.step, y, Math.max(1, (to - from) * this.step), this.cell - gap)
       }
-      paint.fillStyle = colour
       if (row.again) {
-        bar(0, row.seen - 1, 0.28)
-        bar(row.seen - 1, row.seen, 0.85)
+        bar(0, row.seen - 1, 0.6, "again")
+        bar(row.seen - 1, row.seen, 0.95, "new")
         return
       }
       const first = row.seen - row.held
-      fade(first, (from, to, alpha) => bar(from, to, alpha))
+      fade(first, (from, to, alpha) => bar(from, to, alpha, "gone"))
       const stand = row.seen - behind.length
-      bar(first, Math.min(stand, row.seen - row.fresh), 0.55)
-      bar(row.seen - row.fresh, stand, 1)
-      bar(stand, row.seen, 0.28)
+      bar(first, Math.min(stand, row.seen - row.fresh), 0.75, "kept")
+      bar(row.seen - row.fresh, stand, 1, "new")
+      bar(stand, row.seen, 0.4, "new")
       if (!rejected) return
       paint.fillStyle = text
       paint.globalAlpha = 1
@@ -144,20 +143,19 @@ export class CacheGrid {
   }
 
   explain() {
-    const colour = this.look.colour(this.mode.name)
     const again = !this.mode.rows[this.upto - 1].layers.length
     const slides = this.rows().some((row) => row && row.held < row.seen && !again)
     const { speculates } = this.mode
-    const key = `${again} ${slides} ${speculates} ${colour}`
+    const key = `${again} ${slides} ${speculates} ${this.look.meaning("kept")}`
     if (this.explained === key) return
     this.explained = key
     const items = again
-      ? [[0.28, "computed again at this step, kept nowhere"], [0.85, "the newest token"]]
-      : [[0.55, "held in the cache"], [1, "written at this step"], ...(slides ? [[0.14, "slid out of the window"]] : []),
-         ...(speculates ? [[0.28, "proposed and read ahead; struck out: rejected, cropped before the next forward"]] : [])]
-    this.legend.replaceChildren(element("span", {}, "A column is a token, a row a layer."), ...items.map(([alpha, words]) => {
+      ? [["again", 0.6, "computed again at this step, kept nowhere"], ["new", 0.95, "the newest token"]]
+      : [["kept", 0.75, "held in the cache"], ["new", 1, "written at this step"], ...(slides ? [["gone", 0.3, "slid out of the window"]] : []),
+         ...(speculates ? [["new", 0.4, "proposed and read ahead; struck out: rejected, cropped before the next forward"]] : [])]
+    this.legend.replaceChildren(element("span", {}, "A column is a token, a row a layer."), ...items.map(([meaning, alpha, words]) => {
       const swatch = element("i", { class: "kv-swatch" })
-      Object.assign(swatch.style, { background: colour, opacity: alpha })
+      Object.assign(swatch.style, { background: this.look.meaning(meaning), opacity: alpha })
       return element("span", {}, swatch, words)
     }))
     this.canvas.setAttribute("aria-label", `The cache of ${this.mode.title}: layers down, positions across`)
@@ -199,5 +197,5 @@ export class CacheGrid {
 // What has slid out of a window grows fainter with its age, in a few bands.
 function fade(first, bar) {
   const bands = 4
-  for (let i = 0; i < bands; i++) bar(Math.floor((first * i) / bands), Math.floor((first * (i + 1)) / bands), 0.05 + 0.04 * i)
+  for (let i = 0; i < bands; i++) bar(Math.floor((first * i) / bands), Math.floor((first * (i + 1)) / bands), 0.12 + 0.08 * i)
 }

@@ -14,8 +14,9 @@ export class Guess {
   constructor(chart, look, changed) {
     const { strokes, over } = kept()
     Object.assign(this, { look, changed, open: false, over: over ?? null })
-    this.button = pill("kv-guess-draw", "Predict: draw what you expect", () => this.begin())
+    this.button = pill("kv-guess-draw", "Predict", () => this.begin())
     this.button.classList.add("kv-predict")
+    this.button.title = "draw the curves that you expect; the measured ones are laid over them"
     this.sketch = new Sketch("kv-guess", look.colour, () => this.drawn(), "Now press Run: the measured curves will be laid over your guess.", strokes)
     this.surface = element("div", { class: "kv-guess", "data-testid": "kv-guess" },
       element("div", { class: "kv-guess-bar" }, this.sketch.words, this.sketch.picks,
@@ -79,7 +80,6 @@ export class Guess {
     }
     const idle = ended(state) || ["waiting", "gone"].includes(state.state)
     this.button.hidden = this.open || !idle
-    put(this.button, ended(state) ? "Predict the next run" : "Predict: draw what you expect")
     this.surface.hidden = !this.open
     this.sketch.last.textContent = String(guess?.new_tokens ?? state.spec?.new_tokens ?? "last")
     if (this.open) this.sketch.paint()

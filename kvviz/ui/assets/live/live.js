@@ -68,6 +68,7 @@ class Live {
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
     this.claim = element("p", { class: "kv-claim", "data-testid": "kv-claim" })
     this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
+    this.keyed = ""
     this.noise = element("p", { class: "kv-words" })
     this.environment = element("p", { "data-testid": "kv-environment" })
     this.proof = element("p", { "data-testid": "kv-proof" })
@@ -180,7 +181,7 @@ class Live {
     this.write()
     this.layers.draw(state, this.slider.upto)
     put(this.claim, this.chart.total ? "" : claim(state))
-    put(this.key, lineWords(state, this.chart))
+    this.explain(lineWords(state, this.chart))
     put(this.noise, state.model?.note ?? "")
     put(this.environment, environment(state))
     put(this.proof, checked(state))
@@ -191,6 +192,12 @@ class Live {
     this.guess.follow(this.state, this.data.guess)
     this.chart.draw(state, this.slider.at)
     this.viewpoint.report(this.state.id)
+  }
+
+  // What the chart's lines are: each with a sample of it.
+  explain(lines) {
+    if (this.keyed === (this.keyed = JSON.stringify(lines))) return
+    this.key.replaceChildren(...lines.map(([sample, words]) => element("span", {}, ...(sample ? [element("i", { class: `kv-sample kv-${sample}` })] : []), words)))
   }
 
   // What is on the screen: the run, or a kept recording of the page's first run once the server has said that it has
@@ -238,6 +245,7 @@ class Live {
     const css = (name) => getComputedStyle(this.root).getPropertyValue(name).trim()
     return {
       colour: (mode) => set()[mode] ?? css("--st-text-color"),
+      meaning: (name) => this.data.meanings[isDark() ? "dark" : "light"][name],
       faint: (mode) => `${set()[mode] ?? "#888888"}2e`,
       dash: (mode) => this.data.dash[mode] ?? "dash",
       marker: (mode) => this.data.marker[mode] ?? "cross",
@@ -282,19 +290,21 @@ function keptWords(state, alone) {
   return `A recording of ${state.model.title} on ${device_name} (${device}), made on ${state.recorded}${of}. ${how}`
 }
 
-// What the lines of the chart are, and how far those go that are cut off at its edge.
+// What the lines of the chart are, each with the sample that shows it; and how far those go that are cut off at its edge.
 function lineWords(state, chart) {
-  if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return ""
+  if (!state.modes.some((mode) => curve(mode).length) || watched(state)) return []
   const once = firstLookOnly(state)
   const above = chart.reach(state)?.above
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
-  const words = chart.smooths(state) ? [`Bold: running median of 9 steps${several}.`] : []
-  words.push(once ? "Thin: each step timed once, so it is jagged; timed passes follow." : words.length ? "Thin: median of the passes. Shade: quartiles." : "Line: median. Shade: quartiles.")
-  if (!once && !state.figures) words.push("Thin: first look.")
-  if (chart.disturbed(state).length) words.push("Faint: disturbed passes.")
-  if (!once && chart.foretells) words.push(foretold(state))
-  if (above) words.push(`Cut off: spikes up to ${ms(above / 1000)}.`)
-  return words.filter(Boolean).join(" ")
+  const smooth = chart.smooths(state)
+  const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
+  lines.push(once ? ["thin", "each step, timed once: jagged by noise, which parts the prefills too"]
+    : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
+  if (!once && !state.figures) lines.push(["thin", "the first look"])
+  if (chart.disturbed(state).length) lines.push(["faint", "passes that other work disturbed"])
+  if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", foretold(state)])
+  if (above) lines.push(["", `spikes up to ${ms(above / 1000)} are cut off`])
+  return lines
 }
 
 // How far off the predictions of a middle step were, and why they can be.
@@ -302,12 +312,11 @@ function foretold(state) {
   const each = state.modes.filter((mode) => mode.predicted && curve(mode).length > 1).map((mode) => {
     const steps = Math.min(mode.predicted.length, mode.tokens.length || Infinity) // a run that was stopped has fewer
     const off = mode.predicted[steps >> 1] / headline(state, mode).itl_s - 1
-    return `${Math.abs(100 * off).toFixed(0)} % too ${off < 0 ? "low" : "high"} for ${mode.title}`
+    return `${mode.title} ${Math.abs(100 * off).toFixed(0)} % too ${off < 0 ? "low" : "high"}`
   })
-  if (!each.length) return ""
-  if (!ended(state)) return "Dashed: predicted before."
-  if (state.figures?.some(onlyDisturbed)) return "Dashed: predicted before, for a device that does nothing else."
-  return `Dashed: predicted before, from the counted work alone: ${each.join(", ")}.`
+  if (!ended(state) || !each.length) return "predicted before the run"
+  if (state.figures?.some(onlyDisturbed)) return "predicted before the run, for a device that does nothing else"
+  return `predicted before the run: ${each.join(", ")}`
 }
 
 // How the ends of each finished curve compare, the prefill left out: the chart's message.
@@ -317,9 +326,9 @@ function claim(state) {
   const each = lines.map(([mode, line]) => {
     const [first, last] = ends(line)
     const about = mark(headline(state, mode))
-    return `${mode.title} ${about}${times(last / first)} (${about}${ms(first).replace(" ms", "")} to ${ms(last)})`
+    return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(last)} (${about}${times(last / first)})`.replaceAll(" ", "\u00a0")
   })
-  return `Last tokens against first: ${each.join(", ")}.`
+  return `First token to last: ${each.join(", ")}.`
 }
 
 function ratesWords(state) {

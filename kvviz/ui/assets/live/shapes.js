@@ -10,11 +10,12 @@ const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest po
 const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1]
 
 // What the cache brings: it is faster or slower only where the 95 % interval says so, or by 5 % where there is none.
-export function gain(speedup, interval) {
+// `mark`: what stands before a figure that other work has disturbed.
+export function gain(speedup, interval, mark = "") {
   const [low, high] = interval ?? [speedup / 1.05, speedup * 1.05]
-  if (low > 1) return `${ratio(speedup)} faster with the cache`
-  if (high < 1) return `Slower with the cache: ${ratio(speedup)}`
-  return `Too close to tell: ${ratio(speedup)}`
+  if (low > 1) return `${mark}${ratio(speedup)} faster with the cache`
+  if (high < 1) return `Slower with the cache: ${mark}${ratio(speedup)}`
+  return `Too close to tell: ${mark}${ratio(speedup)}`
 }
 
 // Milliseconds that a drawn height of 1 stands for: the tallest drawn point is the tallest measured median.

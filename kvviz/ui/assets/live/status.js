@@ -1,4 +1,4 @@
-// What is going on, in one sentence, with a bar of how far it is.
+// What is going on, what is drawn and what comes, in plain sentences, with a bar of how far it is.
 
 import { element, put } from "../shared/dom.js"
 import { bytes, count, duration } from "../shared/format.js"
@@ -7,10 +7,11 @@ import { ended, passCounts, progress, watched } from "../shared/state.js"
 export class StatusBar {
   constructor() {
     this.words = element("span", { "data-testid": "kv-status", role: "status" })
+    this.next = element("span", { class: "kv-next" })
     this.left = element("span", { class: "kv-left" })
     this.fill = element("div", { class: "kv-fill" })
     this.bar = element("div", { class: "kv-bar", role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill)
-    this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, this.words, this.left), this.bar)
+    this.node = element("div", { class: "kv-statusbar" }, element("div", { class: "kv-line" }, element("span", {}, this.words, " ", this.next), this.left), this.bar)
   }
 
   // `status` is the server's word on the queue. `instead` replaces the sentence while the page shows a recording, and
@@ -18,10 +19,11 @@ export class StatusBar {
   draw(state, linked, status, instead, takes) {
     put(this.words, linked ? instead || SENTENCES[state.state](state, status) : "Connection lost: trying again")
     this.node.dataset.recording = String(Boolean(linked && instead))
+    put(this.next, (linked && !instead && NEXT[state.state]?.(state)) || "")
     this.words.title = passCounts(state)?.why ?? "" // why no more passes were timed
     const { share, left } = progress(state)
-    const running = state.spec && !ended(state)
-    put(this.left, !running ? takes : left === null ? "" : `about ${duration(Math.max(left, 0.1))} left`)
+    const idle = instead || ended(state) || ["waiting", "gone"].includes(state.state)
+    put(this.left, idle ? takes : left === null || !state.steps ? "" : `about ${left < 90 ? `${Math.ceil(left)} s` : duration(left)} left`)
     this.fill.style.width = `${Math.round(100 * (share ?? 0))}%`
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))))
     this.node.dataset.state = state.state
@@ -36,10 +38,10 @@ const SENTENCES = {
   loading: ({ download }) => (download && download.bytes < download.of
     ? `Downloading the weights: ${bytes(download.bytes)} of ${bytes(download.of)}` : "Loading the model"),
   started: (state) => `${about(state)}about to begin`,
-  looking: (state) => `${about(state)}1 of 3 · first look, the modes in turn: token ${state.steps} of ${state.spec.new_tokens}`,
-  proof: (state) => `${about(state)}2 of 3 · untimed check that the modes agree: token ${state.proofSteps} of ${state.spec.new_tokens}`,
-  memory: (state) => `${about(state)}2 of 3 · untimed check: the allocator is asked what each mode takes`,
-  measuring: (state) => `${about(state)}3 of 3 · ${passWords(state)}`,
+  looking: (state) => `${about(state)}1 of 3, a first look: one pass of each mode, token ${state.steps} of ${state.spec.new_tokens}.`,
+  proof: (state) => `${about(state)}2 of 3, off the clock: do the modes choose the same tokens? Token ${state.proofSteps} of ${state.spec.new_tokens}.`,
+  memory: (state) => `${about(state)}2 of 3, off the clock: how much memory does each mode take?`,
+  measuring: (state) => `${about(state)}3 of 3: ${passWords(state)}.`,
   failed: (state) => `Could not be done: ${state.message}`,
   stopped: (state) => {
     if (state.message) return `${about(state)}stopped: ${state.message}`
@@ -47,6 +49,15 @@ const SENTENCES = {
   },
   done: (state) => about(state) + (watched(state) ? "watched from outside: one run, as it was"
     : `done: ${passesWords(state)}`),
+}
+
+// What is drawn meanwhile, and what comes.
+const looked = ({ modes }) => (modes.some((mode) => mode.look.length) ? "The curves are the first look's; the" : "The")
+const NEXT = {
+  looking: () => "Each step is drawn as it is timed.",
+  proof: (state) => `${looked(state)} timed passes come next.`,
+  memory: (state) => `${looked(state)} timed passes come next.`,
+  measuring: () => "The curves are the median of the timed passes so far.",
 }
 
 const about = ({ model, environment }) => (model

@@ -31,7 +31,9 @@ export class Texts {
                          element("span", { class: "kv-prompt", title: `prompt, ${state.prompt.tokens} tokens` }, state.prompt.text))
     const head = element("div", { class: "kv-panelhead", style: `border-color:${this.look.colour(mode.name)}` }, mode.title)
     if (mode.speculates) head.append(element("small", {}, "underlined: proposed and accepted; struck out: rejected"))
-    return { node: element("div", { class: "kv-panel" }, head, body), body, done: 0, spans: [], seen: 0, forward: 0 }
+    const node = element("div", { class: "kv-panel" }, head, body)
+    body.onscroll = () => cut(node, body)
+    return { node, body, done: 0, spans: [], seen: 0, forward: 0 }
   }
 
   extend(panel, state, mode) {
@@ -81,5 +83,11 @@ export class Texts {
     for (let i = Math.min(panel.seen, count); i < Math.max(panel.seen, count); i++) panel.spans[i].hidden = i >= count
     Object.assign(panel, { seen: count, grows })
     panel.body.scrollTop = grows ? panel.body.scrollHeight : 0
+    cut(panel.node, panel.body)
   }
+}
+
+// Tells the style whether there is more text above and below what is seen.
+function cut(node, body) {
+  Object.assign(node.dataset, { above: body.scrollTop > 2, below: body.scrollTop + body.clientHeight < body.scrollHeight - 2 })
 }
