@@ -31,7 +31,7 @@ def test_a_walk_with_the_cache_and_without(open_page):
     page.locator(".kv-steps button").nth(2).click()
     expect(scene).to_have_text("Decode: one token enters")
     assert (rows(page, "Q"), rows(page, "K"), rows(page, "A")) == ([1, 32], [8, 32], [1, 8]), "all of it"
-    expect(page.locator('.kv-matrix[data-name="K"] i[data-pale="true"]')).to_have_count(1)
+    expect(page.locator('.kv-matrix[data-name="K"] i[data-pending="true"]')).to_have_count(1)
     expect(page.locator('.kv-codeline[data-lit="true"]')).to_have_text(re.compile("def forward"))
     for _ in range(2):
         page.keyboard.press("ArrowRight")

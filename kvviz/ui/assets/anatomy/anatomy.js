@@ -3,12 +3,12 @@
 import { element, put, scrolled } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 import { bytes, count } from "../shared/format.js"
-import { largest, Matrix, ROW, scales } from "./matrix.js"
+import { Matrix, ROW, scales, usual } from "./matrix.js"
 import { idle, origin, said, SCENES, whence } from "./scenes.js"
 
 const PLAY_MS = 1600
-const ASIDE = 400 // CSS pixels of the labels, the gaps and the borders beside the matrices
-const NARROW = 640, BESIDE = 230 // CSS pixels: below the first the matrices wrap, and Q stands beside the labels
+const ASIDE = 470 // CSS pixels of the labels, the gaps and the borders beside the matrices
+const NARROW = 640, BESIDE = 240 // CSS pixels: below the first the matrices wrap, and one stands beside the labels
 const instances = new WeakMap()
 
 export function mount({ data, parentElement, setTriggerValue }) {
@@ -55,6 +55,7 @@ class Anatomy {
     }
     this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
+    this.next.classList.add("kv-onward")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
     this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
@@ -65,11 +66,11 @@ class Anatomy {
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
     this.labels = element("div", { class: "kv-labels" })
     this.matrices = {
-      Q: new Matrix("Q", "the queries of this head"),
-      K: new Matrix("K", "the keys that this head's queries look at"),
-      V: new Matrix("V", "the values that they take shares of"),
-      A: new Matrix("A", "scores, then shares: a row for each query, a column for each key"),
-      out: new Matrix("out", "what this head makes of the values"),
+      Q: new Matrix("Q", "queries: what each token looks for"),
+      K: new Matrix("K", "keys: by what a token is found"),
+      V: new Matrix("V", "values: what it hands over"),
+      A: new Matrix("A", "a row for each query, a column for each key: who looks at whom, and how much"),
+      out: new Matrix("out", "what each query gets: values, mixed by its shares"),
     }
     this.tip = element("div", { class: "kv-tip", hidden: "" })
     const board = element("div", { class: "kv-board" }, this.labels, ...["Q", "K", "V", "A", "out"].map((m) => this.matrices[m].node))
@@ -82,7 +83,7 @@ class Anatomy {
     this.counts = element("div", { class: "kv-counts", "data-testid": "kv-counts" })
     const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps,
                         element("label", { class: "kv-switch" }, this.without, " no cache"))
-    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), this.heads, this.board,
+    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, element("div", {}, this.title, this.words), this.heads), this.board,
                          element("div", { class: "kv-under" },
                                  section("The code that runs", "The lit lines are at work in this scene; the grey tag shows each line's result shape in this step.", this.code),
                                  element("div", {},
@@ -243,23 +244,23 @@ class Anatomy {
       matrix.draw({
         rows: values[name],
         origins: kept ? origins : askedOrigins,
-        pale: values[name].map((_, row) => !(there[name] || (kept && held(row)))),
+        pending: values[name].map((_, row) => !(there[name] || (kept && held(row)))),
         columns: square ? now.total : dim,
         width: square ? side : width,
         letters: square ? (from("softmax") ? "shares" : "scores") : HOLDS[name],
+        formula: square ? (from("softmax") ? "softmax of each row" : `q · k / √${dim}`) : MADE[name],
         ...(square && from("softmax") ? { colour: scale.share, most: 1, range: ["0", "1"] } : signed(scale, values[name])),
         later: !(there[name] || (kept && values[name].some((_, row) => held(row)))),
         masked: scale.masked,
-        ground: scale.ground,
         under: square ? Array.from({ length: now.total }, (_, at) => String(at)) : [],
       })
       matrix.node.dataset.there = String(there[name])
       matrix.node.dataset.lit = String(LIT[key]?.includes(name) ?? false)
     }
-    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), ...look.tokens.slice(0, now.total).map((text, row) =>
+    this.labels.replaceChildren(element("div", { class: "kv-mtitle" }, "positions, tokens"), element("div", { class: "kv-formula" }), ...look.tokens.slice(0, now.total).map((text, row) =>
       element("div", { class: "kv-label", "data-origin": this.again || row >= first ? origins[row] : "kept", title: text },
               element("span", { class: "kv-position" }, String(row)), shown(text),
-              element("span", { class: "kv-whence" }, origins[row] === origins[row - 1] ? "" : whence(origins[row], key)))))
+              element("span", { class: "kv-whence" }, origins[row] === origins[row - 1] ? "" : whence(origins[row], key, wide < NARROW)))))
   }
 
   drawNext(now) {
@@ -352,13 +353,14 @@ class Anatomy {
 }
 
 function signed(scale, rows) {
-  const most = largest(rows)
+  const most = usual(rows)
   const end = most.toPrecision(2)
-  return { colour: scale.signed, most, range: [`−${end}`, end] }
+  return { colour: scale.signed, most, range: [`≤ −${end}`, `≥ ${end}`] }
 }
 
 const HOLDS = { Q: "queries", K: "keys", V: "values", out: "mixed values" }
-const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"] }
+const MADE = { Q: "token × query weights", K: "token × key weights", V: "token × value weights", out: "shares × V" }
+const LIT = { project: ["Q", "K", "V"], append: ["K", "V"], score: ["Q", "K", "A"], softmax: ["A"], mix: ["A", "V", "out"], next: ["out"] }
 
 const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"
 

@@ -1,38 +1,45 @@
 // A matrix as it is: a row for each token, a column for each number, a coloured cell for each value.
 // One pixel a value, drawn on a canvas that is stretched without smoothing.
 
-import { element } from "../shared/dom.js"
+import { element, put } from "../shared/dom.js"
 
 export const ROW = 24 // CSS pixels
-const PALE = 0.35 // how strongly a row is drawn that is computed later
+const USUAL = 0.98 // this part of the numbers spans the colours, so that no single large one makes the rest pale
 
 export class Matrix {
+  // `words` say what it holds, and stand where it is still to be computed.
   constructor(name, words) {
     this.title = element("div", { class: "kv-mtitle" })
     this.canvas = element("canvas", { role: "img", "data-testid": `kv-matrix-${name}` })
     this.origins = element("div", { class: "kv-origins" })
+    this.blocks = element("div", { class: "kv-whole" })
     this.mark = element("div", { class: "kv-rowmark", hidden: "" })
     this.absent = element("span", { class: "kv-absent" }, "not needed any more")
+    this.later = element("span", { class: "kv-later" })
     this.hidden = element("span", { class: "kv-masked" }, "masked")
-    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.hidden, this.mark)
+    this.cells = element("div", { class: "kv-cells" }, this.canvas, this.absent, this.later, this.hidden, this.blocks, this.mark)
     this.under = element("div", { class: "kv-under-columns", "aria-hidden": "true" })
     this.scale = element("div", { class: "kv-scale" })
-    this.node = element("figure", { class: "kv-matrix", "data-name": name, title: words }, this.title,
+    this.formula = element("div", { class: "kv-formula" })
+    this.node = element("figure", { class: "kv-matrix", "data-name": name, title: words }, this.title, this.formula,
                         element("div", { class: "kv-mrow" }, this.origins, this.cells), this.under, this.scale)
-    this.name = name
+    Object.assign(this, { name, words })
   }
 
   // `rows`: arrays of numbers, null for a row that is not there; one that ends before its last column is masked from
-  // there. `origins`: a word a row. `pale`: whether a row is yet to be computed; it fades to `ground`. `width`: CSS
-  // pixels. `range`: the values at both ends of the colours. `later`: none of it is there yet. `under`: a word a column.
-  draw({ rows, origins, pale, columns, width, letters, colour, most, masked, ground, range, later, under = [] }) {
+  // there. `origins`: a word a row. `pending`: whether a row is yet to be computed. `formula`: what it is computed from.
+  // `width`: CSS pixels. `range`: the values at both ends of the colours. `later`: none of it is there yet. `under`: a
+  // word a column.
+  draw({ rows, origins, pending, columns, width, letters, formula, colour, most, masked, range, later, under = [] }) {
     const shape = [rows.filter(Boolean).length, columns]
-    this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`),
-                               later ? ", later" : "")
+    this.title.replaceChildren(element("b", {}, this.name), ` ${letters} `, element("span", { class: "kv-shape" }, `${shape.join(" × ")}`))
+    put(this.formula, formula)
     const gone = rows.filter((row) => !row).length
     this.absent.hidden = !gone
     this.absent.style.height = `${gone * ROW}px`
     this.hidden.hidden = later || !rows[0] || columns - rows[0].length < 3
+    this.await(rows.map((row, y) => Boolean(row) && pending[y]))
+    this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
     this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
     this.canvas.width = Math.max(1, columns)
@@ -43,15 +50,37 @@ export class Matrix {
     const paint = this.canvas.getContext("2d")
     const image = paint.createImageData(this.canvas.width, this.canvas.height)
     rows.forEach((row, y) => {
-      if (!row) return
+      if (!row || pending[y]) return
       for (let x = 0; x < columns; x++) {
-        const strong = x < row.length ? colour(row[x] / (most || 1)) : masked
-        const [r, g, b] = pale[y] ? mix(ground, strong, PALE) : strong
+        const [r, g, b] = x < row.length ? colour(row[x] / (most || 1)) : masked
         image.data.set([r, g, b, 255], 4 * (y * this.canvas.width + x))
       }
     })
     paint.putImageData(image, 0, 0)
-    this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none", "data-pale": String(pale[y]) })))
+    this.origins.replaceChildren(...rows.map((row, y) => element("i", { "data-origin": row ? origins[y] : "none", "data-pending": String(pending[y]) })))
+  }
+
+  // An empty frame where rows are still to be computed; they stand together.
+  await(rows) {
+    const many = rows.filter(Boolean).length
+    this.later.hidden = !many
+    put(this.later, many > 2 ? this.words : "not yet")
+    Object.assign(this.later.style, { top: `${rows.indexOf(true) * ROW}px`, height: `${many * ROW}px` })
+  }
+
+  // A frame around the rows that come from the same place.
+  surround(origins) {
+    const key = origins.join(" ")
+    if (this.surrounded === key) return
+    this.surrounded = key
+    const starts = [...origins.keys()].filter((y) => origins[y] && origins[y] !== origins[y - 1])
+    this.blocks.replaceChildren(...starts.map((from) => {
+      const rest = origins.slice(from)
+      const many = rest.findIndex((origin) => origin !== rest[0])
+      const block = element("i", { "data-origin": rest[0] })
+      Object.assign(block.style, { top: `${from * ROW}px`, height: `${(many < 0 ? rest.length : many) * ROW}px` })
+      return block
+    }))
   }
 
   point(row) {
@@ -60,19 +89,23 @@ export class Matrix {
   }
 }
 
-export const largest = (rows) => rows.reduce((most, row) => row ? row.reduce((m, v) => Math.max(m, Math.abs(v)), most) : most, 0)
+// How far from 0 nearly all of the numbers lie.
+export function usual(rows) {
+  const sizes = rows.flatMap((row) => row ?? []).map(Math.abs).sort((a, b) => a - b)
+  return sizes[Math.floor(USUAL * (sizes.length - 1))] ?? 0
+}
 
 const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) * share))
 
 // Negative to positive, through the page's own background; from nothing to all; and what is masked. None of these
 // hues is one of the legend's, which say where a row comes from.
 export function scales(dark) {
-  const ground = dark ? [52, 63, 76] : [247, 248, 250]
+  const ground = dark ? [44, 54, 66] : [248, 249, 251]
   const [low, high] = dark ? [[245, 143, 216], [225, 230, 236]] : [[176, 50, 143], [40, 50, 61]]
   const full = dark ? [199, 180, 242] : [86, 52, 143]
-  const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** (dark ? 0.6 : 0.8))
+  const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** (dark ? 0.7 : 0.75))
   const share = (v) => mix(ground, full, Math.min(1, v) ** (dark ? 0.55 : 0.7))
-  return { signed, share, ground, masked: dark ? [20, 26, 33] : [205, 212, 220] }
+  return { signed, share, masked: dark ? [20, 26, 33] : [205, 212, 220] }
 }
 
 // A bar of the colours from one value to another, for the legend.

@@ -69,7 +69,7 @@ const NEEDED = {
 export const idle = (stage, design) => !(NEEDED[stage]?.(design) ?? true)
 
 // What stands at the first of the rows that come from the same place.
-export const whence = (kind, key) => key === "enter" ? { kept: "in the cache", now: "enters now", again: "enters again" }[kind] :
+export const whence = (kind, key, narrow) => narrow ? { kept: "cached", now: "now", again: "again" }[kind] : key === "enter" ? { kept: "in the cache", now: "enters now", again: "enters again" }[kind] :
   { kept: "read from the cache", now: "computed now", again: "computed again" }[kind]
 
 // Where a row of K or V comes from in this step.
