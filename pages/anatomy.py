@@ -15,11 +15,11 @@ from kvviz.ui.shared.stop_and_think import think
 with page("anatomy"):
     form, bar = choose()
     if form["scene"] == "attention":
-        words = "Start here: the same with three letters and no numbers"
+        words = "Start here: three letters, no numbers"
         with st.expander(words, icon=":material/abc:", expanded=opens("letters")):
             letters()
 
-        walk(scheduler(), form)
+        walk(scheduler(), form, bar)
 
         st.header("The same idea, smaller and wider", anchor=False)
         heads, steps = st.tabs(["Who shares a key?", "The step before"])

@@ -1,6 +1,7 @@
 """Two walks: with three letters, a line at a time, and through one attention layer, step by step, in the browser."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.decoding.scratch.design import design_of
 from kvviz.decoding.scratch.listing import listing
@@ -21,9 +22,12 @@ MOST_NEW = 12  # new tokens; nobody watches a walk of more scenes
 _walk = component("kvviz_anatomy", "anatomy/anatomy.js", "kv-anatomy kv-live")
 
 
-def walk(scheduler: Scheduler, form: Form) -> None:
-    """Draw the form, and the walk as the chosen query head sees it; whoever asks for the same inspection shares it."""
-    spec, head = _ask(form)
+def walk(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Draw the form in the bar, and the walk as the chosen query head sees it.
+
+    Whoever asks for the same inspection shares it.
+    """
+    spec, head = _ask(form, bar)
     work = requested(scheduler, spec) if spec is not None else None
     if work is None:
         return
@@ -31,12 +35,12 @@ def walk(scheduler: Scheduler, form: Form) -> None:
     _walk(key="anatomy", on_head_change=_take_head, data=data)
 
 
-def _ask(form: Form) -> tuple[AnatomySpec | None, int]:
+def _ask(form: Form, bar: DeltaGenerator) -> tuple[AnatomySpec | None, int]:
     """Draw the form; returns what to inspect, None and the reason on the page if that can't be, and the query head."""
     design = design_of(models()[form["model"]].config)
     layers = form.within("layer", 0, design.layers - 1)
     chosen = f"{title(form['model'])}: layer {form['layer']}"
-    with st.popover(chosen, icon=":material/tune:", key="a_choices"):
+    with bar, st.popover(chosen, icon=":material/tune:", key="a_choices"):
         model = choose_model(st.container(), form, small_models("scratch"))
         prompt = st.text_input("Prompt", max_chars=200, **form.value("prompt"))
         layer = st.number_input("Layer", **layers)

@@ -89,6 +89,8 @@ export class Matrix {
   }
 }
 
+export const largest = (rows) => rows.reduce((most, row) => row ? row.reduce((m, v) => Math.max(m, Math.abs(v)), most) : most, 0)
+
 // How far from 0 nearly all of the numbers lie.
 export function usual(rows) {
   const sizes = rows.flatMap((row) => row ?? []).map(Math.abs).sort((a, b) => a - b)
@@ -105,7 +107,7 @@ export function scales(dark) {
   const full = dark ? [199, 180, 242] : [86, 52, 143]
   const signed = (v) => mix(ground, v < 0 ? low : high, Math.min(1, Math.abs(v)) ** (dark ? 0.7 : 0.75))
   const share = (v) => mix(ground, full, Math.min(1, v) ** (dark ? 0.55 : 0.7))
-  return { signed, share, masked: dark ? [20, 26, 33] : [205, 212, 220] }
+  return { signed, share, ground, masked: dark ? [20, 26, 33] : [205, 212, 220] }
 }
 
 // A bar of the colours from one value to another, for the legend.
