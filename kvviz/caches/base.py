@@ -27,6 +27,7 @@ class KVCache(ABC):
 
     def __init__(self, *, window: int | None = None, capacity: int | None = None) -> None:
         self.window, self.capacity = window, capacity
+        self.number = 0  # which of a model's caches it is
         self.seen = 0  # tokens of each sequence so far
         self.held = 0  # tokens of each sequence that are still kept: the newest, and a design's sinks
         self.copied = 0  # bytes that the last append wrote into what is kept, including the new tokens' own

@@ -5,12 +5,14 @@ Modes, the default race, the formula, the charts and the tests find it by its ro
 """
 
 import importlib
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvviz.base.errors import KvvizError
 from kvviz.base.precision import Precision
 from kvviz.memory.engine_views import BLOCK, token_bytes
 from kvviz.models.layers import LayerSpec
@@ -18,7 +20,9 @@ from kvviz.models.layers import LayerSpec
 if TYPE_CHECKING:
     from kvviz.caches.base import KVCache
 
-SINKS, WINDOW = 4, 60  # tokens that `sinks` keeps; few, so that a short run shows it: the paper has 4 and 1,020
+BUDGET = 64  # tokens that a design which evicts keeps; few, so that a short run shows it
+LEAST_BUDGET = 8  # with fewer, a vote of the newest would have nobody left to vote on
+SINKS = 4  # of them, first tokens that `sinks` keeps; the paper has 4 in a budget of 1,024
 GROUP = 32  # tokens that share a scale in each channel of the keys of `int8` and `int4`, as in the paper
 RESIDUAL = 32  # newest tokens in full precision; the paper has 128, too many for a short run to show
 
@@ -76,6 +80,9 @@ class Design(Account):
     line: Line
     windows: str = "own"
     least: int = 0
+    budget: int = 0  # tokens of each sequence and KV head that it keeps at most; 0 for a design that keeps all
+    at_once: int = 1  # tokens that it evicts at a time
+    extra: int = 0  # bytes that it keeps beside each token's keys and values, in each KV head
     accelerator: bool = False  # needs a device with memory of its own, so it is not in the default race
     reads: bool = False  # needs the ids of the tokens that come
     work: str = ""  # how the cost model counts its step (`kvviz.cost.predict`); "" if it makes no prediction
@@ -87,7 +94,13 @@ class Design(Account):
         """An empty cache for one layer and for sequences of up to `capacity` tokens, where that is known."""
         cls = "kvviz.caches.ring:Ring" if window is not None and self.windows == "ring" else self.cls
         module, _, name = cls.partition(":")
-        return getattr(importlib.import_module(module), name)(window=window, capacity=capacity)
+        own = {"budget": self.budget} if self.budget else {}
+        own |= {"at_once": self.at_once} if self.at_once > 1 else {}
+        return getattr(importlib.import_module(module), name)(window=window, capacity=capacity, **own)
+
+    def at(self, budget: int) -> "Design":
+        """The same design with another budget; one that keeps all tokens stays as it is."""
+        return _row(self.name, _TABLE[self.name], budget) if self.budget else self
 
 
 # --- what they keep --------------------------------------------------------------------------------------------------
@@ -106,7 +119,23 @@ def _tokens(held: Callable[[int, int | None], int]) -> ByteRule:
 EVERY_TOKEN = _tokens(lambda n, window: n - _behind(n, window))
 RING = _tokens(lambda n, window: n if window is None else min(n, window))
 _BLOCKS = _tokens(lambda n, window: n - _behind(n, window) // BLOCK * BLOCK)  # a window drops whole blocks
-_SINKS = _tokens(lambda n, window: min(n, SINKS + WINDOW))
+
+
+def held_within(budget: int, at_once: int, n: int) -> int:
+    """Tokens held after n of them, by a design that evicts `at_once` of them whenever more than `budget` would be held.
+
+    With a budget of 64 and 16 at once, after 64, 65, 66, 80 and 81 tokens: 64, 49, 50, 64 and 49.
+    """
+    return n if n <= budget else budget - at_once + 1 + (n - budget - 1) % at_once
+
+
+def _within(budget: int, at_once: int, extra: int) -> ByteRule:
+    """Tokens held within a budget, with `extra` bytes for each in each KV head, for its position and its score."""
+
+    def count(layer: LayerSpec, n: int, element: Precision) -> int:
+        return held_within(budget, at_once, n) * (token_bytes(layer, element) + extra * layer.kv_heads)
+
+    return count
 
 
 def _codes(bits: int) -> ByteRule:
@@ -131,23 +160,38 @@ _RULES: dict[str, ByteRule] = {
     "prealloc": RING,
     "paged": _BLOCKS,
     "prefix": _BLOCKS,
-    "sinks": _SINKS,
     "int8": _codes(8),
     "int4": _codes(4),
     "offloaded": EVERY_TOKEN,
 }
 
+
+def tokens_of(budget: str, tokens: int) -> int:
+    """Return a budget in tokens: "128", or a percentage such as "25%" of a text of so many `tokens`.
+
+    Raises KvvizError, which says what is possible.
+    """
+    number = budget.strip().removesuffix("%").strip()
+    percent = budget.strip().endswith("%")
+    if not number.isdecimal() or not (1 <= int(number) <= (100 if percent else 1_000_000)):
+        raise KvvizError(f"a budget is a number of tokens such as 128, or a percentage such as 25%, not {budget!r}")
+    return max(LEAST_BUDGET, math.ceil(int(number) * tokens / 100) if percent else int(number))
+
+
 # --- the rows --------------------------------------------------------------------------------------------------------
 
-_SIZES = {"BLOCK": BLOCK, "SPARE": BLOCK - 1, "SINKS": SINKS, "WINDOW": WINDOW}
+_SIZES = {"BLOCK": BLOCK, "SPARE": BLOCK - 1, "SINKS": SINKS}
 _SIZES |= {"GROUP": GROUP, "RESIDUAL": RESIDUAL, "NEWEST": RESIDUAL + GROUP - 1}
 
 
-def _row(name: str, fields: Mapping[str, Any]) -> Design:
-    """A design from its table in designs.toml."""
-    filled: dict[str, Any] = {k: v.format(**_SIZES) if isinstance(v, str) else v for k, v in fields.items()}
-    filled["line"] = Line(*fields["line"])
-    return Design(name=name, nbytes=_RULES[name], **filled)
+def _row(name: str, fields: Mapping[str, Any], budget: int = BUDGET) -> Design:
+    """A design from its table in designs.toml; a table of one that evicts says how many tokens at once."""
+    at_once = min(fields.get("at_once", 0), budget // 2)
+    own = {"budget": budget, "at_once": at_once} if at_once else {}
+    sizes = {**_SIZES, "BUDGET": budget, "WINDOW": budget - SINKS, "AT_ONCE": at_once}
+    texts = {key: value.format(**sizes) for key, value in fields.items() if isinstance(value, str)}
+    rule = _within(budget, at_once, fields.get("extra", 0)) if at_once else _RULES[name]
+    return Design(name=name, nbytes=rule, **{**fields, **texts, **own, "line": Line(*fields["line"])})
 
 
 _TABLE = tomllib.loads(Path(__file__).with_name("designs.toml").read_text(encoding="utf-8"))

@@ -3,13 +3,18 @@
 Layers of other kinds (linear attention, an indexer's, those that share another's) stay transformers' own.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
-from transformers import DynamicCache, PreTrainedConfig
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from kvviz.base.errors import KvvizError
+from kvviz.caches.attention import Watch
 from kvviz.caches.base import KVCache, Pair
 from kvviz.caches.designs import Design
+from kvviz.caches.evicting import Evicting
 
 
 class Layer(CacheLayerMixin):
@@ -73,6 +78,8 @@ class DesignCache(DynamicCache):
     def __init__(self, design: Design, config: PreTrainedConfig, *, capacity: int | None = None) -> None:
         super().__init__(config=config)
         self.layers = [_layer_for(design, layer, capacity) for layer in self.layers]
+        for number, own in enumerate(self.own):
+            own.number = number
         if not self.own:
             raise KvvizError(f"no layer of this model keeps keys and values that {design.name} is for; take cached")
 
@@ -80,6 +87,18 @@ class DesignCache(DynamicCache):
     def own(self) -> list[KVCache]:
         """The caches of the layers that the design keeps, in order."""
         return [layer.own for layer in self.layers if isinstance(layer, Layer)]
+
+    def watching(self, model: PreTrainedModel) -> Callable[[], AbstractContextManager[None]]:
+        """Return what each forward of the model with this cache has to run in: `with watch(): model(...)`.
+
+        There a design that evicts by the weights of attention sees them; for any other design it does nothing.
+        """
+        evicting = {
+            index: layer.own
+            for index, layer in enumerate(self.layers)
+            if isinstance(layer, Layer) and isinstance(layer.own, Evicting)
+        }
+        return Watch(model, evicting) if evicting else nullcontext
 
     def note(self, ids: torch.Tensor) -> None:
         """Tell the layers which tokens come, (B, T); this waits for the device."""

@@ -12,9 +12,7 @@ https://www.usenix.org/conference/osdi22/presentation/yu
 """
 
 import inspect
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
@@ -22,9 +20,9 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 from transformers.cache_utils import DynamicSlidingWindowLayer as _Sliding
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvviz.base.errors import KvvizError
+from kvviz.caches.attention import Replaceable
 from kvviz.caches.base import Pair
 from kvviz.caches.block_table import Eviction
 from kvviz.caches.layer_groups import LayerGroups, Window
@@ -92,9 +90,7 @@ class RaggedCache(DynamicCache):
         if kinds:
             raise KvvizError(f"{model.config.model_type} has layers that are not kept in these blocks: {min(kinds)}")
         self._model, self._device = model, model.device
-        self._attention = str(model.config._attn_implementation)
-        parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
-        self._configs = list({id(part.config): part.config for part in parts}.values())
+        self._attention = Replaceable(model)
         self._windows: list[Window] = [
             layer.sliding_window if isinstance(layer, _Sliding) else None for layer in self.layers
         ]
@@ -130,7 +126,7 @@ class RaggedCache(DynamicCache):
         new = torch.tensor([[ids], [where]], device=device)
         ends = [end - 1 for end in accumulate(len(part.ids) for part in ordered)]
         last = torch.tensor([ends[order.index(i)] for i in range(len(parts))], device=device)
-        with self._attention_replaced():
+        with self._attention.replaced(NAME, self.attend):
             out = self._model(
                 input_ids=new[0],
                 position_ids=new[1],
@@ -250,8 +246,7 @@ class RaggedCache(DynamicCache):
         **more: Any,
     ) -> tuple[torch.Tensor, None]:
         """Take the place of a model's attention function: call it for each span, and join what comes out."""
-        own = sys.modules[type(module).__module__]
-        function = ALL_ATTENTION_FUNCTIONS.get_interface(self._attention, getattr(own, "eager_attention_forward", None))
+        function = self._attention.usual(module)
         layout, outputs, new, old = self._layouts[self._windows[module.layer_idx]], [], 0, 0
         for span in layout.spans:
             q = _rows(query, new, span.rows, span.new)
@@ -259,20 +254,6 @@ class RaggedCache(DynamicCache):
             outputs.append(function(module, q, k, v, span.mask, **more)[0].flatten(0, 1))  # (rows x new, H, D)
             new, old = new + span.rows * span.new, old + span.rows * span.length
         return torch.cat(outputs)[None], None
-
-    @contextmanager
-    def _attention_replaced(self) -> Iterator[None]:
-        """Replace the attention function of the model, for one forward."""
-        before = [(config, config._attn_implementation_internal) for config in self._configs]
-        ALL_ATTENTION_FUNCTIONS[NAME] = self.attend
-        try:
-            for config, _ in before:
-                config._attn_implementation_internal = NAME
-            yield
-        finally:
-            for config, name in before:
-                config._attn_implementation_internal = name
-            del ALL_ATTENTION_FUNCTIONS[NAME]
 
 
 def _rows(x: torch.Tensor, first: int, rows: int, tokens: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.base import InTensors, Pair, Picture
-from kvviz.caches.designs import SINKS, WINDOW
+from kvviz.caches.designs import BUDGET, SINKS
 
 
 class Ring(InTensors):
@@ -106,5 +106,12 @@ class Sinks(Ring):
 
     exact = False
 
-    def __init__(self, *, sinks: int = SINKS, window: int | None = None, capacity: int | None = None) -> None:
-        super().__init__(sinks=sinks, window=WINDOW if window is None else window, capacity=capacity)
+    def __init__(
+        self,
+        *,
+        sinks: int = SINKS,
+        window: int | None = None,
+        capacity: int | None = None,
+        budget: int = BUDGET,
+    ) -> None:
+        super().__init__(sinks=sinks, window=budget - sinks if window is None else window, capacity=capacity)

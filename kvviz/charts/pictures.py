@@ -115,6 +115,16 @@ def _ring(picture: Picture) -> str:
     return words + _row("".join(cells)) + _key(**key, old="the window", new="newest token")
 
 
+def _evicting(picture: Picture) -> str:
+    """Draw a slot for each token so far: kept or evicted."""
+    kept, seen = set(picture["positions"]), picture["seen"]
+    states = ("new" if p == seen - 1 else "old" if p in kept else "none" for p in range(seen))
+    words = f"<p>{len(kept):,} of {seen:,} tokens are kept, by the first KV head of the first sequence.</p>"
+    return (
+        words + _row(_cells(f"kvp-{state}" for state in states)) + _key(old="kept", new="newest token", none="evicted")
+    )
+
+
 def _codes(picture: Picture) -> str:
     """Draw the quantized groups, the tokens not quantized yet, and the bytes of each part."""
     groups, group = picture["groups"], picture["group"]
@@ -143,4 +153,10 @@ def _codes(picture: Picture) -> str:
     return words + _row(boxes + residual) + f'<div class="kvp-bar">{bar}</div>' + _key(**key)
 
 
-_DRAWN: dict[str, Callable[[Picture], str]] = {"buffer": _buffer, "blocks": _blocks, "ring": _ring, "codes": _codes}
+_DRAWN: dict[str, Callable[[Picture], str]] = {
+    "buffer": _buffer,
+    "blocks": _blocks,
+    "ring": _ring,
+    "codes": _codes,
+    "evicting": _evicting,
+}

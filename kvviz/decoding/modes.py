@@ -5,6 +5,7 @@ Every mode computes the head for the last position only, as a production decoder
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -121,11 +122,14 @@ def cache_argument(model: "PreTrainedModel") -> str:
 
 
 def reading_new_tokens(
-    model: "PreTrainedModel", cache: "Cache | None", note: "Callable[[torch.Tensor], None] | None" = None
+    model: "PreTrainedModel",
+    cache: "Cache | None",
+    note: "Callable[[torch.Tensor], None] | None" = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Forward:
     """Return a forward that processes only the new tokens, with a cache; `note` receives their ids first.
 
-    Without a `cache`, the model makes its own in the first step.
+    Without a `cache`, the model makes its own in the first step. Each forward of the model runs inside `watch()`.
     """
     options, name = last_positions_only(model), cache_argument(model)
 
@@ -134,7 +138,8 @@ def reading_new_tokens(
         if note is not None:
             note(new)
         where = positions(model, ids.shape[1] - new.shape[1], new)
-        out = model(input_ids=new, **{name: cache}, use_cache=True, **where, **options)
+        with watch():
+            out = model(input_ids=new, **{name: cache}, use_cache=True, **where, **options)
         cache = out[name] if cache is None else cache
         return out.logits[:, -1], cache
 
@@ -187,7 +192,7 @@ def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> For
         _check_accelerator(design.name, str(model.device))
     _check_takes_caches(model)
     cache = DesignCache(design, model.config, capacity=capacity)
-    return reading_new_tokens(model, cache, cache.note if design.reads else None)
+    return reading_new_tokens(model, cache, cache.note if design.reads else None, cache.watching(model))
 
 
 def _check_takes_caches(model: "PreTrainedModel") -> None:

@@ -13,7 +13,7 @@ from kvviz.caches.hf_layer import DesignCache
 from kvviz.caches.paged import Paged
 from kvviz.caches.prealloc import Offloaded, Prealloc
 from kvviz.caches.quantized import GROUP, RESIDUAL, Codes, Int4, Int8
-from kvviz.caches.ring import SINKS, WINDOW, Ring, Sinks
+from kvviz.caches.ring import BUDGET, SINKS, Ring, Sinks
 from tests.caches.conftest import prompt_of
 
 TOKEN = 2 * 2 * 8 * 4  # K and V x heads x D x bytes
@@ -102,13 +102,13 @@ def test_sinks_give_what_a_mask_over_the_middle_gives(family):
             logits = model(input_ids=step, past_key_values=cache, use_cache=True).logits[:, -1]
             mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
             for row in range(prompt, ids.shape[1]):
-                mask[row, SINKS : max(SINKS, row - WINDOW + 1)] = False
+                mask[row, SINKS : max(SINKS, row - (BUDGET - SINKS) + 1)] = False
             whole = model(input_ids=ids, attention_mask=mask[None, None].expand(2, 1, -1, -1), use_cache=False)
             assert torch.allclose(logits, whole.logits[:, -1], atol=1e-3), f"step {index}"
             step = logits.argmax(-1, keepdim=True)
             ids = torch.cat([ids, step], dim=1)
         without = model(input_ids=ids[:, :-1], use_cache=False).logits[:, -1]
-    assert cache.own[0].held == SINKS + WINDOW and not torch.allclose(logits, without, atol=1e-3), "something was lost"
+    assert cache.own[0].held == BUDGET and not torch.allclose(logits, without, atol=1e-3), "something was lost"
 
 
 @pytest.mark.parametrize(("bits", "axis"), [(8, 3), (8, 4), (4, 3), (4, 4)])

@@ -9,6 +9,7 @@ from kvviz.caches.concat import Concat
 from kvviz.caches.paged import Paged, Prefix
 from kvviz.caches.prealloc import Prealloc
 from kvviz.caches.quantized import Int4
+from kvviz.caches.random_choice import Random
 from kvviz.caches.ring import Ring
 from kvviz.charts.pictures import picture_html
 
@@ -83,6 +84,14 @@ def test_a_ring_shows_where_the_next_token_goes_and_what_is_empty():
     html = drawn(cache)
     assert "3 tokens were let go" in html and '"kvp-n kvp-new">8<' in html and '"kvp-n kvp-old kvp-next">3<' in html
     assert "kept for good" not in html
+
+
+def test_tokens_are_drawn_as_kept_or_evicted():
+    cache = Random(budget=8)
+    append(cache, 20)
+    append(cache, 1)
+    html = drawn(cache)
+    assert (cells(html, "none"), cells(html, "old"), cells(html, "new")) == (13, 7, 1) and "8 of 21 tokens" in html
 
 
 def test_codes_are_as_wide_as_their_bytes():

@@ -1,0 +1,118 @@
+"""Another function in place of a model's attention, for one forward: transformers' AttentionInterface allows it.
+
+`Watch` uses it to see the weights of attention: the function that it puts there is the model's own one in plain torch
+operations (eager), which returns its weights with its result. So nothing is computed a second time.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.evicting import Evicting
+
+Attend = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
+NAME = "kvviz_watched"
+MOST_WEIGHTS = 2**22  # weights of attention that exist at a time during a prefill: 16 MiB in float32
+
+
+class Replaceable:
+    """A model whose attention function can be replaced by another; `usual` is the model's own for a module."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.name = str(model.config._attn_implementation)
+        parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
+        self._configs = list({id(part.config): part.config for part in parts}.values())
+
+    def usual(self, module: torch.nn.Module) -> Attend:
+        """Return the function that the model would call in this module."""
+        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        found: Attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.name, eager)
+        return found
+
+    @contextmanager
+    def replaced(self, name: str, attend: Attend) -> Iterator[None]:
+        """Call `attend` in place of the model's attention function, which is named `name` for that time."""
+        before = [(config, config._attn_implementation_internal) for config in self._configs]
+        ALL_ATTENTION_FUNCTIONS[name] = attend
+        try:
+            for config, _ in before:
+                config._attn_implementation_internal = name
+            yield
+        finally:
+            for config, own in before:
+                config._attn_implementation_internal = own
+            del ALL_ATTENTION_FUNCTIONS[name]
+
+
+class Watch:
+    """Shows the weights of attention to the `caches` of a model's layers, by layer number, as a forward computes them.
+
+    A prefill is computed some queries at a time, so that all weights of a layer never exist together. Queries whose
+    weights no cache asks for go through the model's usual function.
+    """
+
+    def __init__(self, model: PreTrainedModel, caches: Mapping[int, Evicting]) -> None:
+        self._caches, self._model = caches, Replaceable(model)
+        self._name = f"{NAME}_{self._model.name}"
+        if self._model.name in ALL_MASK_ATTENTION_FUNCTIONS:  # layers that are not watched get their usual masks
+            AttentionMaskInterface.register(self._name, ALL_MASK_ATTENTION_FUNCTIONS[self._model.name])
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Watch one forward."""
+        with self._model.replaced(self._name, self._attend):
+            yield
+
+    def _attend(
+        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend with query (B, H, T, D) to what the layer's cache returned; the last T keys are the queries' own."""
+        usual = self._model.usual(module)
+        cache = self._caches.get(module.layer_idx)
+        if cache is None:
+            return usual(module, query, key, value, mask, **more)
+        new, total = query.shape[2], key.shape[2]
+        unwatched = 0 if cache.queries is None else max(0, new - cache.queries)
+        outputs = []
+
+        def part(function: Attend, first: int, end: int) -> torch.Tensor | None:
+            seen = total - new + end
+            masked = causal(end - first, seen, query)
+            rows, keys, values = query[:, :, first:end], key[:, :, :seen], value[:, :, :seen]
+            output, weights = function(module, rows, keys, values, masked, **more)
+            outputs.append(output)
+            return weights
+
+        if unwatched:
+            part(usual, 0, unwatched)
+        at_once = max(1, MOST_WEIGHTS // (query.shape[0] * query.shape[1] * total))
+        for first in range(unwatched, new, at_once):
+            end = min(first + at_once, new)
+            weights = part(_eager(module), first, end)
+            assert weights is not None
+            cache.observe(weights, after=new - end)
+        cache.settle()
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), None
+
+
+def _eager(module: torch.nn.Module) -> Attend:
+    """Return a model's attention in plain operations, which returns its weights."""
+    found: Attend | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if found is None:
+        raise KvvizError(f"{type(module).__name__} does not tell the weights of its attention: take sinks or random")
+    return found
+
+
+def causal(new: int, total: int, like: torch.Tensor) -> torch.Tensor | None:
+    """What is added to the scores, (1, 1, new, total), so that no query sees a later token; None for a single query."""
+    if new == 1:
+        return None
+    lowest = torch.full((1, 1, new, total), torch.finfo(like.dtype).min, dtype=like.dtype, device=like.device)
+    return lowest.triu(total - new + 1)

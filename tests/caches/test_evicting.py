@@ -1,0 +1,149 @@
+"""What each design that evicts keeps: the choice of its paper's rule, written here as plain loops."""
+
+import pytest
+import torch
+from torch.nn.functional import avg_pool1d
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.designs import DESIGNS, held_within, tokens_of
+from kvviz.caches.hf_layer import DesignCache
+from tests.caches.conftest import prompt_of
+
+HEADS, KV_HEADS, BUDGET, PROMPT, STEPS = 4, 2, 16, 41, 30
+
+
+def random_heads(heads):
+    return torch.randn(2, heads, PROMPT + STEPS, 8, generator=torch.Generator().manual_seed(heads))
+
+
+def weights_of(q, k):
+    """(B, Hkv, T, S): the mean weights of the heads that share each KV head; the queries are the last ones of all."""
+    scores = q @ k.repeat_interleave(HEADS // KV_HEADS, dim=1).transpose(-2, -1) / 8**0.5
+    ahead = torch.ones(scores.shape[-2:]).triu(scores.shape[3] - scores.shape[2] + 1).bool()
+    return scores.masked_fill(ahead, float("-inf")).softmax(-1)
+
+
+def by_the_cache(design):
+    """The positions that a design holds after the prefill and after each step, as sets by sequence and KV head."""
+    q, k, cache, held = random_heads(HEADS), random_heads(KV_HEADS), DESIGNS[design].at(BUDGET).new(), []
+    for new, seen in [(PROMPT, PROMPT), *((1, PROMPT + step + 1) for step in range(STEPS))]:
+        now = slice(seen - new, seen)
+        keys, _ = cache.append(k[:, :, now], k[:, :, now])
+        weights = weights_of(q[:, :, now], keys)
+        watched = new if cache.queries is None else min(new, cache.queries)
+        cache.observe(weights[:, :, new - watched :], after=0)
+        cache.settle()
+        held.append(cache.positions[:, :, : cache.held].clone())
+    return held
+
+
+class Plain:
+    """One sequence and KV head, as a list of positions; `look` gets the weights of each query as {position: weight}."""
+
+    def __init__(self):
+        self.kept, self.score, self.looks = [], {}, []
+
+    def evict(self, seen, score, recent, count):
+        while len(self.kept) > count:
+            self.kept.remove(min((p for p in self.kept if p < seen - recent), key=score.__getitem__))
+
+
+def h2o(plain, seen, looks, count):
+    for look in looks:
+        for position, weight in look.items():
+            plain.score[position] = plain.score.get(position, 0) + weight
+    plain.evict(seen, plain.score, BUDGET // 2, count)
+
+
+def snapkv(plain, seen, looks, count):
+    window = BUDGET // 2
+    plain.looks = [*plain.looks, *looks][-window:]
+    if len(plain.kept) > count:
+        older = plain.kept[:-window]
+        votes = torch.tensor([[sum(look.get(p, 0) for look in plain.looks) for p in older]])
+        pooled = avg_pool1d(votes, 5, stride=1, padding=2)[0]
+        plain.evict(seen, dict(zip(older, pooled.tolist(), strict=True)), window, count)
+
+
+@pytest.mark.parametrize(("design", "rule"), [("h2o", h2o), ("snapkv", snapkv)])
+def test_the_tokens_kept_are_those_of_the_papers_rule(design, rule):
+    """A decode step's eviction happens when the next token comes, so `count` is what is left then."""
+    q, k, at_once = random_heads(HEADS), random_heads(KV_HEADS), DESIGNS[design].at(BUDGET).at_once
+    plains = {(b, h): Plain() for b in range(2) for h in range(KV_HEADS)}
+    for (seen, new), held in zip([(PROMPT, PROMPT), *((PROMPT + i + 1, 1) for i in range(STEPS))],
+                                 by_the_cache(design), strict=True):  # fmt: skip
+        for (b, h), plain in plains.items():
+            if new == 1:
+                full = len(plain.kept) == BUDGET
+                rule(plain, seen - (at_once > 1), [], BUDGET - at_once if full else BUDGET)
+            plain.kept += range(seen - new, seen)
+            weights = weights_of(q[b : b + 1, :, seen - new : seen], k[b : b + 1, :, plain.kept])
+            rows = weights.unflatten(1, (KV_HEADS, -1)).mean(2)[0, h]
+            looks = [dict(zip(plain.kept, row.tolist(), strict=True)) for row in rows]
+            rule(plain, seen, looks, held_within(BUDGET, at_once, seen) if new > 1 else len(plain.kept))
+            assert sorted(held[b, h].tolist()) == plain.kept, f"{seen} tokens, sequence {b}, KV head {h}"
+
+
+def test_tova_lets_go_of_what_the_newest_token_attends_to_least():
+    q, k = random_heads(HEADS), random_heads(KV_HEADS)
+    held = by_the_cache("tova")
+    for b in range(2):
+        kept = list(range(PROMPT))
+        for step, now in enumerate(held):
+            if step:
+                kept.append(PROMPT + step - 1)
+            assert not step or all(sorted(head.tolist()) == kept for head in now[b]), "all heads keep the same tokens"
+            newest = kept[-1]
+            looked = weights_of(q[b : b + 1, :, newest : newest + 1], k[b : b + 1, :, kept])[0, :, 0].mean(0)
+            stay = looked.topk(BUDGET - (step > 0)).indices.sort().values
+            if not step:
+                assert torch.equal(now[b, 0].sort().values.long(), stay)
+                stay = looked.topk(BUDGET - 1).indices.sort().values
+            kept = [kept[i] for i in stay]
+
+
+def test_random_keeps_each_token_as_likely_as_any_other():
+    cache = DESIGNS["random"].at(40).new()
+    x = torch.zeros(64, 4, 60, 1)
+    cache.append(x, x)
+    for _ in range(40):
+        cache.append(x[:, :, :1], x[:, :, :1])
+    shares = torch.bincount(cache.positions.flatten(), minlength=100)[:99] / 256  # the newest is always there
+    assert abs(shares.mean() - 0.394) < 0.001 and shares.min() > 0.25 and shares.max() < 0.55  # sd is 0.03
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "deepseek_v3"])
+def test_the_scores_are_the_weights_that_the_model_itself_returns(family, name):
+    """With room for every token, H2O's scores are the sums of what `output_attentions` gives."""
+    model, _ = family(name)
+    ids = prompt_of(2, 24)
+    cache = DesignCache(DESIGNS["h2o"], model.config)
+    watch = cache.watching(model)
+    with torch.inference_mode():
+        for part in ids.split([20, 1, 3], dim=1):
+            with watch():
+                model(input_ids=part, past_key_values=cache)
+        model.set_attn_implementation("eager")
+        try:
+            returned = model(input_ids=ids, output_attentions=True).attentions
+        finally:
+            model.set_attn_implementation("sdpa")
+    for own, weights in zip(cache.own, returned, strict=True):
+        torch.testing.assert_close(own.scores[:, :, :24], own.by_head(weights.sum(2)), rtol=1e-4, atol=1e-4)
+
+
+def test_without_the_weights_it_refuses_to_choose():
+    cache = DESIGNS["h2o"].at(8).new()
+    x = torch.zeros(1, 2, 12, 4)
+    cache.append(x, x)
+    with pytest.raises(KvvizError, match="H2O was not shown the weights of attention"):
+        cache.append(x, x)
+
+
+@pytest.mark.parametrize(("said", "tokens"), [("128", 128), ("25%", 250), ("0.5%", None), ("3", 8), ("many", None)])
+def test_a_budget_is_a_number_of_tokens_or_a_percentage(said, tokens):
+    if tokens is None:
+        with pytest.raises(KvvizError, match="number of tokens such as 128, or a percentage such as 25%"):
+            tokens_of(said, 1_000)
+    else:
+        assert tokens_of(said, 1_000) == tokens
