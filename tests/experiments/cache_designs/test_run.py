@@ -156,6 +156,10 @@ def test_pictures_agree_with_the_bytes(found, token_bytes, mode):
             parts = picture["codes_bytes"] + picture["scale_bytes"] + picture["residual_bytes"]
             assert parts == picture["nbytes"]
             assert picture["groups"] * picture["group"] + picture["residual"] == picture["held"]
+        elif picture["kind"] == "evicting":
+            assert len(picture["positions"]) == picture["held"] == min(picture["seen"], 64)
+            heads = (picture["nbytes"] - picture["held"] * one) / (8 * BATCH * picture["held"])
+            assert heads == 2, "a position and a score with each token, 8 bytes, in each KV head"
         else:
             assert sum(block["filled"] for block in picture["blocks"]) * one // BATCH == picture["nbytes"]
             assert len(picture["blocks"]) * 16 * one // BATCH == picture["allocated"]
