@@ -116,7 +116,7 @@ def _lossy(runs: Runs) -> list[Run]:
 def quality_figure(runs: Runs) -> go.Figure:
     """Draw the mean KL against the bytes held at the end of the text: a point per design, one label for equal points.
 
-    A logarithmic axis has no 0, so exact designs lie on a line below all others, labelled 0.
+    A logarithmic axis has no 0, so those that lose nothing lie in a band of their own below it.
     """
     kept = [run for run in runs if run["quality"] is not None]
     lossy = _lossy(kept)
@@ -131,10 +131,12 @@ def quality_figure(runs: Runs) -> go.Figure:
     widest = max(x for x, _ in places)
     points = [_point(x, y, members, right=x < widest / 2) for (x, y), members in places.items()]
     ticks = [10.0**power for power in range(bottom, top + 1, max(1, (top - bottom) // 6))]
-    words = ["0", *(_power(tick) for tick in ticks[1:])]
+    words = ["nothing", *(_power(tick) for tick in ticks[1:])]
     figure = blank(f"held at the end of the text, {unit}", "mean KL, nats", height=420, showlegend=False, **_WIDE)
     figure.update_xaxes(range=[0, 1.08 * widest])
     figure.update_yaxes(type="log", range=[bottom - 0.6, top + 0.4], tickvals=ticks, ticktext=words)
+    band = {"y0": 10.0 ** (bottom - 0.6), "y1": 10.0 ** (bottom + 0.5), "line_width": 0, "layer": "below"}
+    figure.add_hrect(fillcolor=palette.FREE, opacity=0.15, **band)
     return figure.add_traces(points)
 
 
@@ -143,11 +145,11 @@ def _power(tick: float) -> str:
 
 
 def _label(members: Runs) -> str:
-    """Label the designs at one point: up to two by name, more by number, to fit a narrow screen."""
-    if len(members) <= 2:
-        return "<br>".join(run["title"] for run in members)
-    exact = sum(run["exact"] and run["mode"] != "cached" for run in members)
-    return f"{exact} exact designs and the reference" if exact == len(members) - 1 else f"{len(members)} designs"
+    """Label the designs at one point: up to two by name, with their loss, more by number, to fit a narrow screen."""
+    if len(members) > 2:
+        return f"{len(members)} caches"
+    lost = fmean(members[0]["quality"]["kl"])
+    return "<br>".join([*(run["title"] for run in members), *([f"{lost:.2g} nats"] if lost >= KL_ROUNDING else [])])
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:

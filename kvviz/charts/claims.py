@@ -79,6 +79,29 @@ def of_quality(runs: Sequence[Found]) -> str:
     return f"{exact} of {len(kept)} lose nothing; “{worst}” loses most, {kept[worst]:.2g} nats a token"
 
 
+def of_savings(runs: Sequence[Found]) -> str:
+    """What the design that holds least saves of the reference's bytes, and what it loses for that."""
+    kept = [run for run in runs if run["quality"]]
+    least = min(kept, key=lambda run: run["quality"]["nbytes"])
+    whole = max(run["quality"]["nbytes"] for run in kept)
+    if least["quality"]["nbytes"] == whole:
+        return f"Every cache holds {human(whole)} at the end of the text"
+    lost = fmean(least["quality"]["kl"])
+    words = "nothing" if lost < KL_ROUNDING else f"{lost:.2g} nats a token"
+    return f"“{least['title']}” holds {human(least['quality']['nbytes'])} in place of {human(whole)} and loses {words}"
+
+
+def of_first_loss(runs: Sequence[Found]) -> str:
+    """Up to which token of the text no design loses anything."""
+    firsts = [
+        next((token for token, kl in enumerate(run["quality"]["kl"], 1) if kl >= KL_ROUNDING), None)
+        for run in runs
+        if run["quality"]
+    ]
+    found = [token for token in firsts if token is not None]
+    return f"Up to token {min(found) - 1:,} of the text no design loses anything" if found else "Nothing is lost"
+
+
 def of_designs(rows: Sequence[Found]) -> str:
     """How many designs write the same tokens as no cache at all, and where the first of the others parts."""
     designs = [row for row in rows if row["quality"] is not None]

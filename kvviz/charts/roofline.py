@@ -130,7 +130,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
         figure.add_scatter(x=[x], y=[y], mode="markers", marker=mark, **words)
         _say(figure, "<b>compiled</b>", x, y, colour, "right", "middle")
         if not near and y > roof.at(x):
-            said = "compiled, its bytes<br>in the chip's cache"
+            said = "compiled: its bytes stay<br>in the chip's cache"
             _say(figure, said, low, roof.flops, colour, "left", "bottom")
     return figure
 

@@ -1,8 +1,11 @@
 """The quiz: an answer is judged at once, the first one counts, both rounds are kept apart, and the summary adds up."""
 
+import re
+
 import pytest
 
 from kvviz.experiments.questions import QUESTIONS
+from kvviz.ui.quiz.proof import PROOFS
 from tests.pages.conftest import said
 
 pytestmark = pytest.mark.slow
@@ -73,3 +76,15 @@ def test_a_drawn_answer_is_read_as_the_browser_says_it(open_page, monkeypatch):
     (words,) = judged(app)
     assert "No cache climbs, KV cache climbs" in words
     assert "It is: No cache climbs, KV cache stays flat" in words
+
+
+def test_every_answer_has_a_figure_that_proves_it():
+    assert PROOFS.keys() == QUESTIONS.keys()
+    for name, draw in PROOFS.items():
+        claim, figure, source = draw()
+        assert figure.data and source.endswith("."), name
+        check = QUESTIONS[name].check
+        if check.unit and name != "heads":
+            assert re.search(rf"(?<![\d.,]){check.right}(?![\d,])", claim), f"{name}: the claim carries the answer"
+    low, high = PROOFS["heads"]()[1].data[0].y
+    assert high / low == float(QUESTIONS["heads"].check.right)

@@ -135,6 +135,28 @@ def wasted_most(designs: Sequence[Document]) -> str:
     )
 
 
+MANY, ALIKE = 10, 1.25  # times: as many bytes, in as long a step
+
+
+def not_for_bytes(designs: Sequence[Document]) -> str:
+    """Say that a step waits for no bytes, if one design moves MANY times the bytes of another in a step as long.
+
+    Those that gather are left out: a kernel would read in place. '' if no two tell it.
+    """
+    known = [r for r in designs if r["copied"] and not r["gathered"] and r["itl_s"]]
+    if not known:
+        return ""
+    least, most = (pick(known, key=lambda r: r["copied"]) for pick in (min, max))
+    if most["copied"] < MANY * least["copied"] or most["itl_s"] > ALIKE * least["itl_s"]:
+        return ""
+    return (
+        f"“{most['title']}” writes {most['copied'] / least['copied']:,.0f} times the bytes of “{least['title']}” at "
+        f"the last step, and a step of it takes {millis(most['itl_s'])}, of the other {millis(least['itl_s'])}: **at "
+        "this size the bytes do not decide**, a step waits for its operations to be started, as Roofline measures. A "
+        "larger model or a longer text waits for bytes."
+    )
+
+
 def _s(members: Sequence[Document]) -> str:
     return "s" if len(members) == 1 else ""
 

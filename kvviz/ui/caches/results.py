@@ -23,6 +23,7 @@ from kvviz.experiments.cache_designs.words import (
     caches_of,
     designs_of,
     moved_most,
+    not_for_bytes,
     rows,
     sentences,
     wasted_most,
@@ -53,7 +54,11 @@ def draw(found: Document) -> None:
     with moved:
         if claim := _as_title(moved_most(designs)):
             _panels("written", claim, written_figures(every), WRITTEN)
+            draw_table([_moved(r) for r in every], key="k_moved")
+            st.caption(TEXTS["caches"]["moved"])
         st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
+        if said := not_for_bytes(designs):
+            st.markdown(said)
         plot(steps_figure(found["runs"]), key="k_latency")
         st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
     where(found)
@@ -96,9 +101,14 @@ def _row(r: Document) -> dict[str, object]:
     return {
         "Design": r["title"],
         "Tokens": "identical" if first is None else f"other from {first + 1} on",
-        "Logits off by": _or_dash(r["max_abs_logit_diff"], "{:.2g}".format),
         "Held at the end": human(r["held"]),
         "Wasted on average": human(r["mean_wasted"]),
+    }
+
+
+def _moved(r: Document) -> dict[str, object]:
+    return {
+        "Design": r["title"],
         "Written at the last step": _or_dash(r["copied"], human),
         "Gathered by our code": _or_dash(r["gathered"], human),
         "A step": _or_dash(r["itl_s"], millis),
@@ -110,6 +120,7 @@ def _lost(r: Document) -> dict[str, object]:
     return {
         "Design": r["title"],
         "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
+        "Logits off by": _or_dash(r["max_abs_logit_diff"], "{:.2g}".format),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 
@@ -154,8 +165,8 @@ def quality(found: Document) -> None:
     """Draw what lossy designs lose: against their memory, and from token to token."""
     st.header(claims.of_quality(found["runs"]), anchor="quality")
     left, right = st.columns(2, gap="large")
-    plot(quality_figure(found["runs"]), left, key="k_quality", claim="What is lost, and the memory that it saves")
-    plot(kl_figure(found["runs"]), right, key="k_kl", claim="What is lost so far, token by token")
+    plot(quality_figure(found["runs"]), left, key="k_quality", claim=claims.of_savings(found["runs"]))
+    plot(kl_figure(found["runs"]), right, key="k_kl", claim=claims.of_first_loss(found["runs"]))
     left, right = st.columns(2, gap="large")
     draw_table([_lost(r) for r in caches_of(found)], place=left, key="k_lost")
     right.markdown(TEXTS["caches"]["quality"])

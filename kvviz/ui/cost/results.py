@@ -82,16 +82,21 @@ def _own_cache(case: Case) -> str:
 
 
 def _equation(case: Case) -> str:
-    sums = [_tex(value) for value in (case.linear, case.square, case.uncached, case.cached)]
+    sums = [_tex(value) for value in (case.linear, case.square, case.uncached, case.cached, round(case.ratio, 1))]
     return (
         r"\begin{aligned}\text{without: }& N P d^2 + N^2 d^2 / 2\\"
         rf"&= {sums[0]} + {sums[1]}\\&= {sums[2]}\\"
-        rf"\text{{with: }}&(P + N)\,d^2 = {sums[3]}"
+        rf"\text{{with: }}&(P + N)\,d^2 = {sums[3]}\\"
+        rf"\text{{ratio: }}&{sums[4]}"
         r"\end{aligned}"
     )
 
 
 def _tex(value: float) -> str:
+    """A number with all its digits; one of many with three, so that a formula fits its column."""
+    if value >= 1e13:
+        size, power = f"{value:.2e}".split("e")
+        return rf"{size} \cdot 10^{{{int(power)}}}"
     text = f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
     return text.replace(",", "{,}")
 
@@ -117,8 +122,8 @@ def _points(first: int, last: int) -> list[int]:
 
 def whole_count(case: Case) -> None:
     """Draw a step with and without the cache, everything counted, against the context."""
-    st.header("Everything counted")
     without, within = run_flops(case)
+    st.header(f"Everything counted, the run takes {without / within:,.1f} times the work without the cache")
     st.markdown(
         f"The shorthand counts one product a token. With all products of all layers the run of {case.prompt:,} + "
         f"{case.new:,} tokens takes **{figure_of(without, 'FLOP')}** without the cache and "

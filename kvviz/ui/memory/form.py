@@ -31,7 +31,13 @@ from kvviz.ui.shared.plain import errors_said, plain
 OWN = "Your own config"
 _PLACES = "owner/name, or owner/name/file.gguf"
 _HELP = TEXTS["memory"]["llama_cpp"]
-_FAMILY, _MODEL, _OTHERS, _NUMBER = 130, 150, 296, 122  # pixels: all fields stand in one row of a page 1280 wide
+_FAMILY, _MODEL, _OTHERS, _TOKENS, _BATCH = (
+    122,
+    146,
+    290,
+    146,
+    116,
+)  # pixels: all fields stand in one row of a page 1280 wide
 _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
@@ -174,9 +180,9 @@ def _fetched(name: str) -> Config:
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:
     how = "Prompt and new tokens together."
-    st.number_input("Tokens in the cache", help=how, width=_NUMBER, **form.within("tokens", 1, 2**30))
+    st.number_input("Tokens in the cache", help=how, width=_TOKENS, **form.within("tokens", 1, 2**30))
     how = "Requests at once: the batch."
-    st.number_input("Sequences", help=how, width=_NUMBER, **form.within("batch", 1, 100_000))
+    st.number_input("Sequences", help=how, width=_BATCH, **form.within("batch", 1, 100_000))
     with st.popover("More", icon=":material/tune:"):
         _details(form)
     return replace(Asked(), models=tuple(chosen), **{name: form[name] for name in _NUMBERS})

@@ -7,6 +7,7 @@ import streamlit as st
 from kvviz.experiments.questions import QUESTIONS, ROUNDS, Question
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.quiz.answers import answered, forget, given, see
+from kvviz.ui.quiz.proof import prove
 from kvviz.ui.shared.form import Field, Form, one_of
 
 SUMMARY = "summary"
@@ -21,15 +22,15 @@ def course() -> None:
         question=Field(PLACES[0], one_of(*PLACES)),
         round=Field("before", one_of(*ROUNDS)),
     )
-    left, right = st.columns([5, 2], gap="large")
+    left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
     rounds = form.choices("round", list(ROUNDS))
-    part = right.segmented_control("Round", format_func=_round_title, required=True, **rounds)
-    progress = right.container()
+    part = left.segmented_control("Round", format_func=_round_title, required=True, **rounds)
+    progress, card = right.container(), st.container()
     places = form.choices("question", list(PLACES))
     look: dict[str, Any] = {"format_func": lambda name: _label(name, part), "required": True, "width": "stretch"}
-    at = right.pills("Questions", **look, **places)
+    at = st.pills("All questions", **look, **places)
     form.write()
-    with left:
+    with card:
         if at == SUMMARY:
             _summary(part)
         else:
@@ -45,6 +46,7 @@ def _question(question: Question, part: str) -> None:
         st.header(f"Question {PLACES.index(question.id) + 1} of {len(QUESTIONS)} · {question.topic}", anchor=False)
         st.container(key="quiz_ask").markdown(question.check.ask)  # no heading, so that its terms are explained
         if answered(question, part):
+            prove(question)
             with st.expander("The whole answer"):
                 st.markdown(f"**{question.question}**\n\n{question.text}")
 

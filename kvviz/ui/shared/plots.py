@@ -59,6 +59,7 @@ def choose_picture(key: str) -> Options:
 
 
 _STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
+@media (min-width: 1100px) { .katex-display { overflow: visible; } }
 @media (max-width: 640px) {
   [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .katex-display) { row-gap: 0.5rem; }
   .katex-display { margin: 0.3em 0; font-size: 0.95em; }

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.base.words import human
-from kvviz.experiments.cache_designs.words import designs_of, sentences, wasted_most
+from kvviz.experiments.cache_designs.words import designs_of, not_for_bytes, sentences, wasted_most
 from tests.draws import draws
 
 KEPT = [10 * 1024, 20 * 1024, 30 * 1024]
@@ -76,3 +76,12 @@ def test_what_wastes_most_does_so_over_the_whole_run(wasted):
         assert first.endswith(highest[0]) and second.endswith(highest[1])
     nothing = [n for n, empty in enumerate(wasted) if not any(empty)]
     assert [n for n in range(len(runs)) if f"“Design {n}”" in found.partition("; ")[2]] == nothing
+
+
+def test_bytes_do_not_decide_where_ten_times_as_many_take_as_long():
+    joined, reserved = run("concat", "Joined anew", KEPT, 8_000), run("prealloc", "Reserved at once", KEPT, 80)
+    for seconds, words in ((1.1e-3, "writes 100 times the bytes of “Reserved at once”"), (3e-3, "")):
+        rows = [{**row, "copied": row["books"]["copied"][-1], "gathered": 0} for row in (joined, reserved)]
+        said = not_for_bytes([{**rows[0], "itl_s": seconds}, {**rows[1], "itl_s": 1e-3}])
+        assert words in said and bool(said) == bool(words)
+    assert not_for_bytes([]) == ""
