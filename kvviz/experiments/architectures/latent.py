@@ -38,8 +38,8 @@ def latent_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, An
     """
     design = LatentDesign.of(loaded.model.config.to_dict())
     kinds: dict[str, type[LatentAttention]] = {"expanded": Expanded, "absorbed": Absorbed}
-    ways = {name: Way(loaded.model, "self_attn", _in_place(design, kind)) for name, kind in kinds.items()}
-    theirs = Way(loaded.model, "self_attn")
+    ways = {name: Way(loaded.model, {"self_attn": _in_place(design, kind)}) for name, kind in kinds.items()}
+    theirs = Way(loaded.model, {"self_attn": Counted})
     new, read, steps = prompt, [], []
     made: dict[str, list[Stages]] = {name: [] for name in kinds}
     for _ in range(new_tokens):
@@ -52,7 +52,7 @@ def latent_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, An
             row[name] = {"shapes": shapes_of(seen[LAYER]), "cache_bytes": _held(way)}
         row["transformers"] = {"cache_bytes": sum(one.keys.nbytes + one.values.nbytes for one in theirs.cache.layers)}
         for name, way in {**ways, "transformers": theirs}.items():
-            row[name]["multiply_adds"] = way.multiply_adds()
+            row[name]["multiply_adds"] = sum(way.multiply_adds())
         read.append(new)
         total = sum(ids.shape[1] for ids in read)
         steps.append(

@@ -10,6 +10,7 @@ from kvviz.base.records import check_whole
 from kvviz.experiments.kind import Spec
 
 TINY: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tiny.toml").read_text(encoding="utf-8"))
+SCENES = ("latent", "delta")
 MOST_NEW = 12  # new tokens
 MOST_PROMPT = 40  # tokens, which are bytes here: their rows and the new ones fit on a screen
 PROMPT = "Once upon a time"
@@ -27,8 +28,8 @@ class ArchitectureSpec(Spec):
     new_tokens: int = 6
 
     def __post_init__(self) -> None:
-        if self.scene not in TINY:
-            raise KvvizError(f"no scene {self.scene!r}; they are {', '.join(TINY)}")
+        if self.scene not in SCENES:
+            raise KvvizError(f"no scene {self.scene!r}; they are {', '.join(SCENES)}")
         check_whole("new_tokens", self.new_tokens, 2, MOST_NEW)
         if not isinstance(self.prompt, str) or not self.prompt:
             raise KvvizError("the prompt is empty: a model needs at least one token to go on from")

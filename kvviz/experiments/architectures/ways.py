@@ -1,13 +1,16 @@
 """Decode one model in several ways, step by step beside each other: as it is, or with a layer from scratch in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from kvviz.decoding.loading import Loaded, load
 from kvviz.device.multiply_adds import MultiplyAdds
+from kvviz.experiments.architectures.spec import TINY
+from kvviz.models.sources import Source
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
@@ -32,30 +35,38 @@ class Counted(nn.Module):
         return self.layer(*args, **kwargs)
 
 
-class Way:
-    """A copy of a model whose layers called `name` are wrapped, and the cache that transformers keeps for it."""
+Wraps = Mapping[str, Callable[[nn.Module], Counted]]  # by the name of the part of a decoder layer
 
-    def __init__(self, model: "PreTrainedModel", name: str, wrap: Callable[[nn.Module], Counted] = Counted) -> None:
+
+class Way:
+    """A model some parts of whose layers are wrapped, in a copy of it, and the cache that transformers keeps for it."""
+
+    def __init__(self, model: "PreTrainedModel", wraps: Wraps) -> None:
         from transformers import DynamicCache
 
-        self.model = deepcopy(model)
+        self.model = deepcopy(model) if wraps else model
         self.cache: Cache = DynamicCache(config=model.config)
         self.layers: dict[int, Counted] = {}
         for number, layer in enumerate(self.model.model.layers):
-            if hasattr(layer, name):
-                self.layers[number] = wrap(getattr(layer, name))
-                setattr(layer, name, self.layers[number])
+            for name, wrap in wraps.items():
+                if hasattr(layer, name):
+                    self.layers[number] = wrap(getattr(layer, name))
+                    setattr(layer, name, self.layers[number])
 
     def step(self, new: Tensor) -> Tensor:
         """Read new tokens (1, T); return the logits of the last one, (1, vocabulary)."""
-        logits: Tensor = self.model(new, past_key_values=self.cache, use_cache=True).logits
-        return logits[:, -1]
+        return self.logits(new)[:, -1]
 
-    def multiply_adds(self) -> int:
-        """The multiply-adds of the wrapped layers since this was last asked."""
-        done = 0
+    def logits(self, new: Tensor) -> Tensor:
+        """Read new tokens (1, T); return the logits of each, (1, T, vocabulary)."""
+        made: Tensor = self.model(new, past_key_values=self.cache, use_cache=True).logits
+        return made
+
+    def multiply_adds(self) -> list[int]:
+        """The multiply-adds of each wrapped layer since this was last asked."""
+        done = [layer.done for layer in self.layers.values()]
         for layer in self.layers.values():
-            done, layer.done = done + layer.done, 0
+            layer.done = 0
         return done
 
 
@@ -67,3 +78,11 @@ def far(one: Tensor, other: Tensor) -> float:
 def joined(steps: Sequence[dict[str, dict[str, Tensor]]], stage: str, name: str) -> Tensor:
     """What a stage made in all steps, (heads, T_total, numbers) of one sequence."""
     return torch.cat([step[stage][name][0] for step in steps], dim=1)
+
+
+def tiny_model(name: str) -> Loaded:
+    """Build a tiny model with seeded random weights, in float32 on the processor."""
+    row = TINY[name]
+    config = {**row["config"], "vocab_size": 128, **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))}
+    source = Source(name, row["title"], "random", config=config)
+    return load(source, dtype="float32", device="cpu", attn="eager")

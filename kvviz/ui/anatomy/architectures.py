@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.base.words import human
 from kvviz.decoding.scratch.listing import listing
 from kvviz.experiments.architectures.spec import MOST_NEW, MOST_PROMPT, TINY, ArchitectureSpec
+from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import ModelRow, models
 from kvviz.models.spec import ModelSpec
 from kvviz.server.scheduler import Scheduler
@@ -21,6 +22,9 @@ from kvviz.ui.shared.tables import draw_table
 
 BYTES = 2  # of a number in bfloat16
 _latent = component("kvviz_latent", "anatomy/latent.js", "kv-latent kv-anatomy kv-live")
+_delta = component("kvviz_delta", "anatomy/delta.js", "kv-delta kv-anatomy kv-live")
+HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "mamba2-2.7b")  # the first one has attention alone
+LENGTHS = (1_024, 32_768)  # tokens
 
 
 def latent(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
@@ -32,6 +36,17 @@ def latent(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     _untrained("latent")
     st.subheader("The same in published models", anchor=False)
     draw_table([_saved(row) for row in models().values() if row.config.get("kv_lora_rank")])
+
+
+def delta(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Walk through a gated delta layer, and count what hybrid models hold at two lengths."""
+    work = _asked(scheduler, form, bar, "delta")
+    if work is not None:
+        source = listing("GatedDelta", "delta.py").as_dict()
+        _delta(key="delta", data={"look": work, "assets": ASSETS_URL, "listing": source})
+    _untrained("delta")
+    st.subheader("The same in published models", anchor=False)
+    draw_table([_hybrid(models()[name]) for name in HYBRIDS])
 
 
 def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
@@ -66,5 +81,19 @@ def _saved(model: ModelRow) -> dict[str, object]:
     }
 
 
+def _hybrid(model: ModelRow) -> dict[str, object]:
+    """How many layers of a published model have a growing cache and how many a state, and the bytes of both."""
+    spec = ModelSpec.from_config(model.config, name=model.id)
+    held = [kv_memory(spec, tokens, dtype="bfloat16") for tokens in LENGTHS]
+    states = sum(layer.state_bytes for layer in held[0].layers)
+    return {
+        "model": model.title,
+        "layers with keys and values": sum(layer.nbytes > layer.state_bytes for layer in held[0].layers),
+        "layers with a state": sum(layer.state_bytes > 0 for layer in held[0].layers),
+        "states": human(states),
+        **{f"keys and values, {one.tokens:,} tokens": human(one.total_bytes - states) for one in held},
+    }
+
+
 _HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {"latent": latent}
+DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {"latent": latent, "delta": delta}

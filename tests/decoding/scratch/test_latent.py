@@ -52,9 +52,9 @@ def test_it_is_the_layer_of_transformers_with_a_cache_and_a_chunk_of_new_tokens(
     assert cache.k.nbytes + cache.v.nbytes == SIZES["B"] * SIZES["T_total"] * held * 4
     for stage in listing(kind.__name__, "latent.py").stages:
         made = {name: tuple(value.shape) for name, value in seen[0][stage.name].items()}
-        assert made == {name: in_numbers(shape) for name, shape in stage.makes.items()}
+        assert made == {name: in_numbers(shape, SIZES) for name, shape in stage.makes.items()}
 
 
-def in_numbers(shape):
+def in_numbers(shape, sizes):
     """The sizes that the letters at the end of a line stand for, such as `B, H, T, Dn+Dr`."""
-    return tuple(eval(part, {**SIZES}) for part in shape.split(","))
+    return tuple(eval(part, {**sizes}) for part in shape.split(","))

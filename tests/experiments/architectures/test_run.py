@@ -1,5 +1,6 @@
 """What the walks record: the same logits in each way, the bytes and the work that the formulas give."""
 
+import itertools
 import math
 
 import pytest
@@ -30,7 +31,7 @@ def walked(engine):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"scene": "x"}, "no scene 'x'; they are latent"),
+        ({"scene": "x"}, "no scene 'x'; they are latent, delta"),
         ({"new_tokens": 1}, "from 2 to 12"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "x" * 41}, "41 bytes, each of which is a token here; a walk takes 40"),
@@ -64,3 +65,30 @@ def test_latent_attention_gives_the_same_logits_for_the_bytes_and_the_work_that_
     assert torch.allclose(scores, torch.tensor(found["scores"][head][row]), rtol=5e-3, atol=5e-3)
     keys = torch.tensor(found["k"][head]) @ torch.tensor(found["q"][head][row] + found["q_rotated"][head][row])
     assert torch.allclose(keys, scores * math.sqrt(design["plain"] + design["rotated"]), rtol=5e-3, atol=2e-2)
+
+
+def test_a_gated_delta_layer_holds_the_same_bytes_after_every_token_and_attention_more(walked):
+    found = walked("delta")
+    steps, design = found["steps"], found["design"]
+    assert [step["total"] for step in steps] == list(range(1, 9)), "the prompt is read token by token too"
+    assert max(found["difference"], *(step["difference"] for step in steps)) < 1e-4
+    state = steps[0]["state_bytes"]
+    assert all(step["state_bytes"] == state for step in steps)
+    assert state["matrix"] == design["heads"] * design["key_dim"] * design["value_dim"] * 4
+    linear, attention = 0, 3
+    assert len({step["multiply_adds"][linear] for step in steps}) == 1
+    work = [step["multiply_adds"][attention] for step in steps]
+    assert work == sorted(set(work))
+    for before, after in itertools.pairwise(steps):  # S = keep S + k (strength (v - k keep S))
+        for head in range(design["heads"]):
+            faded = torch.tensor(before["written"][head]) * after["keep"][head][0][0]
+            key, value = torch.tensor(after["k"][head][0]), torch.tensor(after["v"][head][0])
+            written = faded + torch.outer(key, after["strength"][head][0][0] * (value - key @ faded))
+            assert torch.allclose(written, torch.tensor(after["written"][head]), atol=2e-3)
+    own, jamba = found["stacks"]
+    assert [kind == "linear" for kind in own["kinds"]] == [True, True, True, False]
+    for stack in (own, jamba):
+        for layer, kind in enumerate(stack["kinds"]):
+            held = [step[layer] for step in stack["bytes"]]
+            assert len({tuple(row) for row in held}) == (1 if kind == "linear" else len(steps))
+    assert own["bytes"][0][linear] == [sum(state.values())] * 2, "as transformers holds it"
