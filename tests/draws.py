@@ -18,6 +18,14 @@ def draws(count, **options):
     return settings(max_examples=scaled, deadline=None, suppress_health_check=list(HealthCheck), **options)
 
 
+def spread(cases: Iterable[Case], count: int) -> list[Case]:
+    """Return `count` of the cases, at even distances over their list; all of them in `make test-long`."""
+    every = list(cases)
+    if not ORDINARY or len(every) <= count:
+        return every
+    return [every[place * len(every) // count] for place in range(count)]
+
+
 def one_of_each(cases: Iterable[Case], kind: Callable[[Case], Hashable]) -> list[Case]:
     """Return the first case of each kind; all of them in `make test-long`."""
     seen: dict[Hashable, Case] = {}

@@ -33,9 +33,13 @@ def violations(page, rules=AA):
 
 
 def settled(page, more_ms=1300):
-    """Streamlit has drawn the page, and the frame has had time to look at it."""
+    """Streamlit has drawn the page, and the frame has looked at it: what is wider than its place takes the focus."""
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
     page.wait_for_timeout(more_ms)
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.katex-display, .kv-source')]
+             .every((node) => node.scrollWidth <= node.clientWidth || node.tabIndex === 0)"""
+    )
 
 
 def explains(page):

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Server, serving
-from tests.browser.test_live import asked, in_state, live, many_passes, points, press, run
+from tests.browser.test_live import asked, comes_to, in_state, live, many_passes, points, press, run
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +37,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
     page.set_default_timeout(60_000)
     try:
         page.add_init_script(SHIFTS)
-        page.goto(fresh.url + asked("mini-gpt2", new_tokens=64))
+        page.goto(fresh.url + asked("mini-gpt2", new_tokens=128))
         expect(page.get_by_test_id("kv-status")).to_contain_text("recording")
         page.wait_for_function(
             "() => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.x.length === 192)"
@@ -50,18 +50,15 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
         page.wait_for_timeout(600)
         page.evaluate("() => { window.kvShifts = [] }")
         press(page, "Run")
-        in_state(page, "looking")
-        page.wait_for_function(
-            "() => document.querySelector('[data-testid=kv-live]').kvState().modes[0].look.length > 3"
+        page.wait_for_function(  # curves before anything is compared
+            """() => {
+                 const { state, modes } = document.querySelector('[data-testid=kv-live]').kvState()
+                 return state === "looking" && modes.every((mode) => mode.look.length > 0 && mode.times.length === 0)
+               }"""
         )
-        looked = page.evaluate(
-            """() => document.querySelector('[data-testid=kv-live]').kvState()
-                 .modes.map((mode) => [mode.look.length, mode.times.length])"""
-        )
-        assert all(look > 0 and times == 0 for look, times in looked), "curves before anything is compared"
         in_state(page, "done", seconds=120)
         assert sum(page.evaluate("() => window.kvShifts")) < 0.05
-        assert points(page)["count"] == 128
+        assert points(page)["count"] == 256
         on_the_first_screen(page)
     finally:
         page.context.close()
@@ -74,7 +71,7 @@ def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, fresh):
     page.goto(fresh.url + asked(new_tokens=128))
     many_passes(page)
     run(page)
-    in_state(page, "measuring")
+    comes_to(page, "measuring")
     own = live(page).get_attribute("data-comparison")
     page.wait_for_timeout(1500)  # what is measured is written twice a second, so the proof is on the disk
     fresh.process.kill()
@@ -102,7 +99,7 @@ def test_a_page_finds_its_run_again_when_its_server_was_killed(chromium, fresh):
 def test_the_text_of_a_model_that_has_ended_is_not_shown_as_its_text(open_page):
     page = open_page(asked("mini-gpt2", new_tokens=160))
     press(page, "Run")
-    in_state(page, "proof")  # the first look is over
+    comes_to(page, "proof")  # the first look is over
     press(page, "Stop")
     state = "() => document.querySelector('[data-testid=kv-live]').kvState()"
     ends, ids = page.evaluate(

@@ -102,7 +102,15 @@ def live(page):
 
 
 def in_state(page, state, seconds=60):
+    """The run has come to rest in this state."""
     expect(live(page)).to_have_attribute("data-state", state, timeout=seconds * 1000)
+
+
+def comes_to(page, state):
+    """Wait for a state that passes by itself: it is looked for at every frame, because it may be over in a moment."""
+    page.wait_for_function(
+        "state => document.querySelector('[data-testid=kv-live]').dataset.state === state", arg=state
+    )
 
 
 def points(page):
@@ -172,9 +180,9 @@ def test_figures_and_colours_of_the_curves_the_width_of_the_grid_and_the_winner_
     """
     page = open_page(measured("tiny-gpt2"), color_scheme="light")
     in_state(page, "done")
-    assert colour(page) == "#D55E00"
+    in_colour(page, "#D55E00")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color === '#F28E4B'")
+    in_colour(page, "#F28E4B")
     mine, shown = page.evaluate(
         """async () => {
           const state = document.querySelector('[data-testid=kv-live]').kvState()
@@ -248,7 +256,7 @@ def test_a_form_is_not_emptied_by_who_changes_it_before_it_is_all_there(open_pag
 def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops_and_a_killed_worker_is_replaced(open_page, server):
     page = open_page(asked(new_tokens=512))
     run(page)
-    in_state(page, "looking")
+    comes_to(page, "looking")
     page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
     mark(page)
     box = page.get_by_test_id("kv-chart").locator(".nsewdrag").first.bounding_box()
@@ -281,14 +289,14 @@ def test_the_curve_grows_in_the_same_node_keeps_its_zoom_and_stops_and_a_killed_
 def torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(page, server):
     """The worker is found in /proc."""
     run(page)
-    in_state(page, "looking")
+    comes_to(page, "looking")
     assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "libtorch" in Path(f"/proc/{worker_of(server)}/maps").read_text()
     os.kill(worker_of(server), signal.SIGKILL)
     in_state(page, "failed")
     expect(page.get_by_test_id("kv-status")).to_contain_text("killed")
     run(page)
-    in_state(page, "looking")
+    comes_to(page, "looking")
     press(page, "Stop")
     in_state(page, "stopped", seconds=5)
 
@@ -296,7 +304,7 @@ def torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(page, s
 def test_a_dropped_connection_leaves_no_hole(open_page):
     page = open_page(asked(new_tokens=64))
     run(page)
-    in_state(page, "looking")
+    comes_to(page, "looking")
     for _ in range(3):
         page.wait_for_function(  # a socket that is still opening would complain in the console if it were closed
             """() => {
@@ -327,10 +335,12 @@ def test_bad_work_is_one_sentence_on_the_page_and_script_in_a_prompt_is_text(ope
     assert "<b>bold</b>" in page.get_by_test_id("kv-text-cached").inner_text()
 
 
-def colour(page):
-    """The second curve's; the charts' colours are those of the theme."""
-    page.wait_for_function("() => (document.querySelector('[data-testid=kv-chart]').data ?? []).length > 0")
-    return page.evaluate("() => document.querySelector('[data-testid=kv-chart]').data[1].line.color")
+def in_colour(page, colour):
+    """Wait until a curve has this colour; the charts' colours are those of the theme."""
+    page.wait_for_function(
+        "colour => document.querySelector('[data-testid=kv-chart]').data?.some((line) => line.line?.color === colour)",
+        arg=colour,
+    )
 
 
 def worker_of(server):

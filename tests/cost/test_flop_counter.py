@@ -12,7 +12,7 @@ from kvviz.cost.shape import read_shape
 from kvviz.decoding.modes import mode_named
 from kvviz.models.catalog.rows import models
 from kvviz.models.config_fields import families
-from tests.draws import ORDINARY, one_of_each
+from tests.draws import ORDINARY, one_of_each, spread
 from tests.tiny_configs import READ, TINY, ways_of_keeping
 
 FAMILIES = sorted({row.config["model_type"] for row in models().values()})
@@ -65,7 +65,7 @@ def _quiet():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", sorted({*FAMILIES, *READ} - {"openai-gpt"}))
+@pytest.mark.parametrize("model_type", spread(sorted({*FAMILIES, *READ} - {"openai-gpt"}), 20))
 def test_the_count_is_the_counters(model_type):
     config = small(model_type)
     source = {"source_tokens": 9} if config.get("is_encoder_decoder") or model_type in ("t5", "bart", "whisper") else {}

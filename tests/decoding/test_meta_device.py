@@ -4,6 +4,8 @@ There an operation on tensors of two devices raises, and so does everything that
 number read back, a shape that depends on a value. Values, timing, capture and the allocator are not tested by it.
 """
 
+import random
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from kvviz.decoding.loop import chooser, decode
 from kvviz.decoding.modes import MODES
 from kvviz.models.catalog.rows import model_row
 from tests.conftest import TINY, can
+from tests.draws import one_of_each
 
 SAMPLINGS = {"greedy": Sampling(), "drawn": Sampling(0.8), "filtered": Sampling(0.8, top_k=5, top_p=0.9)}
 READS_BACK = {
@@ -45,9 +48,10 @@ CHOSEN = [  # what draws a token sees the logits and no mode, so one mode of eac
     if mode not in READS_BACK
     for sampling in (SAMPLINGS if mode == "cached" else ["filtered"])
 ]
+MIXED = random.Random(1).sample(CHOSEN, len(CHOSEN))  # so that the modes meet different models
 
 
-@pytest.mark.parametrize(("model", "mode", "sampling"), CHOSEN)
+@pytest.mark.parametrize(("model", "mode", "sampling"), one_of_each(MIXED, lambda case: case[1:]))
 def test_no_step_mixes_devices_or_waits_for_a_number(on_meta, model, mode, sampling):
     found = steps(on_meta[model], mode, SAMPLINGS[sampling])
     assert len(found) == 3

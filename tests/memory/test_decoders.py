@@ -10,7 +10,7 @@ from kvviz.base.errors import ConfigError
 from kvviz.decoding.meta_probe import position_limit
 from kvviz.memory.formula import kv_memory
 from kvviz.models.spec import ModelSpec
-from tests.draws import ORDINARY
+from tests.draws import ORDINARY, spread
 from tests.tiny_configs import READ, TINY
 
 FIRST = {"tokens": 1, "batch": 1, "dtype": "float32"}
@@ -30,7 +30,7 @@ def _quiet():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model_type", "case"), CASES)
+@pytest.mark.parametrize(("model_type", "case"), spread(CASES, 24))
 def test_the_closed_form_is_what_the_model_keeps(model_type, case):
     config = TINY[model_type]
     case = {**case, "tokens": min(case["tokens"], position_limit(config) or case["tokens"])}
