@@ -45,7 +45,7 @@ def settled(page, more_ms=1300):
 def explains(page):
     """Whether the frame marks a word of the field, once it has looked at the page."""
     with suppress(TimeoutError):
-        page.locator(".kv-term").first.wait_for(state="attached", timeout=10_000)
+        page.locator(".kv-term").first.wait_for(state="attached")
         return True
     return False
 
