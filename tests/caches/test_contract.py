@@ -90,7 +90,7 @@ def contract_cases():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "design", "pieces"), contract_cases())
+@pytest.mark.parametrize(("name", "design", "pieces"), list(contract_cases()))
 def test_the_contract(family, expected, name, design, pieces):
     (model, spec), row, batch = family(name), DESIGNS[design], BATCHES[pieces]
     if not any(row.takes(layer.as_stored.window) for layer in spec.layers):
