@@ -11,11 +11,11 @@ WIDE = 256  # slots in a row
 LABELLED = 8  # filled slots that have room for a label
 
 STATES = {  # what a slot is: in words, and its colour on a light and on a dark page
-    "full": ("a token", palette.KEPT, "#3F97CF"),
+    "full": ("tokens of a request", palette.KEPT, "#3F97CF"),
     "empty": ("taken and empty: wasted", palette.WASTED, palette.ON_DARK[palette.WASTED]),
     "free": ("free", "#E6EAEE", "#2A343E"),
-    "shared": ("shared (×: by how many)", palette.GIVEN_UP, "#B97AA3"),
-    "kept": ("free, but its prefix is kept", "#A5DCCB", "#1F6D59"),
+    "shared": ("shared (×: by how many)", "#27303D", "#DCE1E8"),
+    "kept": ("free, but its prefix is kept", "#B5D9F0", "#1F4E6E"),
 }
 KEY = {words: (light, dark) for words, light, dark in STATES.values()}
 _SHADES = "".join(f".kvm-{state} {{ background: light-dark({row[1]}, {row[2]}); }}\n" for state, row in STATES.items())

@@ -52,6 +52,17 @@ MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as sc
 PRODUCTS, ATTENTION, ELSE = "#3FA7C4", "#7A6FBE", "#D8B26E"
 PREFILL, DECODE = NEW, KEPT
 
+# Requests that run together, told apart: neighbours of KEPT, and none of the colours of a state. On a light and on a
+# dark page; white and black letters can be read on them.
+REQUESTS = (
+    ("#0072B2", "#56B4E9"),
+    ("#2B3F7E", "#8FA6E8"),
+    ("#1E7A94", "#5CC3D9"),
+    ("#6D62B5", "#B7B0F2"),
+    ("#4A5F7A", "#A3B6CC"),
+    ("#3B6FD4", "#7FB0FF"),
+)
+
 # Colours of what a layer caches, and of what else occupies memory.
 KINDS = {
     "full": "#0072B2",

@@ -1,11 +1,14 @@
-"""Draws many requests that share a memory: what it holds tick by tick, and who runs."""
+"""Draws many requests that share a memory: what it holds tick by tick, who runs, and what a preemption costs."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import millis
 from kvviz.charts import palette
+from kvviz.charts.layout import blank
 from kvviz.charts.panels import Panel, Part, panels_figure
 
 PARTS = {
@@ -44,3 +47,23 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
     ]
     figure = panels_figure(panels, "tick", "slots", most=slots, last=last, rows=len(panels))
     return figure.add_hline(y=slots, line={"color": "#888888", "width": 1, "dash": "dot"}, row="all", col="all")
+
+
+def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figure:
+    """Draw the seconds of each return from a preemption as a point, a row for each rule, and the median of each.
+
+    `found` maps a rule's name to its seconds and its colour; the first stands on top.
+    """
+    figure = blank("ms from a return to the next token", "", height=200, showlegend=False, margin_t=0)
+    for (name, (seconds, colour)), above in zip(found.items(), (1, -1), strict=True):
+        words = f"{name}: %{{x:.3g}} ms<extra></extra>"
+        look = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
+        ms = [1e3 * each for each in seconds]
+        figure.add_scatter(x=ms, y=[name] * len(ms), mode="markers", marker=look, name=name, hovertemplate=words)
+        middle = {"x": 1e3 * median(seconds), "y": name}
+        figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
+        words = f"<b>{millis(median(seconds))}</b>, the median of {len(seconds)}"
+        figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=26 * above, **middle)
+    figure.update_yaxes(range=[1.9, -0.9], rangemode="normal", showgrid=False, tickfont_size=14)
+    most = max((each for seconds, _ in found.values() for each in seconds), default=0)
+    return figure.update_xaxes(range=[0, 1.05e3 * most])

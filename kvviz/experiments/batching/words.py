@@ -1,6 +1,7 @@
 """What a serving run has shown, in sentences and as a table: each figure is the document's. Standard library only."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -9,6 +10,7 @@ from kvviz.experiments.batching.policies import POLICIES, THEIRS
 from kvviz.experiments.batching.timeline import resumes
 
 Row = Mapping[str, Any]  # a policy of a document (docs/json.md)
+FAIR = 1.1  # times: what no rule touches may take so much longer under one than under the other
 
 
 def title(name: str) -> str:
@@ -61,9 +63,49 @@ def preemption_claim(rows: Sequence[Row]) -> str:
     found = {row["policy"]: resumes(row["each"]) for row in rows}
     if not found.get("continuous") or not found.get("swap"):
         return "Nobody was preempted: the memory is large enough for all"
+    if not fair(rows):
+        return "No comparison: the machine was disturbed while one of the rules was measured"
     marks = {row["policy"]: mark(row) for row in rows}
     again, back = (f"{marks[name]}{millis(median(found[name]))}" for name in ("continuous", "swap"))
     return f"To return from a preemption takes {again} if the tokens are computed again, {back} if they are copied back"
+
+
+def untouched(rows: Sequence[Row]) -> float | None:
+    """How many times as long requests that neither of two rules preempts take from token to token under the second.
+
+    The median over those requests, of the medians of each; None if there are none.
+    """
+    paces = [
+        {one["number"]: median(between) for one in row["each"] if not one["preempted_s"] and (between := _gaps(one))}
+        for row in rows
+    ]
+    ratios = [paces[1][number] / paces[0][number] for number in paces[0].keys() & paces[1].keys()]
+    return median(ratios) if ratios else None
+
+
+def _gaps(one: Row) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(one["token_s"])]
+
+
+def fair(rows: Sequence[Row]) -> bool:
+    """Whether two rules were measured on an equally fast machine, as far as requests tell that neither preempts."""
+    times = untouched(rows)
+    return times is None or 1 / FAIR <= times <= FAIR
+
+
+def preemption_in_all(rows: Sequence[Row]) -> str:
+    """Say how long all requests take under two rules, and how much of the difference the machine may be."""
+    first, second = (f"{mark(row)}{millis(row['seconds'])}" for row in rows)
+    times, whole = untouched(rows), rows[1]["seconds"] / rows[0]["seconds"]
+    if times is None:
+        return f"All requests take {first} if tokens are computed again, {second} if they are copied."
+    still = f"Requests that nobody preempts take {times:.2f} times as long from token to token in the second run"
+    if not fair(rows):
+        return f"{still}, so nothing here tells the two rules apart: **serve them again** on a quiet machine."
+    return (
+        f"All requests take {first} if tokens are computed again, {second} if they are copied, {whole:.2f} times as "
+        f"long. {still}: so much of the difference is the machine, or the company that they run in."
+    )
 
 
 def _swapped(row: Row) -> str:

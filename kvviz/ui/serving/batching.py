@@ -31,7 +31,7 @@ KINDS = {  # what a request does, in words and as a colour
     "waiting": ("waiting", "#C9D0D8"),
     "prefill": ("prefill", palette.NEW),
     "decode": ("decode", palette.KEPT),
-    "preempted": ("preempted, waiting again", palette.GIVEN_UP),
+    "preempted": ("preempted", palette.GIVEN_UP),
     "again": ("computed again", palette.AGAIN),
 }
 
@@ -57,28 +57,26 @@ def section(scheduler: Scheduler, form: Form) -> None:
         accepted(scheduler, spec.work())
         job = measured(scheduler, spec, documents.append, place=bar, key="vb", press="Serve them")
         with shown:
-            title = claim(documents[0]["rows"]) if documents else RUNNING
-            draw_run(job, documents, title, anchor="continuous-batching", kept=BatchingSpec.kind)
+            st.header(claim(documents[0]["rows"]) if documents else RUNNING, anchor="continuous-batching")
             asked_for = f"{REQUESTS} requests to {model_title(form['model'])}, the model of *Prefix sharing*"
-            st.caption(f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens.")
+            served = f"{asked_for}; at most {PLACES} run at once, and all begin with the same {SHARED} tokens"
+            draw_run(job, documents, served, kept=BatchingSpec.kind)
 
 
 def draw_run(
     job: Job | None,
     documents: list[Document],
-    title: str,
+    served: str,
     *,
-    anchor: str,
     kept: str,
     titles: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Draw what the feed tells of a job, or the recording `kept`; and the figures, once there are any.
 
-    `titles` are those of policies that have others here.
+    `served` says which requests those are, `titles` are those of policies that have others here.
     """
-    st.header(title, anchor=anchor)
     _view(
-        key=f"v_{anchor}",
+        key=f"v_{kept}",
         data={
             "assets": ASSETS_URL,
             "kept": f"{ASSETS_URL}/recordings/{kept}.json.gz",
@@ -86,6 +84,8 @@ def draw_run(
             "titles": {name: policy.title for name, policy in POLICIES.items()} | dict(titles),
             "kinds": {kind: [words, *shades((kind, colour))[kind]] for kind, (words, colour) in KINDS.items()},
             "blocks": STATES,
+            "requests": palette.REQUESTS,
+            "waits": kept == BatchingSpec.kind,
         },
     )
     st.markdown(TEXTS["serving"][f"{kept}_run"])
@@ -94,9 +94,10 @@ def draw_run(
             st.caption(TEXTS["serving"]["about"])
         with st.expander("All figures, and what they say in sentences"):
             rows = [_row(row) for row in found["rows"]]
-            draw_table(rows, key=f"v_{anchor}_all", columns=localized(*_COUNTS))
+            draw_table(rows, key=f"v_{kept}_all", columns=localized(*_COUNTS))
             st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
-        st.caption(f"{whose(found)}. {found['note']}")
+        st.caption(f"{whose(found)}; each policy was measured once. {found['note']}")
+    st.caption(f"{served}.")
 
 
 _COUNTS = {

@@ -1,9 +1,14 @@
 """The serving page's third section: what a preemption costs, where it is computed again and where it is copied back."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from kvviz.charts import palette
+from kvviz.charts.serving import returns_figure
 from kvviz.experiments.batching.spec import BatchingSpec
-from kvviz.experiments.batching.words import preemption_claim
+from kvviz.experiments.batching.timeline import resumes
+from kvviz.experiments.batching.words import Row, fair, preemption_claim, preemption_in_all
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.batching import RUNNING, draw_run
@@ -12,6 +17,7 @@ from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.model_choice import accepted, title
 from kvviz.ui.shared.plain import errors_said
+from kvviz.ui.shared.plots import plot
 
 RECORDING = "preemption"
 REQUESTS, APART_S, PROMPT, ANSWER, PLACES = 12, 0.01, 64, 96, 6
@@ -40,8 +46,23 @@ def section(scheduler: Scheduler, form: Form) -> None:
         accepted(scheduler, spec.work())
         with shown:
             job = measured(scheduler, spec, documents.append, place=bar, key="vq", press="Serve them", kept=RECORDING)
-            claim = preemption_claim(documents[0]["rows"]) if documents else RUNNING
-            draw_run(job, documents, claim, anchor=RECORDING, kept=RECORDING, titles=TITLES)
+            st.header(preemption_claim(documents[0]["rows"]) if documents else RUNNING, anchor=RECORDING)
+            for found in documents:
+                _returns(found["rows"])
             each = f"{REQUESTS} requests, {APART_S * 1e3:.0f} ms apart, of {PROMPT} tokens and {ANSWER} new ones each"
             model = f"{title(form['model'])}, the model of *Prefix sharing*"
-            st.caption(f"{each}, to {model}; at most {PLACES} run at once.")
+            draw_run(job, documents, f"{each}, to {model}; at most {PLACES} run at once", kept=RECORDING, titles=TITLES)
+
+
+def _returns(rows: Sequence[Row]) -> None:
+    """Draw how soon each preempted request writes on under either rule, or say why the two can't be compared."""
+    if not fair(rows):
+        st.warning(preemption_in_all(rows))
+        return
+    if all(found := [resumes(row["each"]) for row in rows]):
+        names = (("computed again", palette.AGAIN), ("copied back", palette.KEPT))
+        plot(
+            returns_figure({name: (each, colour) for (name, colour), each in zip(names, found, strict=True)}),
+            key="vq_returns",
+        )
+        st.caption(f"{TEXTS['serving']['returns']} {preemption_in_all(rows)}")

@@ -15,7 +15,15 @@ from kvviz.experiments.batching.policies import THEIRS, policy_named
 from kvviz.experiments.batching.run import run
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.timeline import figures_of, resumes, serve, together
-from kvviz.experiments.batching.words import claim, preemption_claim, sentences, text
+from kvviz.experiments.batching.words import (
+    claim,
+    fair,
+    preemption_claim,
+    preemption_in_all,
+    sentences,
+    text,
+    untouched,
+)
 from kvviz.models.text import ByteCodec, Speller
 
 SPEC = BatchingSpec(
@@ -167,6 +175,22 @@ def test_a_return_from_a_preemption_lasts_until_the_next_token():
         "To return from a preemption takes ≈ 20 ms if the tokens are computed again, 4 ms if they are copied back"
     )
     assert preemption_claim(rows[:1]).startswith("Nobody was preempted")
+
+
+@pytest.mark.parametrize(
+    ("pace", "is_fair", "says"), [(0.0105, True, "1.05 times"), (0.013, False, "serve them again")]
+)
+def test_two_rules_are_compared_only_where_the_machine_was_as_fast(pace, is_fair, says):
+    def row(policy, gap):
+        untouched = {"number": 0, "token_s": [0.0, gap, 2 * gap], "admitted_s": [0.0], "preempted_s": []}
+        preempted = {"number": 1, "token_s": [0.1, 0.504], "admitted_s": [0.0, 0.5], "preempted_s": [0.2]}
+        return {"policy": policy, "clean": True, "seconds": 0.6, "each": [untouched, preempted]}
+
+    rows = [row("continuous", 0.01), row("swap", pace)]
+    assert untouched(rows) == pytest.approx(pace / 0.01) and fair(rows) is is_fair
+    assert says in preemption_in_all(rows) and preemption_claim(rows).startswith("To return") is is_fair
+    nobody = [{**each, "each": each["each"][1:]} for each in rows]
+    assert untouched(nobody) is None and fair(nobody) and preemption_in_all(nobody).endswith("if they are copied.")
 
 
 def test_it_stops_between_two_steps(bench):

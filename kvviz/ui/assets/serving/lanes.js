@@ -2,10 +2,11 @@
 
 import { element, put } from "../shared/dom.js"
 import { ms, rate } from "../shared/format.js"
-import { bars, endOf, figuresAt, preemptions } from "./served.js"
+import { bars, colourOf, endOf, figuresAt, middleWait, preemptions } from "./served.js"
 
 const SVG = "http://www.w3.org/2000/svg"
 const THICK = 0.84 // of a lane
+const THIN = 0.3 // where a request waits
 
 function shape(name, attributes) {
   const node = document.createElementNS(SVG, name)
@@ -14,9 +15,9 @@ function shape(name, attributes) {
 }
 
 export class Lanes {
-  // `kinds` names and colours the bars. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
-  constructor(row, title, kinds, choose) {
-    Object.assign(this, { kinds, drawn: null })
+  // `kinds` names and colours the bars; `waits`: the median wait is marked. `choose(policy, request)`: somebody wants to see that one; without a request, the policy.
+  constructor(row, title, { kinds, waits }, choose) {
+    Object.assign(this, { kinds, waits, drawn: null })
     this.title = element("button", { type: "button", class: "kv-lanetitle", "data-testid": `kv-policy-${row.policy}` }, title)
     this.title.onclick = () => choose(row.policy)
     this.figures = element("span", { class: "kv-lanefigures" })
@@ -24,9 +25,11 @@ export class Lanes {
     this.bars = shape("g", {})
     this.svg = shape("svg", { preserveAspectRatio: "none", role: "img" })
     this.svg.append(this.picked, this.bars)
-    this.veil = element("div", { class: "kv-veil" })
+    this.moment = element("span", {}, "the memory drawn beside")
+    this.veil = element("div", { class: "kv-veil" }, this.moment)
+    this.wait = element("span", { class: "kv-wait" })
     this.numbers = element("div", { class: "kv-lanenumbers", "aria-hidden": "true" })
-    this.track = element("div", { class: "kv-lanes" }, this.svg, this.veil)
+    this.track = element("div", { class: "kv-lanes" }, this.svg, this.wait, this.veil)
     this.track.onclick = (event) => {
       const box = this.track.getBoundingClientRect()
       const at = Math.floor(((event.clientY - box.top) / box.height) * this.requests)
@@ -48,14 +51,28 @@ export class Lanes {
     this.picked.setAttribute("width", String(1000 * range))
     this.veil.style.left = `${(100 * (time ?? shown ?? range)) / range}%`
     this.veil.dataset.rests = String(time === null)
+    this.veil.dataset.late = String((time ?? shown ?? 0) > range / 2)
     this.veil.hidden = time === null && !(chosen && shown !== null)
     this.tell(row, time ?? Infinity)
+    this.drawWait(row, range, time ?? Infinity)
+  }
+
+  // The median wait for a first token, at the very request that waited so long.
+  drawWait(row, range, time) {
+    const one = row.over && this.waits ? middleWait(row) : null
+    this.wait.hidden = !one || time < one.token_s[0]
+    if (this.wait.hidden) return
+    const [left, right] = [one.arrival_s, one.token_s[0]]
+    Object.assign(this.wait.style, { left: `${(100 * left) / range}%`, width: `${(100 * (right - left)) / range}%`, top: `${(100 * (one.number + 0.5)) / this.requests}%` })
+    this.wait.dataset.said = `p50: ${row.clean === false ? "≈ " : ""}${ms(right - left)}`
   }
 
   redraw(row) {
     const end = endOf(row)
     this.bars.replaceChildren(...row.each.flatMap((one) => bars(one, end).map((bar) => {
-      const rect = shape("rect", { class: `kv-bar-${bar.kind}`, x: 1000 * bar.from, y: one.number + (1 - THICK) / 2, width: 1000 * (bar.to - bar.from), height: THICK })
+      const height = ["waiting", "preempted"].includes(bar.kind) ? THIN : THICK
+      const rect = shape("rect", { class: `kv-bar-${bar.kind}`, x: 1000 * bar.from, y: one.number + (1 - height) / 2, width: 1000 * (bar.to - bar.from), height })
+      if (bar.kind === "decode") rect.style.fill = colourOf(one.number)
       const title = shape("title", {})
       title.textContent = `request ${one.number}: ${this.kinds[bar.kind][0]} for ${ms(bar.to - bar.from)}`
       rect.append(title)

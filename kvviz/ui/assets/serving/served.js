@@ -42,6 +42,16 @@ function goOn(held, news) {
 
 export const endOf = (row) => Math.max(row.steps.ended_s?.at(-1) ?? 0, ...row.each.map((one) => one.ended_s ?? 0))
 
+// A request has one colour wherever it is drawn.
+export const colourOf = (request) => `var(--kv-request-${request})`
+
+// The request that waits as long for its first token as half of them do at most; null before any has one.
+export function middleWait({ each }) {
+  const wait = (one) => one.token_s[0] - one.arrival_s
+  const told = each.filter((one) => one.token_s.length).sort((a, b) => wait(a) - wait(b))
+  return told[Math.ceil(told.length / 2) - 1] ?? null
+}
+
 // When most blocks were in use.
 export function fullest({ steps: { blocks = [], ended_s: ended } }) {
   return blocks.length ? ended[blocks.indexOf(Math.max(...blocks))] : null

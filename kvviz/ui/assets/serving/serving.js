@@ -64,7 +64,7 @@ class Serving {
     this.blocks = new Blocks((request) => this.choose(this.policy, request))
     this.one = new OneRequest((request) => this.choose(this.policy, request))
     this.whose = element("h3", {})
-    this.legend = key(data.kinds)
+    this.legend = lifeOf(data.kinds)
     this.stage = element("div", { class: "kv-servingstage", hidden: "" },
       element("div", { class: "kv-transport" }, this.play, this.speeds, this.slider, tableButton(() => "What became of each request", () => this.tables())),
       element("div", { class: "kv-servingtime" }, this.legend, this.panels, this.axis),
@@ -175,6 +175,8 @@ class Serving {
     if (this.drawn !== run) {
       this.panels.replaceChildren()
       this.lanes.clear()
+      const tones = this.data.requests
+      run.spec.arrivals_s.forEach((_, i) => this.root.style.setProperty(`--kv-request-${i}`, `light-dark(${tones[i % tones.length].join()})`))
     }
     this.drawn = run
     this.stage.hidden = false
@@ -183,7 +185,7 @@ class Serving {
     const requests = run.spec.arrivals_s.length
     for (const row of run.rows) {
       if (!this.lanes.has(row.policy)) {
-        this.lanes.set(row.policy, new Lanes(row, this.data.titles[row.policy] ?? row.policy, this.data.kinds, (...all) => this.choose(...all)))
+        this.lanes.set(row.policy, new Lanes(row, this.data.titles[row.policy] ?? row.policy, this.data, (...all) => this.choose(...all)))
         this.panels.append(this.lanes.get(row.policy).node)
       }
       this.lanes.get(row.policy).draw(row, { range, time: this.time, shown: this.shown, requests, chosen: row.policy === this.policy, request: this.request })
@@ -259,9 +261,10 @@ class Serving {
   }
 }
 
-// What the colours are.
-const key = (kinds) => element("div", { class: "kv-legend" }, ...Object.entries(kinds).map(([name, [words]]) => {
-  const swatch = element("i", { class: "kv-swatch" })
-  swatch.style.background = `var(--kv-${name})`
-  return element("span", {}, swatch, words)
+// What a bar and a block may be, drawn as they are drawn below: with the words inside, in the order of a request's life.
+const lifeOf = (kinds) => element("div", { class: "kv-life" }, "a request:", ...Object.entries(kinds).map(([kind, [words]]) => element("span", { class: `kv-life-${kind}` }, words)))
+const key = (states) => element("div", { class: "kv-legend" }, ...Object.entries(states).map(([state, [words]]) => {
+  const cell = element("i", { class: "kv-swatch", "data-state": state })
+  put(cell, { full: "7", shared: "×4" }[state] ?? "")
+  return element("span", {}, cell, words)
 }))
