@@ -1,4 +1,4 @@
-"""Draws a radix tree of prefixes as HTML: each box is a block with its text, coloured by its state."""
+"""Draws a radix tree of prefixes as HTML: each box is a block with its text in its state's colour."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,37 @@ STATES = {  # of a block: in words, and its colour on a light and on a dark page
     "evicted": ("evicted for it", palette.GIVEN_UP, "#E39BC4"),
     "gone": ("evicted before", palette.FREE, palette.FREE),
 }
-KEY = {words: (light, dark) for words, light, dark in STATES.values()}
+_BOXES = "".join(f'<span class="kvt-{state}">{words}</span>' for state, (words, *_) in STATES.items())
+KEY = f'<div class="kvt-key">{_BOXES}</div>'
+HIGH = 5.2  # rem, of the longest prompt's bar
+COSTS = ("again", "computed", "hit")  # what becomes of a prompt's tokens, from the top of a bar down
 _SHADES = "".join(f".kvt-{state} {{ --kvt: light-dark({row[1]}, {row[2]}); }}\n" for state, row in STATES.items())
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}{_SHADES}</style>"
+
+
+def costs(rows: Sequence[Mapping[str, Any]], names: Sequence[str], chosen: int) -> str:
+    """Draw what each request found, and computed for the first time and again, under each order of a document's rows.
+
+    For a page with STYLE, over the same axis; the `chosen` request is marked. The sums behind are those of the claim.
+    """
+    most = max(one["prompt_tokens"] for row in rows for one in row["requests"])
+    return f'<div class="kvt-costs">{"".join(_costs(row, names, chosen, most) for row in rows)}</div>'
+
+
+def _costs(row: Mapping[str, Any], names: Sequence[str], chosen: int, most: int) -> str:
+    bars = ""
+    for number, (one, name) in enumerate(zip(row["requests"], names, strict=True)):
+        again = one["recomputed_tokens"]
+        tokens = {"again": again, "computed": one["computed_tokens"] - again, "hit": one["hit_tokens"]}
+        parts = "".join(
+            f'<i class="kvt-{state}" style="height:{HIGH * tokens[state] / most:.2f}rem"></i>' for state in COSTS
+        )
+        said = f"{name}: {tokens['hit']} tokens hit, {tokens['computed']} computed, {again} computed again"
+        label = f"<b>{again}</b>" if again else ""
+        marked = ' data-chosen="true"' if number == chosen else ""
+        bars += f'<div{marked} title="{html.escape(said)}">{label}{parts}<span>{html.escape(name)}</span></div>'
+    total = f"<p><b>= {row['recomputed_tokens']:,}</b> tokens computed again</p>"
+    return f'<section><h3>{html.escape(row["title"])}</h3><div class="kvt-bars">{bars}{total}</div></section>'
 
 
 def prefix_tree(tree: Sequence[Mapping[str, Any]], names: Sequence[str], block: int) -> str:

@@ -6,7 +6,7 @@ from textwrap import shorten
 import streamlit as st
 
 from kvviz.charts import claims
-from kvviz.charts.prefix_tree import KEY, STYLE, prefix_tree
+from kvviz.charts.prefix_tree import KEY, STYLE, costs, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
@@ -14,7 +14,6 @@ from kvviz.ui.serving.form import PERCENTS, expected, progress, whose
 from kvviz.ui.shared.experiment import Document, measured, run_bar
 from kvviz.ui.shared.form import Form
 from kvviz.ui.shared.plain import errors_said
-from kvviz.ui.shared.plots import colour_key
 from kvviz.ui.shared.tables import draw_table, localized
 
 
@@ -52,8 +51,8 @@ def _moment(found: Document) -> None:
     asked = requests[number]
     ask = html.escape(shorten(asked["ask"], 120, placeholder=" …"))
     bar.html(f"<b>{names[number]}</b> asks “{ask}”: {asked['prompt_tokens']:,} tokens with all that came before")
-    colour_key(KEY)
-    st.html(STYLE)
+    st.html(STYLE + costs(found["rows"], names, number))
+    st.html(KEY)
     for row in found["rows"]:
         one = row["requests"][number]
         again = f", {one['recomputed_tokens']:,} of them **again**" if one["recomputed_tokens"] else ""
