@@ -1,7 +1,7 @@
 """Draws latency curves: of a comparison, of a watched run, and of several runs over one another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 from typing import Any, TypeVar
@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from kvviz.base.words import brief, human, millis
 from kvviz.charts import palette
-from kvviz.charts.layout import LEGEND, MARGIN, as_text, blank, name_ends
+from kvviz.charts.layout import FEW, INK, LEGEND, MARGIN, as_text, blank, name_ends
 from kvviz.charts.memory import unit_for
 from kvviz.decoding.modes import title_of
 
@@ -157,6 +158,32 @@ def overlay(
     look: dict[str, Any] = {"font_size": 14, "hovermode": "closest", "legend": LEGEND, "margin": MARGIN}
     figure.update_layout(height=1000 if len(drawn) > 1 else 430, **look)
     return figure if len(drawn) > 1 else name_ends(figure)
+
+
+def with_ends(curves: Sequence[Curve], view: str, about: str = "") -> list[Curve]:
+    """The curves, their names with what each shows at its end; `about` stands before a number that is approximate."""
+    ends = {
+        "step": lambda curve: millis(at_the_end(curve.step_s)),
+        "total": lambda curve: brief(curve.so_far[-1]),
+        "cache": lambda curve: human(curve.cache_bytes[-1]) if curve.cache_bytes else "",
+    }
+    if view not in ends or len(curves) > FEW:
+        return list(curves)
+    said = [ends[view](curve) for curve in curves]
+    return [replace(c, name=f"{c.name}\n{about}{end}") if end else c for c, end in zip(curves, said, strict=True)]
+
+
+def mark_gain(figure: go.Figure, curves: Sequence[Curve], about: str = "") -> None:
+    """Mark at the right edge of the time so far how many times as long the run without the cache takes as with it."""
+    ends = {curve.mode: curve for curve in curves}
+    without, within = (ends[mode].so_far[-1] for mode in ("uncached", "cached"))
+    x = len(ends["cached"].step_s)
+    line = {"color": INK, "width": 1, "dash": "dot"}
+    figure.add_shape(type="line", x0=x, x1=x, y0=within, y1=without, line=line)
+    near = without < 1.5 * within  # too little room between the lines
+    label = {"x": x, "y": within if near else (without + within) / 2, "yanchor": "top" if near else "middle"}
+    label |= {"xanchor": "right", "xshift": -6, "yshift": -12 if near else 0, "showarrow": False}
+    figure.add_annotation(text=f"<b>{about}{without / within:.2g}×</b>", **label)
 
 
 def _draw(

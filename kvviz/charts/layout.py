@@ -111,6 +111,20 @@ def log_ticks(least: float, most: float) -> dict[str, Any]:
     return {"tickvals": ticks, "ticktext": [f"{tick:,g}" for tick in ticks]}
 
 
+def on_one_scale(figures: Sequence[go.Figure]) -> None:
+    """Give charts side by side the same vertical axis, so that what stands at one height is as much."""
+    drawn = [y for figure in figures for line in figure.data for y in line.y or () if y]
+    if not drawn:
+        return
+    least, most = min(drawn), max(drawn)
+    for figure in figures:
+        if figure.layout.yaxis.type == "log":
+            reach = [math.log10(least / 1.25), math.log10(most * 1.25)]
+            figure.update_yaxes(range=reach, **log_ticks(least, most))
+        else:
+            figure.update_yaxes(range=[0, 1.06 * most])
+
+
 def as_text(value: object) -> str:
     """Escape a name from outside, because Plotly renders some HTML tags, such as links, in any text."""
     return html.escape(str(value), quote=False)

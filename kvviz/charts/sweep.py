@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvviz.charts import palette
-from kvviz.charts.layout import INK, as_text, blank, log_ticks, name_ends
+from kvviz.charts.layout import INK, as_text, blank, name_ends
 from kvviz.decoding.modes import MODES
 
 Row = Mapping[str, Any]
@@ -81,20 +81,6 @@ def against(rows: Sequence[Row], measure: str, axis: str, *, log: bool = False) 
     if measure in ("itl_s", "total_s", "flops"):
         _factors(figure, log=log)
     return figure
-
-
-def on_one_scale(figures: Sequence[go.Figure]) -> None:
-    """Give charts side by side the same vertical axis, so that what stands at one height is as much."""
-    drawn = [y for figure in figures for line in figure.data for y in line.y or () if y]
-    if not drawn:
-        return
-    least, most = min(drawn), max(drawn)
-    for figure in figures:
-        if figure.layout.yaxis.type == "log":
-            reach = [math.log10(least / 1.25), math.log10(most * 1.25)]
-            figure.update_yaxes(range=reach, **log_ticks(least, most))
-        else:
-            figure.update_yaxes(range=[0, 1.06 * most])
 
 
 def _say_growth(figure: go.Figure) -> None:

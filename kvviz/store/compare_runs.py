@@ -161,6 +161,15 @@ def differences(runs: Sequence[Run]) -> list[str]:
     for what, each in (*work, *how):
         values = list(dict.fromkeys(map(str, each)))
         if len(values) > 1:
-            shown = ", ".join(value if len(value) <= 40 else value[:37] + "…" for value in values)
-            found.append(f"other {what}: {shown}")
+            found.append(f"other {what}: {', '.join(_from_the_edit(values))}")
     return found
+
+
+def _from_the_edit(values: Sequence[str]) -> list[str]:
+    """The values, none longer than 40 characters: long ones from shortly before the first that differs."""
+    if max(map(len, values)) <= 40:
+        return list(values)
+    apart_at = (place for place, letters in enumerate(zip(*values, strict=False)) if len(set(letters)) > 1)
+    begins = max(0, next(apart_at, min(map(len, values))) - 12)
+    cut = [f"{'…' * bool(begins)}{value[begins:]}" for value in values]
+    return [value if len(value) <= 40 else value[:37] + "…" for value in cut]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kvviz.charts import palette
-from kvviz.charts.curves import MAX_POINTS, Curve, overlay, telling
+from kvviz.charts.curves import MAX_POINTS, Curve, mark_gain, overlay, telling, with_ends
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.compare_runs import apart, beyond_spread, differences, like_runs, names, rows
 from kvviz.store.db.stored import Run, Stored
@@ -85,6 +85,12 @@ def test_other_work_is_told_in_words():
     assert any("precisions" in words for words in found) and any("a GPU" in words for words in found)
 
 
+def test_an_edit_far_into_a_long_prompt_is_seen():
+    told = "Once upon a time there was a little fox who lived near the old "
+    (found,) = differences([run(prompt=f"{told}market."), run(id="b", prompt=f"{told}lake.")])
+    assert found == "other prompts: …ear the old market., …ear the old lake."
+
+
 def test_runs_that_made_other_numbers_of_tokens_or_chose_them_otherwise_are_no_ratio_without_a_note():
     whole, cut = run("uncached", total=24.0), run("cached", id="b", total=1.0)
     whole.figures["step_s"], cut.figures["step_s"] = [1.0] * 24, [1.0]
@@ -104,6 +110,20 @@ def test_runs_that_made_other_numbers_of_tokens_or_chose_them_otherwise_are_no_r
 
 def curve(name, seconds, prompt=8):
     return Curve(name, tuple(seconds), tuple(seconds), tuple(seconds), tuple(range(len(seconds))), prompt)
+
+
+def test_a_lines_name_and_the_gap_between_two_carry_the_claims_numbers():
+    two = [
+        dataclasses.replace(curve(mode, seconds), mode=mode)
+        for mode, seconds in (("uncached", [1, 2, 3]), ("cached", [1, 1, 1]))
+    ]
+    assert [each.name for each in with_ends(two, "total", "≈ ")] == ["uncached\n≈ 6 s", "cached\n≈ 3 s"]
+    assert with_ends(two, "speedup") == two
+    figure = overlay(two, view="total")
+    mark_gain(figure, two)
+    assert figure.layout.annotations[-1].text == "<b>2×</b>"
+    (line,) = figure.layout.shapes
+    assert (line.y0, line.y1) == (3, 6)
 
 
 def test_what_was_predicted_is_drawn_thin_and_dashed_under_its_run():

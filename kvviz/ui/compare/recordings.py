@@ -2,15 +2,14 @@
 
 import gzip
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import brief
 from kvviz.charts.claims import of_recording
-from kvviz.charts.curves import Curve, curve_of, overlay
+from kvviz.charts.curves import Curve, curve_of, mark_gain, overlay, with_ends
+from kvviz.charts.layout import on_one_scale
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.files.schema import by_mode
@@ -38,14 +37,18 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
 
 def recordings() -> None:
     """Draw the time so far of each token of each recording, under what it shows and where it was made."""
+    figures = {}
     for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
         started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
         weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
         column.header(of_recording(curves, KINDS[here["device"]], about), anchor=False)
         column.caption(f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}")
-        ends = [about + brief(curve.so_far[-1]) for curve in curves]
-        named = [replace(curve, name=f"{curve.name}\n{end}") for curve, end in zip(curves, ends, strict=True)]
-        plot(overlay(named, view="total"), column, key=f"c_{file}")
+        figure = overlay(with_ends(curves, "total", about), view="total")
+        mark_gain(figure, curves, about)
+        figures[file] = (column, figure)
+    on_one_scale([figure for _, figure in figures.values()])
+    for file, (column, figure) in figures.items():
+        plot(figure, column, key=f"c_{file}")
     untold = "" if all(recorded(file)[2] for file in FILES) else f" {TEXTS['compare']['untold']}"
     st.markdown(TEXTS["compare"]["recorded"] + untold)

@@ -7,7 +7,7 @@ import streamlit as st
 
 from kvviz.base.words import brief, human, millis
 from kvviz.charts.claims import of_curves
-from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay
+from kvviz.charts.curves import ALIGNMENTS, MAX_POINTS, VIEWS, WIDE, Curve, curve_of, overlay, with_ends
 from kvviz.experiments.comparison.figures import mark
 from kvviz.store.compare_runs import Row, apart, differences, names, rows
 from kvviz.store.db.stored import Run
@@ -21,7 +21,8 @@ def overlaid(runs: Sequence[Run]) -> None:
     """Draw the curves over one another, the table of figures, and say what was not the same work."""
     labels = names(runs)
     if other := differences(runs):
-        st.info(f"Not the same work: {plain('; '.join(other))}.", icon=":material/info:")
+        said = "".join(f"\n- {plain(each)}" for each in other)
+        st.info(f"**Not the same work.** These runs have{said}", icon=":material/info:")
     for words in apart(runs, labels):
         st.warning(plain(words), icon=":material/warning:")
     picture = st.container()
@@ -50,7 +51,7 @@ def overlaid(runs: Sequence[Run]) -> None:
         else:
             claim = plain(of_curves(curves, view, base))
             plot(
-                overlay(curves, by=by or "step", log=log, baseline=base, view=view),
+                overlay(with_ends(curves, view), by=by or "step", log=log, baseline=base, view=view),
                 claim=claim,
                 config=form,
                 key="c_overlay",

@@ -1,7 +1,8 @@
 """What the teacher's page shows: a timed plan, the questions with answers, what goes wrong, a handout to print."""
 
+import html
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -41,6 +42,7 @@ def _plan(plan: Mapping[str, Any]) -> None:
         _goals("At the end everybody can")
     before.markdown(f"**Before the lesson**\n\n{plan['prepare']}")
     ends = list(accumulate(part["minutes"] for part in plan["parts"]))
+    st.html(_strip(plan["parts"], ends))
     with st.container(key="lesson_parts"):
         for column, words in zip(st.columns(WIDTHS, gap="medium"), HEADS, strict=True):
             column.caption(words)
@@ -53,6 +55,16 @@ def _plan(plan: Mapping[str, Any]) -> None:
                 st.caption(TEXTS[part["page"]]["navigation"])
             does.markdown(f"**{HEADS[2]}.** {doing(part)}")
             says.markdown(f"**{HEADS[3]}.** {part['class_says']}")
+
+
+def _strip(parts: Sequence[Mapping[str, Any]], ends: Sequence[int]) -> str:
+    """A bar of the whole lesson as HTML: each part is as wide as it is long; its page's name stands in it."""
+    pieces = "".join(
+        f'<div style="flex:{part["minutes"]}" title="{html.escape(part["title"])}">'
+        f"<b>{part['minutes']} min</b><span>{TEXTS[part['page']]['navigation']}</span></div>"
+        for part in parts
+    )
+    return f'<div class="kv-strip" role="img" aria-label="{len(parts)} parts in {ends[-1]} minutes">{pieces}</div>'
 
 
 def doing(part: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from kvviz.base.words import human, lasting
-from kvviz.charts.layout import watermark
-from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, on_one_scale, varying
+from kvviz.charts.layout import on_one_scale, watermark
+from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, varying
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
