@@ -1,5 +1,5 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
-# make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small story
+# make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small
 # models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
 # Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
 # folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so

@@ -1,6 +1,7 @@
-"""``python -m training``: tokenizer, both models, evaluation and model cards, from nothing but a seed."""
+"""``python -m training``: tokenizer, all models, evaluation and model cards, from nothing but a seed."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from training import recall
 from training.architectures import SPECS, Spec, build
-from training.evaluate import prepare_exam
+from training.evaluate import load, prepare_exam
 from training.grammar import Grammar
 from training.loop import Settings, State, train
 from training.publish import publish
@@ -40,7 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
-        default=ROOT / "kvviz" / "catalog" / "bundled",
+        default=ROOT / "kvviz" / "models" / "catalog" / "bundled",
         help="where the finished models go",
     )
     parser.add_argument("--work", type=Path, default=ROOT / "training" / "work", help="checkpoints and corpus")
@@ -79,22 +81,37 @@ def main() -> None:
     logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
-    specs = [spec for name, spec in SPECS.items() if options.only in (None, name)]
-    plans = [(spec, Settings(steps=options.steps or spec.steps, seed=options.seed)) for spec in specs]
-    need = max(settings.steps * settings.batch_tokens for _, settings in plans) + 2 * 2048
     work = options.work / f"generator-{GENERATOR_VERSION}-seed-{options.seed}"
-    lesson = prepare(work, options.seed, need)
+    plans = [
+        (spec, Settings(**{"steps": options.steps or spec.steps, "seed": options.seed} | spec.settings))
+        for name, spec in SPECS.items()
+        if options.only in (None, name)
+    ]
+    tell_stories([plan for plan in plans if not plan[0].begins_with], work, options.seed, options.out)
+    for spec, settings in plans:
+        if spec.begins_with:
+            report(recall.teach(spec, settings, load(options.out / spec.begins_with), work, options.out))
+
+
+def tell_stories(plans: Sequence[tuple[Spec, Settings]], work: Path, seed: int, out: Path) -> None:
+    """Train, evaluate and publish the models of stories."""
+    if not plans:
+        return
+    need = max(settings.steps * settings.batch_tokens for _, settings in plans) + 2 * 2048
+    lesson = prepare(work, seed, need)
     trained = [(spec, settings, *teach(spec, settings, lesson, work)) for spec, settings in plans]
     for spec, settings, model, state in trained:
         seen = lesson.tokens[: settings.steps * settings.batch_tokens]
         exam = prepare_exam(lesson.grammar, lesson.tokenizer, seen, lesson.seed)
-        report(publish(model, spec, settings, state, exam, seen, options.out))
+        report(publish(model, spec, settings, state, exam, seen, out))
 
 
 def report(card: dict) -> None:
     """Print the main figures of a model card."""
     print(card["name"], card["weights"]["stored_as"], card["weights"]["bytes"], "bytes")
-    for label, found in (card["perplexity"] | card["quality"]).items():
+    for label, found in card.get("recall", {}).items():
+        print(f"  {label}:", ", ".join(f"{key} tokens {right}/{asked}" for key, (asked, right) in found.items()))
+    for label, found in (card.get("perplexity", {}) | card.get("quality", {})).items():
         print(f"  {label}:", ", ".join(f"{key} {value:.4g}" for key, value in found.items()))
 
 

@@ -1,7 +1,7 @@
-"""The architectures of the two models and the sequence lengths they are trained on."""
+"""The architectures of the models and the sequence lengths they are trained on."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
@@ -9,7 +9,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Conf
 
 @dataclass(frozen=True)
 class Spec:
-    """A model to train. ``context`` is in positions; ``stages`` holds pairs (share of the steps, sequence length)."""
+    """A model to train. ``context`` is in positions; ``stages`` holds pairs (share of the steps, sequence length).
+
+    A model that ``begins_with`` another one starts with its weights and reads records in place of stories. ``settings``
+    are those of its training that differ from the usual ones.
+    """
 
     name: str
     title: str
@@ -18,6 +22,8 @@ class Spec:
     learned_positions: bool
     stages: tuple[tuple[float, int], ...]
     steps: int
+    begins_with: str = ""
+    settings: Mapping[str, float] = field(default_factory=dict)
 
 
 # Small models need a larger initial weight scale than the usual 0.02; with 0.02 they learn to copy names slowly.
@@ -147,6 +153,17 @@ SPECS = {
         learned_positions=False,
         stages=((0.94, 256), (0.06, 2048)),
         steps=7100,
+    ),
+    "mini-recall": Spec(
+        "mini-recall",
+        "mini-qwen3, trained further to recall a name that a text has stated",
+        2048,
+        _qwen3,
+        learned_positions=False,
+        stages=((300 / 880, 128), (180 / 880, 256), (140 / 880, 640), (260 / 880, 1280)),
+        steps=880,
+        begins_with="mini-qwen3",
+        settings={"batch_tokens": 1280, "rate": 2e-3, "matrix_rate": 4e-3, "noise": 0.0, "emphasis": 1.0},
     ),
 }
 

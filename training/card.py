@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-_TEXT = Path(__file__).with_name("card.md")
 _QUALITY_HEAD = ("Run", "Continuations", "Sentences", "Parse", "Names stay", "Characters stay", "8-grams recited")
 
 
@@ -31,33 +30,54 @@ def quote(text: str) -> str:
 
 
 def readme(card: dict) -> str:
-    """Render the model card as Markdown."""
+    """Render the model card as Markdown; a model that was trained to recall has a card of its own kind."""
     training, weights = card["training"], card["weights"]
-    return _TEXT.read_text(encoding="utf-8").format(
-        **{key: card[key] for key in ("name", "title", "held_tokens", "ngram_order", "continuation_tokens")},
+    recall = "recall" in card
+    text = Path(__file__).with_name("recall.md" if recall else "card.md").read_text(encoding="utf-8")
+    return text.format(
+        **{key: value for key, value in card.items() if isinstance(value, str | int)},
         **card["data"],
         **card["environment"],
         **weights["loss_change"],
         **{key: weights[key] for key in ("stored_as", "bytes", "sha256")},
         **_tables(card),
+        **(_of_recall(card) if recall else _of_stories(card)),
         curve_length=training["curve_length"],
-        fresh=percent(card["fresh_text_recited"]),
-        known=percent(card["outside_known_words"]),
-        samples="\n\n".join(map(_sample, card["samples"])),
     )
 
 
 def _tables(card: dict) -> dict[str, str]:
     batch = card["training"]["batch_tokens"]
     curve = [(step, step * batch, loss, held) for step, loss, held in card["curve"]]
-    perplexity = [(label, found["model"], found["ngram"]) for label, found in card["perplexity"].items()]
     return {
         "sizes_table": table(("Size", "Value"), _texts(card["sizes"])),
         "settings_table": table(("Setting", "Value"), _texts(card["training"])),
         "curve_table": table(("Step", "Tokens", "Training loss", "Held-out loss"), curve),
+    }
+
+
+def _of_stories(card: dict) -> dict[str, str]:
+    perplexity = [(label, found["model"], found["ngram"]) for label, found in card["perplexity"].items()]
+    return {
         "perplexity_table": table(("Held-out text", "This model", "n-gram"), perplexity),
         "position_table": table(("Positions", "Perplexity"), card["perplexity_by_position"].items()),
         "quality_table": table(_QUALITY_HEAD, map(_quality_row, card["quality"].items())),
+        "fresh": percent(card["fresh_text_recited"]),
+        "known": percent(card["outside_known_words"]),
+        "samples": "\n\n".join(map(_sample, card["samples"])),
+    }
+
+
+def _of_recall(card: dict) -> dict[str, object]:
+    rows = [
+        (label, distance, asked, percent(right / asked))
+        for label, found in card["recall"].items()
+        for distance, (asked, right) in found.items()
+    ]
+    return {
+        "recall_table": table(("Names", "Distance", "Questions", "Recalled"), rows),
+        "emphasis": card["training"]["emphasis"],
+        "samples": "\n\n".join(map(quote, card["samples"])),
     }
 
 

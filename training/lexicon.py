@@ -36,12 +36,12 @@ _PERSON_ADJECTIVES = _list(
     "little young small brave shy kind clever curious cheerful gentle quiet merry sleepy funny friendly eager"
 )
 
-_THINGS = _list(
+THINGS = _list(
     "kite ball boat drum hat scarf book lantern bell basket button key map whistle shell "
     "feather spoon cup blanket box doll wagon ribbon ring umbrella flute pencil puzzle mitten "
     "necklace"
 )
-_THING_ADJECTIVES = _list(
+THING_ADJECTIVES = _list(
     "red blue green yellow old new tiny shiny round soft golden silver wooden striped "
     "pretty orange purple white big lovely"
 )
@@ -116,9 +116,9 @@ def _things() -> dict[str, Entries]:
     skills = [part.split() for part in _SKILLS.split(",")]
     return {
         "thing.itself": _plain("{*.adj} {*.noun}", "{*.noun}"),
-        "thing.noun": _feature("noun", _THINGS),
-        "thing.adj": _feature("adj", _THING_ADJECTIVES),
-        "thing.aadj": _with_article("adj", _THING_ADJECTIVES),
+        "thing.noun": _feature("noun", THINGS),
+        "thing.adj": _feature("adj", THING_ADJECTIVES),
+        "thing.aadj": _with_article("adj", THING_ADJECTIVES),
         "thing.new": _plain("{*.aadj} {*.noun}"),
         "place.itself": tuple((f"the {place}", {"name": place}) for place in _PLACES),
         "skill.itself": tuple((s[0], {"name": s[0]}) for s in skills),

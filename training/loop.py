@@ -19,7 +19,10 @@ _EAGER_UP_TO = 512
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyperparameters of training; lengths and batch sizes are in tokens."""
+    """Hyperparameters of training; lengths and batch sizes are in tokens.
+
+    ``emphasis`` times the mean loss of the tokens that answer a question is added to the mean loss of all.
+    """
 
     steps: int
     seed: int = 1
@@ -34,6 +37,7 @@ class Settings:
     clip: float = 1.0
     level: float = 0.7
     noise: float = 0.03
+    emphasis: float = 0.0
     evaluate_every: int = 200
     save_seconds: float = 60.0
     bf16: bool = True
@@ -129,13 +133,13 @@ def _attention(module, query, key, value, mask, scaling=None, dropout=0.0, **_):
 AttentionInterface.register("training", _attention)
 
 
-def loss_of(
+def losses_of(
     model: PreTrainedModel, inputs: torch.Tensor, targets: torch.Tensor, positions: torch.Tensor, bf16: bool
 ) -> torch.Tensor:
-    """Mean cross-entropy in nats per token."""
+    """Cross-entropy in nats of each token, one row after another."""
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         logits = model(input_ids=inputs, position_ids=positions, use_cache=False).logits
-    return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+    return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
 
 
 @torch.no_grad()
@@ -145,8 +149,8 @@ def held_out_loss(model: PreTrainedModel, tokens: np.ndarray, length: int, bf16:
     inputs = torch.from_numpy(tokens[: rows * length].astype(np.int64)).view(rows, length)
     targets = torch.from_numpy(tokens[1 : rows * length + 1].astype(np.int64)).view(rows, length)
     positions = torch.arange(length).expand(1, length)
-    losses = [loss_of(model, x[None], y[None], positions, bf16).item() for x, y in zip(inputs, targets, strict=True)]
-    return sum(losses) / rows
+    windows = zip(inputs, targets, strict=True)
+    return sum(losses_of(model, x[None], y[None], positions, bf16).mean().item() for x, y in windows) / rows
 
 
 def optimizers_for(model: PreTrainedModel, settings: Settings) -> list[torch.optim.Optimizer]:
@@ -206,16 +210,22 @@ def step_once(
     step: int,
     settings: Settings,
     spec: Spec,
+    answers: np.ndarray | None = None,
 ) -> float:
-    """Run one optimiser step; returns the training loss in nats per token."""
+    """Run one optimiser step; returns the training loss in nats per token, without the emphasis on ``answers``."""
     length = length_at(step, settings, spec)
     inputs, targets = batch_at(tokens, step, length, settings)
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = group["relative"] * rate_at(step, settings)
     if step >= level_end(settings):
         inputs = noisy(inputs, step, settings)
-    loss = loss_of(model, inputs, targets, positions_at(step, len(inputs), length, settings, spec), settings.bf16)
-    loss.backward()
+    losses = losses_of(model, inputs, targets, positions_at(step, len(inputs), length, settings, spec), settings.bf16)
+    loss = losses.mean()
+    emphasised = loss
+    if answers is not None:
+        _, asked = batch_at(answers, step, length, settings)
+        emphasised = loss + settings.emphasis * losses[asked.flatten() == 1].mean()
+    emphasised.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
     for optimizer in optimizers:
         optimizer.step()
@@ -231,15 +241,19 @@ def train(
     held: np.ndarray,
     checkpoint: Path,
     stop_at: int | None = None,
+    answers: np.ndarray | None = None,
 ) -> State:
-    """Train to the end, or to step ``stop_at``; resumes from the checkpoint if it exists."""
+    """Train to the end, or to step ``stop_at``; resumes from the checkpoint if it exists.
+
+    ``answers`` tells for each token whether it answers a question.
+    """
     optimizers = optimizers_for(model, settings)
     state = restore(checkpoint, model, optimizers)
     model.set_attn_implementation("training")
     model.train()
     clock = _Clock(state, settings.save_seconds)
     for step in _steps(state.step, min(settings.steps, stop_at or settings.steps), settings.steps, spec.name):
-        loss = step_once(model, optimizers, tokens, step, settings, spec)
+        loss = step_once(model, optimizers, tokens, step, settings, spec, answers)
         state.step = step + 1
         if state.step % settings.evaluate_every == 0 or state.step == settings.steps:
             state.curve.append((state.step, loss, held_out_loss(model, held, settings.curve_length, settings.bf16)))

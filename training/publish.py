@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
 from training import evaluate
@@ -33,7 +34,7 @@ def stored_as(changes: dict[str, float]) -> str:
     return best if abs(changes[best]) < ALLOWED_CHANGE else "fp32"
 
 
-def write_model(model: PreTrainedModel, exam: Exam, spec: Spec, folder: Path, label: str) -> None:
+def write_model(model: PreTrainedModel, tokenizer: Tokenizer, spec: Spec, folder: Path, label: str) -> None:
     """Write weights, config and tokenizer; the config's dtype is fp32, so that loading without options gives fp32."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -41,7 +42,7 @@ def write_model(model: PreTrainedModel, exam: Exam, spec: Spec, folder: Path, la
     model.to(_DTYPES[label]).save_pretrained(str(folder))
     model.float()
     (folder / "model.safetensors").chmod(0o644)
-    save_tokenizer(exam.tokenizer, folder, spec.context)
+    save_tokenizer(tokenizer, folder, spec.context)
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -157,6 +158,12 @@ def build_card(
     }
 
 
+def write_card(card: dict, folder: Path) -> None:
+    """Write a model card as JSON and as Markdown."""
+    (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(readme(card), encoding="utf-8")
+
+
 def publish(
     model: PreTrainedModel,
     spec: Spec,
@@ -171,10 +178,9 @@ def publish(
     folder = out / spec.name
     changes = evaluate.rounding(model, exam.held[NEW_SEEDS.label], spec.context)
     label = stored_as(changes)
-    write_model(model, exam, spec, folder, label)
+    write_model(model, exam.tokenizer, spec, folder, label)
     card = build_card(folder, spec, settings, state, exam, tokens, weights_of(folder, label, changes))
-    (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(readme(card), encoding="utf-8")
+    write_card(card, folder)
     picture = curve_svg(card["curve"], settings.batch_tokens, exam.ngram[NEW_SEEDS.label])
     (folder / "loss.svg").write_text(picture, encoding="utf-8")
     return card

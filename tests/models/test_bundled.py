@@ -1,7 +1,8 @@
-"""The two models that are shipped: they load offline, write stories and match their cards."""
+"""The models that are shipped: they load offline, match their cards, and write stories or recall names."""
 
 import hashlib
 import json
+import random
 import socket
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from training.card import readme
 from training.evaluate import position_losses
 from training.lexicon import GENDER, HELD_NAMES
-from training.stories import HELD_SPLITS, NEW_SEEDS, build_grammar
+from training.records import Writer, recalled
+from training.stories import HELD_NAMES_SPLIT, HELD_SPLITS, NEW_SEEDS, build_grammar
 from training.tokens import stream
 
 FOLDER = Path(__file__).resolve().parents[2] / "kvviz" / "models" / "catalog" / "bundled"
@@ -22,7 +24,8 @@ BOUNDS = {"mini-gpt2": 2.6, "mini-qwen3": 2.6}
 # The bar is measured at temperature 0.5 and greedily: at least 95 % of the sentences parse, names stay in at least 90 %
 # of the continuations, and no more than 35 % of the 8-word runs stand in the training text.
 PARSED, NAMED, RECITED = 0.95, 0.90, 0.35
-SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64)}
+SHAPES = {"mini-gpt2": (1024, 4, 4, 32), "mini-qwen3": (2048, 4, 2, 64), "mini-recall": (2048, 4, 2, 64)}
+RECALLED = 0.9  # of the names that a text stated 1,000 tokens before it asks for them
 PROMPT = "Once upon a time there was a little fox named Lilly."
 
 
@@ -47,7 +50,10 @@ def no_network():
         yield
 
 
-@pytest.fixture(scope="module", params=sorted(BOUNDS))
+stories = pytest.mark.parametrize("name", sorted(BOUNDS), indirect=True)
+
+
+@pytest.fixture(scope="module", params=sorted(SHAPES))
 def name(request):
     return request.param
 
@@ -87,6 +93,7 @@ def test_checksum_and_card(name, card):
     assert (FOLDER / name / "README.md").read_text(encoding="utf-8") == readme(card)
 
 
+@stories
 @pytest.mark.parametrize("run", ["greedy", "sampled, temperature 0.5"])
 def test_the_card_meets_the_bar(name, card, run):
     found = card["quality"][run]
@@ -94,14 +101,25 @@ def test_the_card_meets_the_bar(name, card, run):
     assert found["parsed"] >= PARSED and found["named"] >= NAMED and found["recited"] <= RECITED
 
 
+@stories
 @pytest.mark.parametrize("label", [split.label for split in HELD_SPLITS])
 def test_the_model_predicts_held_out_text_better_than_the_ngram_model(card, label):
     found = card["perplexity"][label]
     assert found["model"] < found["ngram"]
 
 
+@stories
 def test_no_more_is_recited_than_the_grammar_makes_inevitable(card):
     assert card["quality"]["sampled"]["recited"] <= card["fresh_text_recited"]
+
+
+@pytest.mark.parametrize("name", ["mini-recall"], indirect=True)
+def test_names_are_recalled_over_a_thousand_tokens(model, tokenizer, card):
+    assert all(right > RECALLED * asked for ranges in card["recall"].values() for asked, right in ranges.values())
+    writer = Writer(build_grammar(), tokenizer.backend_tokenizer, HELD_NAMES_SPLIT, 99, stories=20)
+    ids, asked = writer.record(random.Random("few"), 1_100, 12)
+    assert max(question.distance for question in asked) > 1_000
+    assert sum(recalled(model, ids, asked)) > RECALLED * len(asked)
 
 
 def test_names_are_made_of_tokens_that_training_has_seen(tokenizer):
@@ -110,6 +128,7 @@ def test_names_are_made_of_tokens_that_training_has_seen(tokenizer):
     assert all(len(pieces[name]) == 2 and set(pieces[name]) <= seen for name in HELD_NAMES)
 
 
+@stories
 @pytest.mark.slow
 def test_perplexity_on_held_out_text(name, model, tokenizer):
     context = model.config.max_position_embeddings
@@ -117,6 +136,7 @@ def test_perplexity_on_held_out_text(name, model, tokenizer):
     assert np.exp(position_losses(model, held, context).mean()) < BOUNDS[name]
 
 
+@stories
 @pytest.mark.slow
 def test_cached_and_uncached_tokens_are_identical(model, tokenizer):
     ids = tokenizer(tokenizer.bos_token + PROMPT, return_tensors="pt")["input_ids"]

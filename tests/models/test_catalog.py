@@ -62,7 +62,7 @@ def test_parameters_are_those_of_the_model_that_transformers_builds(row):
     assert count_params(row.config) == row.params
 
 
-@pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3"])
+@pytest.mark.parametrize("model", ["mini-gpt2", "mini-qwen3", "mini-recall"])
 def test_the_trained_models_come_with_kvviz(model):
     row, found = models()[model], find_source(model)
     assert (found.weights, row.hub) == ("bundled", None)

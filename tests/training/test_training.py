@@ -27,6 +27,7 @@ from training.loop import (
 from training.ngram import KneserNey
 from training.picture import curve_svg
 from training.quality import consistent, grams, known_words, measure, names_stay, recited
+from training.records import Writer, record_stream
 from training.sampling import continue_all, prompts
 from training.stories import (
     HELD_NAMES_SPLIT,
@@ -371,6 +372,31 @@ def test_batches_follow_the_stream():
     assert inputs.flatten().tolist() == list(range(256, 384))
     assert torch.equal(targets, inputs + 1)
     assert batch_at(tokens, 1, 256, SETTINGS)[0].tolist() == [list(range(128, 384))]
+
+
+def test_records_state_what_they_ask_for(grammar, tokenizer):
+    writer = Writer(grammar, tokenizer, HELD_NAMES_SPLIT, 3, stories=10)
+    ids, asked = writer.record(random.Random(1), 400, 5)
+    assert len(ids) == 400 and ids[0] == 0 and len(asked) == 5
+    for question in asked:
+        where = question.at - question.distance
+        assert ids[where : where + len(question.answer)] == question.answer, "so far back the fact names it"
+        begun, name = tokenizer.decode(ids[: question.at]), tokenizer.decode(question.answer)
+        thing = begun.rpartition("\n")[2]
+        assert f" {thing}{name}." in begun and name.strip() in HELD_NAMES
+
+
+def test_a_stream_of_records_marks_the_answers_and_keeps_to_the_stages(grammar, tokenizer):
+    writer = Writer(grammar, tokenizer, TRAIN, 3, stories=10)
+    found = record_stream(writer, "x", ((0.5, 128), (0.5, 256)), 2048)
+    starts = np.flatnonzero(found.ids == 0)
+    assert starts.tolist() == [*range(0, 1024, 128), *range(1024, 2304, 256)]
+    assert 0 < found.answers.mean() < 0.2 and not found.answers[starts].any()
+    losses = [
+        step_once(_tiny(), [], found.ids, 0, replace(SETTINGS, emphasis=emphasis), SPEC, found.answers)
+        for emphasis in (0.0, 1.0)
+    ]
+    assert losses[0] == losses[1], "the emphasis is not part of what is reported"
 
 
 def test_continuations_do_not_depend_on_the_padding(grammar, tokenizer):
