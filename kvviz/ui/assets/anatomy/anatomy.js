@@ -55,7 +55,6 @@ class Anatomy {
     }
     this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
-    this.next.classList.add("kv-onward")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
     this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })

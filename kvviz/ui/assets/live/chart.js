@@ -66,7 +66,7 @@ export class CurveChart {
 
   // Whether a line is drawn by its running median.
   smooths(state) {
-    return state.modes.some((mode) => isLong(mode, curve(mode), this.total))
+    return state.modes.some((mode) => isLong(state, curve(mode), this.total))
   }
 
   // Up to how many milliseconds the chart reaches, so that no single spike presses the curves down: past the prefill and
@@ -87,7 +87,9 @@ export class CurveChart {
     const measured = state.modes.some((m) => curve(m).length)
     const tokens = Math.max(2, state.spec?.new_tokens ?? 32)
     const aside = Math.max(0.5, tokens / 80) // room for the prefill's mark, which no edge cuts
-    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state), ...events(state, this.look, this.log)]
+    const reach = this.reach(state)
+    const each = this.perPixel(state, reach)
+    const said = this.total ? [twice(state, this.node.clientWidth)] : [this.prefillLabel(state, reach, each), ...events(state, this.look, this.log)]
     return {
       uirevision: `${state.id} ${this.log} ${this.total}`,
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -101,29 +103,28 @@ export class CurveChart {
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 14 } },
       xaxis: { ...axis, title: { text: this.node.clientWidth < NARROW ? "new token" : "new token (the first comes from the prefill)" }, range: [1 - aside, tokens + aside], tickformat: "d", labelalias: { 0: "" } },
       yaxis: { ...axis, showline: false, title: { text: this.total ? "seconds so far" : "ms for this token" }, type: this.log ? "log" : "linear",
-               rangemode: this.log ? "normal" : "tozero", ...(measured ? up(this.reach(state)) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
+               rangemode: this.log ? "normal" : "tozero", ...(measured ? up(reach) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...keptLabel(state, grid), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, this.perPixel(state))] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...keptLabel(state, grid), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
 
   // Names the first points, which read the whole prompt: without a cache and with it, that is the same work. It stands at
   // the top, where a line that climbs leaves room.
-  prefillLabel(state) {
+  prefillLabel(state, reach, each) {
     const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
     const alike = state.modes.length > 1 && state.modes.every((mode) => mode.exact && !mode.speculates && mode.name !== ELSEWHERE)
-    const each = this.perPixel(state)
-    const above = each ? (this.reach(state).top - y) / each : 60
+    const above = reach && each ? (reach.top - y) / each : 60
     const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 20, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
   }
 
   // How much one pixel of the chart's height stands for: milliseconds or seconds; null on a logarithmic axis.
-  perPixel(state) {
+  perPixel(state, reach) {
     if (this.log) return null
-    const top = this.reach(state)?.top ?? highest(state.modes.map((mode) => ({ y: points(state, mode, this.total).map((p) => p.mid) })))
+    const top = reach?.top ?? highest(state.modes.map((mode) => ({ y: points(state, mode, this.total).map((p) => p.mid) })))
     return top / Math.max(1, (this.node.clientHeight || 320) - TOP - BOTTOM)
   }
 
@@ -213,11 +214,13 @@ function predicted(state, look, total) {
 // With a few modes each line carries its name at its end.
 const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 
-// Where two lines end close to one another, the names stand one above the other. `each`: see `perPixel`.
-function labels(state, look, log, total, each) {
+// Where two lines end close to one another, the names stand one above the other; that of a line that ends above the chart,
+// whose `top` in milliseconds is known on a linear axis, at its edge. `each`: see `perPixel`.
+function labels(state, look, log, total, each, top = Infinity) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
-    .map(({ mode, line }) => ({ mode, x: line.length, y: (running(mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
+    .map(({ mode, line }) => ({ mode, x: line.length, y: (running(state, mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
+    .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top) }))
     .sort((a, b) => a.y - b.y)
   let free = -Infinity // the lowest height, in pixels, at which the next name may stand
   return ends.map(({ mode, x, y }) => {
@@ -250,7 +253,7 @@ function disturbed(state, look) {
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
     return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
       type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
-      x: line.map((_, i) => i + 1), y: running(mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
+      x: line.map((_, i) => i + 1), y: running(state, mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })
@@ -260,13 +263,14 @@ const MANY = 48 // steps; on a line of more the markers would hide it
 
 const WIDE = 9 // steps of a running median
 
-// Whether a mode's line is long enough to be read off its running median; the medians of the passes are thin below it.
-const isLong = (mode, line, total) => !total && line.length > MANY
+// Whether a mode's line is read off its running median, because it is long or will be; the medians of the passes are thin
+// below it.
+const isLong = (state, line, total) => !total && line.length > WIDE && Math.max(line.length, state.spec?.new_tokens ?? 0) > MANY
 
 // The median of each step and its neighbours, without the prefill; the mean where tokens come several at a time. Null for
 // a short line, which speaks for itself.
-function running(mode, line, total) {
-  if (!isLong(mode, line, total)) return null
+function running(state, mode, line, total) {
+  if (!isLong(state, line, total)) return null
   const half = (WIDE - 1) / 2
   const middle = mode.speculates ? mean : median
   return line.map((_, i) => (i ? middle(line.slice(Math.max(1, i - half), i + half + 1).map((p) => p.mid)) : null))
@@ -274,7 +278,7 @@ function running(mode, line, total) {
 
 function runningMedians(state, look, total) {
   return state.modes.flatMap((mode) => {
-    const y = running(mode, points(state, mode, total), total)
+    const y = running(state, mode, points(state, mode, total), total)
     return y ? [{ type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, running median`, hoverinfo: "skip", showlegend: false,
                   x: y.map((_, i) => i + 1), y, line: { color: look.colour(mode.name), width: 3, dash: look.dash(mode.name) } }] : []
   })
@@ -296,8 +300,8 @@ function traces(state, look, total) {
         y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
       { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
-        line: { color: colour, width: once ? 1.3 : isLong(mode, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
-        marker: { color: colour, ...prefill }, opacity: isLong(mode, line, total) ? 0.5 : 1 },
+        line: { color: colour, width: once ? 1.3 : isLong(state, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
+        marker: { color: colour, ...prefill }, opacity: isLong(state, line, total) ? 0.5 : 1 },
     ]
   })
 }

@@ -298,7 +298,7 @@ function lineWords(state, chart) {
   const several = state.modes.some((mode) => mode.speculates) ? ", the mean where tokens come several at a time" : ""
   const smooth = chart.smooths(state)
   const lines = smooth ? [["bold", `running median of 9 steps${several}`]] : []
-  lines.push(once ? ["thin", "each step, timed once: jagged by noise, which parts the prefills too"]
+  lines.push(once ? ["thin", "each step, timed once: noise makes it jagged, and parts the prefills"]
     : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
   if (!once && !state.figures) lines.push(["thin", "the first look"])
   if (chart.disturbed(state).length) lines.push(["faint", "passes that other work disturbed"])
