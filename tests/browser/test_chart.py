@@ -30,7 +30,8 @@ def within(page, code):
           const kv = await import(at + "shared/state.js")
           const figures = await import(at + "live/figures.js")
           const chart = await import(at + "live/chart.js")
-          return new Function("kv", "figures", "chart", code)(kv, figures, chart)
+          const status = await import(at + "live/status.js")
+          return new Function("kv", "figures", "chart", "status", code)(kv, figures, chart, status)
         }""",
         code,
     )
@@ -85,6 +86,30 @@ def test_no_median_is_spoken_of_while_all_was_read_once(page):
     assert later.startswith("Timed, 3 tokens: uncached 3.0 s, cached 3.0 s;")
     assert "median of the repeats" not in once and "read once in the first look" in once
     assert "median of the repeats" in later and "first look" not in later
+
+
+def test_a_status_says_what_is_done_what_is_drawn_and_what_comes_with_one_estimate(page):
+    said = """
+      const bar = new status.StatusBar()
+      const told = (name) => {
+        state.state = name
+        bar.draw(state, true, null, "", "A run takes about 7 s")
+        return [bar.words, bar.next, bar.left].map((node) => node.textContent)
+      }
+      kv.apply(state, { t: "predicted", step_s: {}, tracing_s: 0.5 })
+      state.proofSteps = 2
+      return [told("looking"), told("proof"), told("done")]
+    """
+    looking, proof, done = within(page, LOOKED + said)
+    assert looking[0] == "1 of 3, a first look: one pass of each mode, token 3 of 11."
+    assert proof[0] == "2 of 3, off the clock: do the modes choose the same tokens? Token 2 of 11."
+    assert (looking[1], proof[1], done[1]) == (
+        "Each step is drawn as it is timed.",
+        "The curves are the first look's; the timed passes come next.",
+        "",
+    )
+    assert looking[2].endswith(" left") and proof[2].endswith(" left")
+    assert done[2] == "A run takes about 7 s"
 
 
 def test_one_spike_does_not_press_the_curves_down_and_is_told(page):

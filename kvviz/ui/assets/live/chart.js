@@ -1,6 +1,6 @@
 // The latency curves: one Plotly chart whose node lives as long as the page does.
 
-import { cacheBytes, curve, disturbedPasses, doubling, ELSEWHERE, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
+import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
 
 let plotly = null
@@ -115,7 +115,7 @@ export class CurveChart {
   // the top, where a line that climbs leaves room.
   prefillLabel(state, reach, each) {
     const y = Math.max(...state.modes.map((mode) => (curve(mode)[0]?.mid ?? 0) * 1000))
-    const alike = state.modes.length > 1 && state.modes.every((mode) => mode.exact && !mode.speculates && mode.name !== ELSEWHERE)
+    const alike = state.modes.length > 1 && state.modes.every((mode) => ALIKE.includes(mode.name))
     const above = reach && each ? (reach.top - y) / each : 60
     const text = this.node.clientWidth < NARROW ? ["prefill: the same", "work in each mode"] : ["prefill: the prompt is read,", "the same work in each mode"]
     return { text: alike ? text.join("<br>") : "prefill", align: "left", x: 1, y: this.log ? Math.log10(y) : y, xanchor: "left", ax: 14, ay: -Math.max(26, Math.min(above - 20, 96)), arrowhead: 0, arrowwidth: 1, arrowcolor: this.look.theme().text, font: { size: 13 } }
@@ -140,6 +140,7 @@ export class CurveChart {
 const TOP = 8 // pixels around the chart
 const BOTTOM = 44
 const NARROW = 480 // pixels of a chart on a phone
+const ALIKE = ["uncached", "cached", "unpassed"] // modes whose prefill is the model's one forward over the prompt
 const LINE = 17 // between two names at the ends of lines
 
 const up = (reach) => (reach ? { range: [0, reach.top] } : {})
