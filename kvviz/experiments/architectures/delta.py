@@ -58,7 +58,7 @@ def delta_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, Any
     source = listing("GatedDelta", "delta.py")
     ids, steps, written = prompt, [], []
     for total in range(1, prompt.shape[1] + new_tokens):
-        with watched({LAYER: ours.layers[LAYER].layer}, GatedDelta, source) as seen:
+        with watched({LAYER: ours.layers[LAYER].get_submodule("layer")}, GatedDelta, source) as seen:
             logits = ours.step(ids[:, total - 1 : total])
         made, state = seen[LAYER], states[LAYER]
         written.append(logits)

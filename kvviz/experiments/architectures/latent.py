@@ -46,7 +46,9 @@ def latent_walk(loaded: Loaded, prompt: Tensor, new_tokens: int) -> dict[str, An
         logits, row = {"transformers": theirs.step(new)}, {}
         for name, way in ways.items():
             kind = kinds[name]
-            with watched({LAYER: way.layers[LAYER].layer}, kind, listing(kind.__name__, "latent.py")) as seen:
+            with watched(
+                {LAYER: way.layers[LAYER].get_submodule("layer")}, kind, listing(kind.__name__, "latent.py")
+            ) as seen:
                 logits[name] = way.step(new)
             made[name].append(seen[LAYER])
             row[name] = {"shapes": shapes_of(seen[LAYER]), "cache_bytes": _held(way)}

@@ -35,7 +35,7 @@ class Counted(nn.Module):
         return self.layer(*args, **kwargs)
 
 
-Wraps = Mapping[str, Callable[[nn.Module], Counted]]  # by the name of the part of a decoder layer
+Wraps = Mapping[str, Callable[[nn.Module], nn.Module]]  # by the name of the part of a decoder layer
 
 
 class Way:
@@ -46,7 +46,7 @@ class Way:
 
         self.model = deepcopy(model) if wraps else model
         self.cache: Cache = DynamicCache(config=model.config)
-        self.layers: dict[int, Counted] = {}
+        self.layers: dict[int, nn.Module] = {}
         for number, layer in enumerate(self.model.model.layers):
             for name, wrap in wraps.items():
                 if hasattr(layer, name):
@@ -63,9 +63,10 @@ class Way:
         return made
 
     def multiply_adds(self) -> list[int]:
-        """The multiply-adds of each wrapped layer since this was last asked."""
-        done = [layer.done for layer in self.layers.values()]
-        for layer in self.layers.values():
+        """The multiply-adds of each layer that is Counted since this was last asked."""
+        counted = [layer for layer in self.layers.values() if isinstance(layer, Counted)]
+        done = [layer.done for layer in counted]
+        for layer in counted:
             layer.done = 0
         return done
 

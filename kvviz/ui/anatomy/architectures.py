@@ -23,6 +23,7 @@ from kvviz.ui.shared.tables import draw_table
 BYTES = 2  # of a number in bfloat16
 _latent = component("kvviz_latent", "anatomy/latent.js", "kv-latent kv-anatomy kv-live")
 _delta = component("kvviz_delta", "anatomy/delta.js", "kv-delta kv-anatomy kv-live")
+_indexer = component("kvviz_indexer", "anatomy/indexer.js", "kv-indexer kv-anatomy kv-live")
 HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "mamba2-2.7b")  # the first one has attention alone
 LENGTHS = (1_024, 32_768)  # tokens
 
@@ -47,6 +48,15 @@ def delta(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     _untrained("delta")
     st.subheader("The same in published models", anchor=False)
     draw_table([_hybrid(models()[name]) for name in HYBRIDS])
+
+
+def indexer(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Walk through the indexer of sparse attention."""
+    work = _asked(scheduler, form, bar, "indexer")
+    if work is not None:
+        source = listing("Indexer", "indexer.py").as_dict()
+        _indexer(key="indexer", data={"look": work, "assets": ASSETS_URL, "listing": source})
+    _untrained("indexer")
 
 
 def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
@@ -96,4 +106,8 @@ def _hybrid(model: ModelRow) -> dict[str, object]:
 
 
 _HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {"latent": latent, "delta": delta}
+DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {
+    "latent": latent,
+    "delta": delta,
+    "indexer": indexer,
+}

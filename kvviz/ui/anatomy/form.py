@@ -11,7 +11,12 @@ from kvviz.models.text import STORY
 from kvviz.ui.shared.form import Field, Form, one_of, whole
 from kvviz.ui.shared.model_choice import model_field, small_models
 
-SCENES = {"attention": "Attention", "latent": "Latent attention (MLA)", "delta": "Gated delta and hybrids"}
+SCENES = {
+    "attention": "Attention",
+    "latent": "Latent attention (MLA)",
+    "delta": "Gated delta and hybrids",
+    "indexer": "Sparse indexer",
+}
 
 
 def choose() -> tuple[Form, DeltaGenerator]:

@@ -31,7 +31,7 @@ def walked(engine):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"scene": "x"}, "no scene 'x'; they are latent, delta"),
+        ({"scene": "x"}, "no scene 'x'; they are latent, delta, indexer"),
         ({"new_tokens": 1}, "from 2 to 12"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "x" * 41}, "41 bytes, each of which is a token here; a walk takes 40"),
@@ -92,3 +92,16 @@ def test_a_gated_delta_layer_holds_the_same_bytes_after_every_token_and_attentio
             held = [step[layer] for step in stack["bytes"]]
             assert len({tuple(row) for row in held}) == (1 if kind == "linear" else len(steps))
     assert own["bytes"][0][linear] == [sum(state.values())] * 2, "as transformers holds it"
+
+
+def test_the_indexer_picks_the_best_few_and_attention_reads_no_others(walked):
+    found = walked("indexer")
+    most = found["design"]["most"]
+    for step in found["steps"]:
+        assert step["difference"] < 1e-4
+        assert len(step["picked"]) == min(most, step["total"])
+        best = torch.tensor(step["scores"]).topk(len(step["picked"])).values
+        assert sorted(step["scores"][at] for at in step["picked"]) == pytest.approx(sorted(best.tolist()), abs=1e-3)
+        assert {at for at, share in enumerate(step["shares"]) if share} == set(step["picked"])
+        assert sum(step["shares"]) == pytest.approx(1, abs=1e-3)
+    assert found["steps"][-1]["total"] > most, "some are left out"

@@ -36,7 +36,7 @@ export class Walkthrough {
     this.title = element("h2", { "data-testid": "kv-walk-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
     const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps)
-    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), ...this.build())
+    this.stage = element("div", { class: "kv-walk", hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), ...this.build())
     root.replaceChildren(this.status, this.stage)
     this.onKey = (event) => this.key(event)
     this.onLook = (event) => this.wish(event.detail)

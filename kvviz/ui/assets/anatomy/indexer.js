@@ -1,0 +1,114 @@
+// Sparse attention: an indexer scores all tokens, and attention reads the few that it picks; they move with the text.
+
+import { element, put } from "../shared/dom.js"
+import { count } from "../shared/format.js"
+import { dataTable, drawCode, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+
+const SCENES = [
+  { key: "enter", stages: ["enter", "query", "key", "append"] },
+  { key: "score", stages: ["fit", "weigh"] },
+  { key: "pick", stages: ["mask", "pick"] },
+  { key: "attend", stages: [] },
+]
+
+export const mount = mounting(class extends Walkthrough {
+  constructor(root, data) {
+    super(root, data, SCENES)
+  }
+
+  build() {
+    this.map = element("div", { class: "kv-picks", role: "img", "data-testid": "kv-picks" })
+    this.list = element("div", { class: "kv-picklist" })
+    this.reads = element("div", { class: "kv-counts", "data-testid": "kv-reads" })
+    this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
+    this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
+    this.table = element("table", {})
+    return [
+      element("div", { class: "kv-beside kv-pickbeside" },
+              section("Which tokens are read", "A row for each token that reads, a column for each token that it could read. Filled: read.", element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The map" }, this.map)),
+              section("This token", "The indexer's score of each token, and the share that attention gives it, the mean over its heads.", this.list, this.same)),
+      section("Numbers read in this step, in each layer", "What has to come from memory for one new token.", this.reads),
+      section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
+      element("details", { class: "kv-data" }, element("summary", {}, "All tokens as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+    ]
+  }
+
+  came() {
+    const { look } = this
+    for (const [i, chip] of [...this.steps.children].entries()) {
+      chip.textContent = shown(look.tokens[i])
+      chip.title = `token ${i}${i < look.prompt_tokens ? ", of the prompt" : ", written"}`
+    }
+    dataTable(this.table, ["token", "position", "reads the positions", "numbers read, all rows", "numbers read, picked rows", "largest Δ of logits"],
+              look.steps.map((one, i) => [shown(look.tokens[i]), i, one.picked.join(", "), count(this.read(one).all), count(this.read(one).index + this.read(one).rows), small(one.difference)]))
+  }
+
+  // The numbers that a step reads: all latent rows, or the indexer's keys and the rows that were picked.
+  read({ total, picked }) {
+    const { latent, key } = this.look.numbers
+    return { all: total * latent, index: total * key, rows: picked.length * latent }
+  }
+
+  said(key) {
+    const { now, look, step } = this
+    const { heads, dim, most } = look.design
+    const token = `“${shown(look.tokens[step])}”`
+    const before = step ? look.steps[step - 1].picked : []
+    const fresh = now.picked.filter((at) => !before.includes(at)).length
+    switch (key) {
+      case "enter":
+        return [`${token} enters`, `Beside its latent row of ${look.numbers.latent} numbers, the cache keeps one small key of ${dim} for the indexer. Nothing is thrown away: what is not read now may be read later.`]
+      case "score":
+        return ["The indexer scores every token", `${heads} small heads compare their queries with the small keys of all ${now.total} tokens. That is still a product with every token, but a narrow one: ${dim} numbers a token, not ${look.numbers.latent}.`]
+      case "pick":
+        return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${fresh} of them ${fresh === 1 ? "was" : "were"} not read by the token before. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
+      default:
+        return ["Attention reads only those", now.total > most ? `The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, though their rows are still in the cache.` : "As long as all are picked, this is attention as it always was."]
+    }
+  }
+
+  draw() {
+    const { look, now, step } = this
+    const size = look.steps.length
+    this.map.style.setProperty("--kv-columns", size)
+    this.map.setAttribute("aria-label", `Token ${step} reads the positions ${now.picked.join(", ")}`)
+    const reached = this.reached("pick")
+    const head = (text) => element("span", {}, shown(text))
+    this.map.replaceChildren(element("span", {}), ...look.tokens.map(head), ...look.steps.flatMap((one, row) => [
+      head(look.tokens[row]),
+      ...look.tokens.map((_, at) => {
+        const state = at > row ? "later" : row > step || (row === step && !reached) ? "open" : one.picked.includes(at) ? "read" : "left"
+        return element("i", { "data-state": state, "data-now": String(row === step) })
+      })]))
+    const most = Math.max(...now.scores.map(Math.abs), 1e-9), top = Math.max(...now.shares)
+    this.list.replaceChildren(element("b", {}, "token"), element("b", {}, "score"), element("b", {}, "share"), ...now.scores.flatMap((score, at) => {
+      const picked = now.picked.includes(at)
+      const label = element("span", { "data-picked": String(reached && picked) }, `${at} ${shown(look.tokens[at])}`)
+      return [label, bar(this.reached("score") ? score / most : 0, this.reached("score") ? score.toFixed(2) : "", reached && !picked, true),
+              bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)} %` : "not read") : "", !picked)]
+    }))
+    const { all, index, rows } = this.read(now)
+    const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
+    const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
+    this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
+                               line("Indexer, then picked", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
+                               element("p", { class: "kv-note" }, `${now.total} × ${look.numbers.latent} = ${count(all)}, or ${now.total} × ${look.numbers.key} + ${now.picked.length} × ${look.numbers.latent} = ${count(index + rows)}. The second term stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
+    drawCode(this.code, this.data.listing, this.scene.stages, now.shapes)
+    put(this.same, this.reached("attend") ? now.difference ? `With transformers' own indexer the logits differ by at most ${small(now.difference)}.` : "With transformers' own indexer the logits are the same." : "")
+  }
+}, ".kv-indexer")
+
+const small = (value) => (value ? value.toExponential(1) : "0")
+
+function bar(share, text, dim, signed = false) {
+  const fill = element("i", {})
+  fill.style.width = `${(signed ? 50 : 100) * Math.abs(share)}%`
+  if (signed) fill.style.left = share < 0 ? `${50 - 50 * Math.abs(share)}%` : "50%"
+  return element("div", { class: "kv-pickbar", "data-dim": String(dim), "data-signed": String(signed) }, fill, element("span", {}, text.replace("-", "−")))
+}
+
+function part(share, way, hint = "") {
+  const node = element("div", { class: "kv-countfill", "data-way": way, title: hint })
+  node.style.width = `${100 * share}%`
+  return node
+}
