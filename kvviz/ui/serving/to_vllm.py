@@ -1,6 +1,7 @@
-"""The serving page's last section: what a server such as vLLM adds to a cache, each with the run here that shows it."""
+"""The serving page's last section: what a server such as vLLM adds to a cache, held against what is here."""
 
 import html
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kvviz.ui.shared.plots import colour_key, in_pairs
 
 HERE = Path(__file__)
 ROWS: list[dict[str, Any]] = tomllib.loads(HERE.with_suffix(".toml").read_text(encoding="utf-8"))["rows"]
+RELATIONS = {"same": "the same", "near": "near it", "none": "no counterpart"}
 KEY = {  # of the pictures; their stylesheet has the same colours
     "kept; a letter: whose it is": (palette.KEPT, "#3F97CF"),
     "computed": (palette.NEW, "#35C79E"),
@@ -25,7 +27,7 @@ KEY = {  # of the pictures; their stylesheet has the same colours
 
 def section() -> None:
     """Draw a card for each row."""
-    st.header("From this lab to vLLM, in eight ideas", anchor="to-vllm")
+    st.header(claim(), anchor="to-vllm")
     st.markdown(TEXTS["serving"]["to_vllm"])
     colour_key(KEY)
     st.html(HERE.with_suffix(".css"))
@@ -41,13 +43,28 @@ def section() -> None:
     st.caption(TEXTS["serving"]["flash"])
 
 
+def claim() -> str:
+    """Say how much of what is here is the same there."""
+    found = [pair["is"] for row in ROWS for pair in row["pairs"]]
+    same, near, none = (found.count(name) for name in RELATIONS)
+    return (
+        f"From this lab to vLLM: {same} of {len(found)} pairs are the same, {near} are near, {none} have no counterpart"
+    )
+
+
 def _card(row: dict[str, Any]) -> str:
     cells = "".join(
         f'<i data-is="{cell}">{cell if cell.isalpha() and cell != "x" else ""}</i>'
         for line in row["picture"]
         for cell in line.split()
     )
-    text = (
-        f"<h3>{row['name']}</h3><p>{html.escape(row['what'])}</p><code>vllm serve {html.escape(row['option'])}</code>"
-    )
+    pairs = "".join(map(_pair, row["pairs"]))
+    text = f"<h3>{row['name']}</h3><p>{html.escape(row['what'])}</p><ul>{pairs}</ul>"
     return f'<div class="kvo"><div class="kvo-picture" aria-hidden="true">{cells}</div><div>{text}</div></div>'
+
+
+def _pair(pair: dict[str, str]) -> str:
+    """Say of a pair how near the two are, vLLM's option, and why; what is between stars is emphasized."""
+    option = f"<code>{html.escape(pair['option'])}</code> " if "option" in pair else ""
+    said = re.sub(r"\*(.+?)\*", r"<em>\1</em>", html.escape(pair["text"]))
+    return f'<li><b data-is="{pair["is"]}">{RELATIONS[pair["is"]]}</b> {option}{said}</li>'
