@@ -2,7 +2,9 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kvviz.base.words import millis
@@ -17,28 +19,33 @@ COLOURS = {  # on a light and on a dark page
 _COLOURS = "".join(f"--kvf-{name}: light-dark({light}, {dark}); " for name, (light, dark) in COLOURS.items())
 HEADS = (
     '<section class="kvf-heads"><b></b><b>The prompt: <i class="kept"></i>kept in the cache, <i class="computed"></i>'
-    'computed</b><b>Time to the first token: <i class="cold"></i>cold, all is computed; <i class="warm"></i>warm, only '
-    "the rest is</b></section>"
+    'computed</b><b>First token after: <i class="cold"></i>cold, all computed; <i class="warm"></i>warm</b></section>'
 )
 STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}.kvf {{ {_COLOURS}}}</style>"
 
 
-def first_tokens(rows: Sequence[Row], heads: Sequence[tuple[str, str]]) -> str:
+def first_tokens(
+    rows: Sequence[Row], heads: Sequence[tuple[str, str]], edited: Mapping[int, Sequence[str]] = MappingProxyType({})
+) -> str:
     """Draw a row for each prompt, all over the same axes, for a page with STYLE.
 
-    `heads` are a title and a sentence for each. A prompt whose `pieces` are known is drawn as its text, else as a bar.
+    `heads` are a title and a sentence for each. A prompt whose `pieces` are known is drawn as its text, else as a bar;
+    `edited` has the pieces of what row i has been made from.
     """
     longest = max(row["prompt_tokens"] for row in rows)
     slowest = max(row[name]["ttft_s_q3"] for row in rows for name in ("cold", "warm"))
-    drawn = [_row(row, *head, longest, slowest) for row, head in zip(rows, heads, strict=True)]
+    drawn = [
+        _row(row, *head, longest, slowest, edited.get(number))
+        for number, (row, head) in enumerate(zip(rows, heads, strict=True))
+    ]
     return f'<div class="kvf">{HEADS}{"".join(drawn)}</div>'
 
 
-def _row(row: Row, title: str, sentence: str, longest: int, slowest: float) -> str:
+def _row(row: Row, title: str, sentence: str, longest: int, slowest: float, before: Sequence[str] | None = None) -> str:
     kept, computed = (row["warm"][f"{part}_tokens"] for part in ("found", "computed"))
     parts = [(count, part) for count, part in ((kept, "kept"), (computed, "computed")) if count]
     if "pieces" in row:
-        prompt = strip(row["pieces"], kept)
+        prompt = strip(row["pieces"], kept, before)
     else:
         bars = (f'<i class="{part}" style="width:{100 * count / longest:.2f}%"></i>' for count, part in parts)
         prompt = f'<div class="kvf-tokens">{"".join(bars)}</div>'
@@ -59,10 +66,18 @@ def _time(found: Row, name: str, slowest: float) -> str:
     return f"<span>{name}</span><div>{bar}{spread}</div><b>{millis(found['ttft_s'])}</b>"
 
 
-def strip(pieces: Sequence[str], kept: int) -> str:
-    """Draw the tokens of a prompt one after another: those that were kept, then those that were computed."""
-    parts = [
-        f'<span class="{"kept" if place < kept else "computed"}">{html.escape(piece) or "·"}</span>'
-        for place, piece in enumerate(pieces)
-    ]
+def strip(pieces: Sequence[str], kept: int, before: Sequence[str] | None = None) -> str:
+    """Draw the tokens of a prompt one after another: those that were kept, then those that were computed.
+
+    Where `before`, the tokens that it has been made from, are known, each edit is marked, and what it took away struck.
+    """
+    edits = SequenceMatcher(None, before or pieces, pieces, autojunk=False).get_opcodes()
+    parts = []
+    for what, gone, until, start, end in edits:
+        if what in ("replace", "delete"):
+            parts.append(f"<del>{html.escape(''.join((before or pieces)[gone:until]))}</del>")
+        mark = "" if what == "equal" else " data-new"
+        for place in range(start, end):
+            state = "kept" if place < kept else "computed"
+            parts.append(f'<span class="{state}"{mark}>{html.escape(pieces[place]) or "·"}</span>')
     return f'<div class="kvf-strip">{"".join(parts)}</div>'

@@ -47,7 +47,10 @@ def _ask(bar: DeltaGenerator, scheduler: Scheduler, form: Form) -> TalkSpec:
 def _draw(found: Document) -> None:
     rows = found["requests"]
     st.header(claims.of_turns(rows), anchor="conversation")
-    st.html(STYLE + first_tokens(rows, [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]))
+    second = next(row["pieces"] for row in rows if row["turn"] == "second")
+    edited = {number: second for number, row in enumerate(rows) if row["turn"] in ("edited", "trimmed")}
+    heads = [(TURNS[row["turn"]], _why(row, found["spec"]["drop"])) for row in rows]
+    st.html(STYLE + first_tokens(rows, heads, edited))
     if sentence := little_saved(rows):
         st.info(sentence)
     st.caption(TEXTS["serving"]["cold_and_warm"])
@@ -62,6 +65,6 @@ def _why(row: Document, drop: int) -> str:
     return {
         "first": "Nothing is there yet.",
         "second": "All that was there is kept, in whole blocks.",
-        "edited": "Kept up to the edit: what follows depends on it.",
-        "trimmed": f"Without the first {drop} tokens, every other has a different prefix.",
+        "edited": "Kept: the whole blocks before the edit. What follows depends on it.",
+        "trimmed": f"Without the first {drop} tokens, every other has another prefix.",
     }[row["turn"]]

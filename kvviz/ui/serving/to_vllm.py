@@ -65,6 +65,6 @@ def _card(row: dict[str, Any]) -> str:
 
 def _pair(pair: dict[str, str]) -> str:
     """Say of a pair how near the two are, vLLM's option, and why; what is between stars is emphasized."""
-    option = f"<code>{html.escape(pair['option'])}</code> " if "option" in pair else ""
+    option = f"<code>{html.escape(pair['option'])}</code><br>" if "option" in pair else ""
     said = re.sub(r"\*(.+?)\*", r"<em>\1</em>", html.escape(pair["text"]))
     return f'<li><b data-is="{pair["is"]}">{RELATIONS[pair["is"]]}</b> {option}{said}</li>'
