@@ -13,7 +13,7 @@ class Stopped(Exception):
     """The viewer asked to stop."""
 
 
-def in_a_line(error: Exception) -> str:
+def in_a_line(error: BaseException) -> str:
     """Name an error of foreign code by its type and the first line of what it says."""
     first = str(error).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

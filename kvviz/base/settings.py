@@ -1,4 +1,5 @@
-"""The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX and KVVIZ_DEVICE.
+"""The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX, KVVIZ_DESIGNS
+and KVVIZ_DEVICE.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
 a server open to all) lowers the limits that the file does not name.
@@ -84,7 +85,7 @@ def read_settings(text: str, *, public: bool) -> Settings:
     )
     given = _checked(data.get("limits", {}), dict, "limits", "a table")
     check_fields(Limits, given, "[limits] of kvviz.toml")
-    models, inbox = (_folder(data, name) for name in _FOLDERS)
+    models, inbox = (_folder(data, name) for name in ("models", "inbox"))
     device = check_device("device in kvviz.toml", data.get("device", "auto"))
     limits = _overridden(PUBLIC if public else Limits(), given)
     return Settings(public, limits, ids, models, device, origins, embedders, servers, inbox)
@@ -97,7 +98,11 @@ def check_device(name: str, value: object) -> str:
     return value
 
 
-_FOLDERS = {"models": "a folder that `kvviz pull` made", "inbox": "a folder for files of runs"}
+_FOLDERS = {
+    "models": "a folder that `kvviz pull` made",
+    "inbox": "a folder for files of runs",
+    "designs": "a folder with cache designs of your own",
+}
 _SITES = ("origins", "embedders")
 _SITE = r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?"  # as a browser writes it: lower case, no slash at the end
 
@@ -150,7 +155,9 @@ def settings() -> Settings:
 def _with_folders(read: Settings, beside: Path) -> Settings:
     """Resolve the folders: a variable's, else the file's own, relative to the file unless it is absolute."""
     given = {"models": os.environ.get("KVVIZ_MODELS"), "inbox": os.environ.get("KVVIZ_INBOX")}
-    models, inbox = (_resolved(name, given[name], getattr(read, name), beside) for name in _FOLDERS)
+    models, inbox = (_resolved(name, given[name], getattr(read, name), beside) for name in given)
+    if _resolved("designs", os.environ.get("KVVIZ_DESIGNS"), None, beside) and read.public:
+        raise KvvizError("KVVIZ_DESIGNS has code run, and this server is public: start it without one of the two")
     return replace(read, models=models, inbox=inbox)
 
 

@@ -113,9 +113,27 @@ class KVCache(ABC):
         self.seen = self.held = self.copied = self.gathered = 0
         self.shape = None
 
-    @abstractmethod
+    @classmethod
+    def formula(cls, tokens: int, window: int | None, heads: int, key_dim: int, value_dim: int, element: int) -> int:
+        """Bytes that one layer keeps of one sequence after `tokens` tokens; a number takes `element` bytes.
+
+        Unless a design says otherwise: keys and values of each token that a future one can attend to.
+        """
+        held = tokens if window is None else min(tokens, window - 1)
+        return held * heads * (key_dim + value_dim) * element
+
     def picture(self) -> Picture:
-        """The memory as it is, as JSON values for drawing: a `kind`, and the fields of that kind."""
+        """The memory as it is, as JSON values for drawing: a `kind`, and the fields of that kind.
+
+        Unless a design says otherwise: one buffer, of whose tokens the last append wrote `copied_tokens`.
+        """
+        return {
+            "kind": "buffer",
+            "slots": self.allocated // self.step_bytes if self.shape else 0,
+            "used": self.held,
+            "first_position": self.seen - self.held,
+            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
+        }
 
     # --- for the designs ---
 
@@ -152,13 +170,3 @@ class InTensors(KVCache):
     def free(self) -> None:
         super().free()
         self.keys = self.values = InTensors.keys
-
-    def picture(self) -> Picture:
-        """One buffer; the last append wrote `copied_tokens` of its tokens."""
-        return {
-            "kind": "buffer",
-            "slots": self.allocated // self.step_bytes if self.shape else 0,
-            "used": self.held,
-            "first_position": self.seen - self.held,
-            "copied_tokens": self.copied // self.step_bytes if self.held else 0,
-        }

@@ -1,7 +1,8 @@
 """One row for each cache design: all that kvviz knows of it but its code, which is in its own file. No torch here.
 
-A new design is a class over `KVCache` in a file of its own, a table in `designs.toml` and a rule of its bytes here.
-Modes, the default race, the formula, the charts and the tests find it by its row.
+A new design is a class over `KVCache` in a file of its own, which has the formula of its bytes, and a table in
+`designs.toml`. Modes, the default race, the formula, the charts and the tests find it by its row. Designs of one's own
+(KVVIZ_DESIGNS) come last.
 """
 
 import importlib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import Precision
+from kvviz.caches import own_designs
 from kvviz.memory.engine_views import BLOCK, token_bytes
 from kvviz.models.layers import LayerSpec
 
@@ -46,6 +48,7 @@ class Account:
     they are not simply tokens times bytes a token. `slack` says why its storages are larger, `less` why its tensors may
     be smaller than the formula, `more` why larger, `elsewhere` where they lie if not in the device's memory, `beside`
     what else the mode keeps there. `slow` says what takes time, and whether that is the design or our simple code.
+    `advice` is what to do where the mode computes something else than it promises.
     """
 
     nbytes: ByteRule | None = None
@@ -56,6 +59,7 @@ class Account:
     elsewhere: str = ""
     beside: str = ""
     slow: str = ""
+    advice: str = "leave it out"
 
     def takes(self, window: int | None) -> bool:
         """Whether a layer with this window is kept by `nbytes`; None is a layer without one."""
@@ -66,9 +70,10 @@ class Account:
 class Design(Account):
     """One cache design. `exact`: attention gets the very numbers that were appended. `source` names where it is from.
 
-    `cls` is "module:class". `windows` says what a layer with a window of its own gets: `own`, this design; `ring`, a
-    ring of the window; `theirs`, transformers' own layer. Layers with windows of up to `least` tokens are transformers'
-    in any case.
+    `cls` is "module:class", or "file:class" of a design of one's `own`. `windows` says what a layer with a window of
+    its own gets: `own`, this design; `ring`, a ring of the window; `theirs`, transformers' own layer. Layers with
+    windows of up to `least` tokens are transformers' in any case. Its `nbytes` is the formula of the class, unless
+    the row has a rule of its own: that of a budget.
     """
 
     name: str
@@ -86,21 +91,43 @@ class Design(Account):
     accelerator: bool = False  # needs a device with memory of its own, so it is not in the default race
     reads: bool = False  # needs the ids of the tokens that come
     work: str = ""  # how the cost model counts its step (`kvviz.cost.predict`); "" if it makes no prediction
+    own: bool = False  # from a file of the visitor's (`own_designs`)
+
+    def __post_init__(self) -> None:
+        if self.nbytes is None:
+            object.__setattr__(self, "nbytes", self._by_formula)
 
     def takes(self, window: int | None) -> bool:
         return window is None or (self.windows != "theirs" and window > self.least)
 
     def new(self, *, window: int | None = None, capacity: int | None = None) -> "KVCache":
         """An empty cache for one layer and for sequences of up to `capacity` tokens, where that is known."""
-        cls = "kvviz.caches.ring:Ring" if window is not None and self.windows == "ring" else self.cls
-        module, _, name = cls.partition(":")
+        if window is not None and self.windows == "ring":
+            from kvviz.caches.ring import Ring
+
+            return Ring(window=window, capacity=capacity)
         own = {"budget": self.budget} if self.budget else {}
         own |= {"at_once": self.at_once} if self.at_once > 1 else {}
-        return getattr(importlib.import_module(module), name)(window=window, capacity=capacity, **own)
+        cls: Any = self.implementation()
+        return cls(window=window, capacity=capacity, **own)
 
     def at(self, budget: int) -> "Design":
         """The same design with another budget; one that keeps all tokens stays as it is."""
         return _row(self.name, _TABLE[self.name], budget) if self.budget else self
+
+    def implementation(self) -> "type[KVCache]":
+        """The design's class. Raises KvvizError for one of one's own that can't be loaded."""
+        if self.own:
+            return own_designs.load(self.cls, self.exact)
+        module, _, name = self.cls.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def _by_formula(self, layer: LayerSpec, n: int, element: Precision) -> int:
+        """Bytes of one layer after n tokens of one sequence, as the design's class works them out."""
+        if layer.window is not None and self.windows == "ring":
+            return RING(layer, n, element)
+        heads, key_dim, value_dim = layer.kv_heads, layer.key_dim, layer.value_dim
+        return self.implementation().formula(n, layer.window, heads, key_dim, value_dim, element.row(1, 1))
 
 
 # --- what they keep --------------------------------------------------------------------------------------------------
@@ -118,7 +145,6 @@ def _tokens(held: Callable[[int, int | None], int]) -> ByteRule:
 
 EVERY_TOKEN = _tokens(lambda n, window: n - _behind(n, window))
 RING = _tokens(lambda n, window: n if window is None else min(n, window))
-_BLOCKS = _tokens(lambda n, window: n - _behind(n, window) // BLOCK * BLOCK)  # a window drops whole blocks
 
 
 def held_within(budget: int, at_once: int, n: int) -> int:
@@ -136,34 +162,6 @@ def _within(budget: int, at_once: int, extra: int) -> ByteRule:
         return held_within(budget, at_once, n) * (token_bytes(layer, element) + extra * layer.kv_heads)
 
     return count
-
-
-def _codes(bits: int) -> ByteRule:
-    """Groups of codes with their scales, and the newest tokens in full precision.
-
-    A scale and a zero have 2 bytes each: for each channel of a group of keys, and for each token of values.
-    """
-
-    def count(layer: LayerSpec, n: int, element: Precision) -> int:
-        groups = max(0, (n - RESIDUAL) // GROUP)
-        newest = n - groups * GROUP
-        groups -= min(groups, _behind(n, layer.window) // GROUP)
-        codes = groups * GROUP * (layer.key_dim + layer.value_dim) * bits // 8
-        scales = 4 * groups * (layer.key_dim + GROUP)
-        return layer.kv_heads * (codes + scales) + newest * token_bytes(layer, element)
-
-    return count
-
-
-_RULES: dict[str, ByteRule] = {
-    "concat": EVERY_TOKEN,
-    "prealloc": RING,
-    "paged": _BLOCKS,
-    "prefix": _BLOCKS,
-    "int8": _codes(8),
-    "int4": _codes(4),
-    "offloaded": EVERY_TOKEN,
-}
 
 
 def tokens_of(budget: str, tokens: int) -> int:
@@ -190,9 +188,51 @@ def _row(name: str, fields: Mapping[str, Any], budget: int = BUDGET) -> Design:
     own = {"budget": budget, "at_once": at_once} if at_once else {}
     sizes = {**_SIZES, "BUDGET": budget, "WINDOW": budget - SINKS, "AT_ONCE": at_once}
     texts = {key: value.format(**sizes) for key, value in fields.items() if isinstance(value, str)}
-    rule = _within(budget, at_once, fields.get("extra", 0)) if at_once else _RULES[name]
+    rule = _within(budget, at_once, fields.get("extra", 0)) if at_once else None
     return Design(name=name, nbytes=rule, **{**fields, **texts, **own, "line": Line(*fields["line"])})
 
 
+# Lines of one's own designs, which begin anew after the last.
+_OWN_LINES = (
+    Line("#A3005C", "#FF9BCB", "solid", "asterisk"),
+    Line("#00698C", "#7FD4F0", "dash", "bowtie"),
+    Line("#5B6B00", "#CBDD6B", "dot", "hash"),
+    Line("#8C3B00", "#F5B183", "longdash", "y-up"),
+)
+_OWN_SLACK = "the design reserves more than it has filled, or keeps a view of a longer tensor"
+
+
+def own_design(path: Path, number: int = 0) -> Design:
+    """The design that a file of one's own describes, without running it. Raises KvvizError."""
+    return _own(path.stem, own_designs.read(path), number)
+
+
+def _own(name: str, fields: Mapping[str, Any], number: int) -> Design:
+    line = _OWN_LINES[number % len(_OWN_LINES)]
+    advice = f"`kvviz check-cache {name}.py` says why, or leave it out"
+    return Design(name=name, line=line, own=True, slack=_OWN_SLACK, advice=advice, **fields)
+
+
 _TABLE = tomllib.loads(Path(__file__).with_name("designs.toml").read_text(encoding="utf-8"))
-DESIGNS: Mapping[str, Design] = {name: _row(name, fields) for name, fields in _TABLE.items()}
+_BUILT_IN = {name: _row(name, fields) for name, fields in _TABLE.items()}
+# The names of the modes that are no design of ours (`kvviz.decoding.modes`).
+OTHER_MODES = (
+    *("uncached", "cached", "unpassed", "scratch", "fused", "compiled", "lookup", "speculative"),
+    *("static", "quantized", "endpoint"),
+)
+TAKEN = (*OTHER_MODES, *_BUILT_IN)
+_FOUND = own_designs.find(own_designs.folder(), TAKEN)
+LEFT_OUT = _FOUND.left_out  # files of the folder that are no design, with the reason
+_OWN = {name: _own(name, fields, number) for number, (name, fields) in enumerate(_FOUND.designs.items())}
+DESIGNS: Mapping[str, Design] = _BUILT_IN | _OWN
+
+
+def unloadable() -> dict[str, str]:
+    """The designs of one's own that can't be loaded, with the reason; this runs their files."""
+    found = dict[str, str]()
+    for design in _OWN.values():
+        try:
+            design.implementation()
+        except KvvizError as error:
+            found[design.name] = str(error)
+    return found

@@ -9,7 +9,7 @@ PagedAttention, https://arxiv.org/abs/2309.06180
 import torch
 
 from kvviz.caches.base import KVCache, Pair, Picture
-from kvviz.caches.block_table import BlockTables, OutOfBlocks
+from kvviz.caches.block_table import BLOCK, BlockTables, OutOfBlocks
 
 
 class Pages:
@@ -54,6 +54,12 @@ class Paged(KVCache):
         super().__init__(window=window, capacity=capacity)
         self.pages = Pages() if pages is None else pages
         self.rows: list[int] = []
+
+    @classmethod
+    def formula(cls, tokens: int, window: int | None, heads: int, key_dim: int, value_dim: int, element: int) -> int:
+        """Bytes as in the base class, but that a window drops whole blocks."""
+        dropped = 0 if window is None else max(0, tokens - window + 1) // BLOCK * BLOCK
+        return (tokens - dropped) * heads * (key_dim + value_dim) * element
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         tables = self.pages.tables

@@ -84,6 +84,19 @@ class Quantized(InTensors):
     groups = 0  # groups of tokens that are held as codes
     dropped = 0  # groups that a window has moved past
 
+    @classmethod
+    def formula(cls, tokens: int, window: int | None, heads: int, key_dim: int, value_dim: int, element: int) -> int:
+        """Groups of codes with their scales, and the newest tokens in full precision.
+
+        A scale and a zero have 2 bytes each: for each channel of a group of keys, and for each token of values.
+        """
+        groups = max(0, (tokens - RESIDUAL) // GROUP)
+        newest = tokens - groups * GROUP
+        groups -= 0 if window is None else min(groups, max(0, tokens - window + 1) // GROUP)
+        codes = groups * GROUP * (key_dim + value_dim) * cls.bits // 8
+        scales = 4 * groups * (key_dim + GROUP)
+        return heads * (codes + scales + newest * (key_dim + value_dim) * element)
+
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
         keys, values = (k, v) if not self.seen else (torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2))
         self.seen += k.shape[2]

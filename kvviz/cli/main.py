@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.cli import calc, experiments, files, models, ready, run, selftest, serve, sweep
+from kvviz.cli import caches, calc, experiments, files, models, ready, run, selftest, serve, sweep
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -33,6 +33,8 @@ app.command("ceilings")(experiments.ceilings)
 app.command("roofline")(experiments.roofline)
 app.command("serving")(experiments.serving)
 app.command("caches")(experiments.caches)
+app.command("new-cache")(caches.new_cache)
+app.command("check-cache")(caches.check_cache)
 app.command("endpoint")(experiments.endpoint)
 app.command("pull")(models.pull)
 app.command("ready")(ready.ready)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches import formula
-from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, RING, Account, Design
+from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, LEFT_OUT, RING, Account, Design
+from kvviz.caches.own_designs import blamed
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
 from kvviz.models.family_facts import facts_of
 
@@ -192,7 +194,42 @@ def _with_design(design: Design, model: "PreTrainedModel", capacity: int) -> For
         _check_accelerator(design.name, str(model.device))
     _check_takes_caches(model)
     cache = DesignCache(design, model.config, capacity=capacity)
-    return reading_new_tokens(model, cache, cache.note if design.reads else None, cache.watching(model))
+    forward = reading_new_tokens(model, cache, cache.note if design.reads else None, cache.watching(model))
+    return _naming(design, forward) if design.own else forward
+
+
+def mode_of(design: Design) -> Mode:
+    """The mode that decodes with a cache design."""
+    return Mode(
+        design.name,
+        design.title,
+        design.summary,
+        partial(_with_design, design),
+        exact=design.exact,
+        check=partial(formula.check_design, design),
+        account=design,
+        accelerator=design.accelerator,
+        work=design.work,
+    )
+
+
+def _naming(design: Design, forward: Forward) -> Forward:
+    """A forward whose errors name the design of one's own that led to them, and the line."""
+    from kvviz.device.memory import is_device_lost, is_out_of_memory
+
+    file = Path(design.cls.rpartition(":")[0])
+
+    def named(ids: "torch.Tensor", new: "torch.Tensor") -> "tuple[torch.Tensor, object]":
+        try:
+            return forward(ids, new)
+        except Exception as error:
+            if isinstance(error, KvvizError) or is_out_of_memory(error) or is_device_lost(error):
+                raise
+            raise KvvizError(
+                f"{design.name} stopped with an error: {blamed(error, file)}; `kvviz check-cache {file.name}` says more"
+            ) from error
+
+    return named
 
 
 def _check_takes_caches(model: "PreTrainedModel") -> None:
@@ -360,20 +397,7 @@ _ROWS = (
             slow="Each step turns all codes into numbers; a kernel could do it where it multiplies.",
         ),
     ),
-    *(
-        Mode(
-            design.name,
-            design.title,
-            design.summary,
-            partial(_with_design, design),
-            exact=design.exact,
-            check=partial(formula.check_design, design),
-            account=design,
-            accelerator=design.accelerator,
-            work=design.work,
-        )
-        for design in DESIGNS.values()
-    ),
+    *(mode_of(design) for design in DESIGNS.values()),
     Mode(
         "endpoint",
         "Endpoint",
@@ -395,6 +419,8 @@ def title_of(name: str) -> str:
 def mode_named(name: str) -> Mode:
     """Return the row of a mode. Raises KvvizError, which lists the modes, for an unknown name."""
     if name not in MODES:
+        if why := LEFT_OUT.get(f"{name}.py"):
+            raise KvvizError(why)
         raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
     return MODES[name]
 

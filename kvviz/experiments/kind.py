@@ -29,7 +29,8 @@ class DeviceChoice(TypedDict):
 class Device(TypedDict, total=False):
     """What a worker reports of itself and its device; bytes.
 
-    `why` says why the device is not this machine's GPU, or is empty. `devices` are all that the machine has.
+    `why` says why the device is not this machine's GPU, or is empty. `devices` are all that the machine has. `left_out`
+    are the cache designs of one's own that can't be loaded, with the reason.
     """
 
     pid: int
@@ -44,6 +45,7 @@ class Device(TypedDict, total=False):
     why: str
     devices: list[DeviceChoice]
     rates: dict[str, float]  # the fields of `kvviz.cost.flops.Rates`
+    left_out: dict[str, str]
     tracing_s: float  # what an operation takes longer while every tensor is traced
 
 

@@ -25,6 +25,7 @@ from kvviz.base.errors import KvvizError, Stopped, in_a_line
 from kvviz.base.logs import event, set_up
 from kvviz.base.settings import Limits, settings
 from kvviz.base.words import lasting
+from kvviz.caches.designs import unloadable
 from kvviz.decoding.compiled.ahead import compile_ahead
 from kvviz.decoding.loaded_models import LoadedModels
 from kvviz.decoding.read_cache import tracing_seconds
@@ -251,6 +252,7 @@ def hello() -> Device:
             {"device": device, "device_name": device_name(device), "total_bytes": device_memory(device)[1]}
             for device in devices()
         ],
+        "left_out": unloadable(),
         "rates": asdict(known_rates(place.device)),
         "tracing_s": tracing_seconds(place.device),
     }

@@ -55,3 +55,16 @@ def test_a_file_that_is_named_but_not_there_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("KVVIZ_SETTINGS", str(tmp_path / "no.toml"))
     with pytest.raises(KvvizError, match=r"no\.toml"):
         settings.__wrapped__()
+
+
+def test_a_public_server_runs_nobodys_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("KVVIZ_DESIGNS", str(tmp_path))
+    assert not settings.__wrapped__().public
+    monkeypatch.setenv("KVVIZ_PUBLIC", "1")
+    with pytest.raises(KvvizError, match="KVVIZ_DESIGNS has code run, and this server is public"):
+        settings.__wrapped__()
+    monkeypatch.setenv("KVVIZ_DESIGNS", str(tmp_path / "nowhere"))
+    with pytest.raises(KvvizError, match=r"no such folder; it is a folder with cache designs of your own"):
+        settings.__wrapped__()
+    with pytest.raises(KvvizError, match="no field designs"):  # only whoever starts the server names the folder
+        read_settings('designs = "designs"', public=False)

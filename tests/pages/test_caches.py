@@ -213,3 +213,11 @@ def test_the_recording_is_what_the_form_asks_for_at_first(visit):
     (work,) = app.scheduler.jobs()
     assert recording("caches")["document"]["spec"] == work.spec.to_dict()
     assert "recording" not in said(app)
+
+
+def test_files_of_ones_own_that_are_left_out_are_named_with_the_reason(visit, monkeypatch):
+    monkeypatch.setattr("kvviz.ui.shared.own_designs.LEFT_OUT", {"half.py": "half.py is no Python yet: line 1"})
+    monkeypatch.setattr("kvviz.ui.caches.form.unloadable", lambda scheduler: {"paged": "paged.py can't be loaded"})
+    app = visit()
+    assert "half.py is no Python yet: line 1" in app.warning[0].value
+    assert "Paged" not in [option.content for option in pills(app).proto.options]

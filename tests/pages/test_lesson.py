@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kvviz.caches.starters.write import EXERCISES
 from kvviz.experiments.questions import QUESTIONS, ROUNDS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.frame.tour import STOPS
@@ -26,7 +27,7 @@ def test_the_minutes_of_a_plan_add_up_and_its_links_lead_somewhere(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", [*PLANS, "Questions and answers", "What goes wrong", "Handout"])
+@pytest.mark.parametrize("view", [*PLANS, "Questions and answers", "What goes wrong", "Write your own", "Handout"])
 def test_each_part_stands_under_its_address(view, open_page):
     app = open_page("lesson", view=view)
     words = said(app)
@@ -36,6 +37,10 @@ def test_each_part_stands_under_its_address(view, open_page):
         assert {f":primary[**{part['title']}**]" for part in PLANS[view]["parts"]} <= links
     elif view == "What goes wrong":
         assert all(case["so"] in words for case in LESSON["wrong"])
+    elif view == "Write your own":
+        assert all(exercise.task in words and exercise.goal in words for exercise in EXERCISES.values())
+        commands = [code.value for code in app.code]
+        assert commands == [f"kvviz new-cache my-{name} --exercise {name}" for name in EXERCISES]
     else:
         assert all(question.check.ask in words for question in QUESTIONS.values())
         shown = [question.check.because in words for question in QUESTIONS.values()]

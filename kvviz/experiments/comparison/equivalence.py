@@ -159,10 +159,11 @@ def _compare(name: str, checked: Checked, step: Step, reference: Checked, other:
         return
     delta = (step.logits.float() - other.logits.float()).abs().max().item()
     if not math.isfinite(delta):
+        advice = mode_named(name).account.advice
         if not other.logits.isfinite().all():
             why = f"these weights overflow in {dtype}; take float32 or bfloat16"
         else:
-            why = f"the other modes' are, so {name} can't hold this model's keys and values; leave it out"
+            why = f"the other modes' are, so {name} can't hold this model's keys and values; {advice}"
         raise KvvizError(f"the logits of {name} in step {step.index} are not finite: {why}")
     checked.max_delta = max(checked.max_delta or 0.0, delta)
     if differs:
@@ -171,7 +172,7 @@ def _compare(name: str, checked: Checked, step: Step, reference: Checked, other:
         if mode_named(name).exact and delta > rounding(dtype) * other.logits.abs().max().item():
             raise KvvizError(
                 f"{name} computes something else with this model: its token {step.index + 1} is another, and its "
-                f"logits are {delta:.3g} off, more than {dtype} rounds; leave it out"
+                f"logits are {delta:.3g} off, more than {dtype} rounds; {mode_named(name).account.advice}"
             )
 
 

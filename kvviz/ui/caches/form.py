@@ -10,9 +10,11 @@ from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, Ca
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared import model_choice as choices
 from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form, one_of, some_of, whole
+from kvviz.ui.shared.own_designs import say_left_out, unloadable
 from kvviz.ui.shared.plain import errors_said
 
 PROMPT = (
@@ -35,7 +37,7 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
         tokens=Field(64, whole),
         batch=Field(2, whole),
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
-        designs=Field(list(RACED), some_of(*offered), ",".join),
+        designs=Field([name for name in RACED if name in offered], some_of(*offered), ",".join),
         part=Field(PARTS[0], one_of(*PARTS)),
     )
     bar = run_bar()
@@ -52,7 +54,9 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
             designs = st.pills("Cache designs", selection_mode="multi", format_func=titles.__getitem__, **pills)
             prompt = st.text_area("Prompt, shared by all sequences", height=96, **form.value("prompt"))
             weights, dtype = choices.choose_precision(form)
+            st.caption(TEXTS["caches"]["own"])
     form.write()
+    say_left_out(scheduler)
     with errors_said():
         chosen, repeats = tuple(name for name in offered if name in designs), min(3, scheduler.limits.repeats)
         spec = CachesSpec(model, chosen, weights, prompt, tokens, batch, repeats, dtype)
@@ -64,7 +68,8 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
 def _offered(scheduler: Scheduler) -> list[str]:
     """The designs that make sense on this device."""
     apart = scheduler.device is not None and scheduler.device.get("device", "cpu") != "cpu"
-    return [name for name in RACEABLE if apart or not MODES[name].accelerator]
+    left_out = unloadable(scheduler)
+    return [name for name in RACEABLE if (apart or not MODES[name].accelerator) and name not in left_out]
 
 
 def _read_prompt(text: str) -> str:

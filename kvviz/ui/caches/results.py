@@ -66,7 +66,7 @@ def draw(found: Document) -> None:
 
 def _reasons(designs: Sequence[Document]) -> None:
     """Say in a sentence each why one would choose a design, in two columns."""
-    said = [f"- **{r['title']}**: {why}" for r in designs if (why := TEXTS["caches"]["why"].get(r["mode"]))]
+    said = [f"- **{r['title']}**: {TEXTS['caches']['why'].get(r['mode'], r['summary'])}" for r in designs]
     half = -(-len(said) // 2)
     for place, some in zip(st.columns(2, gap="small"), (said[:half], said[half:]), strict=True):
         place.markdown("\n".join(some))
@@ -92,7 +92,9 @@ def table(found: Document) -> None:
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))
     with st.expander("What is slow by design, and what by our simple code"):
-        sources = {name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items()}
+        sources = {
+            name: f" [Where it comes from]({design.source})." for name, design in DESIGNS.items() if design.source
+        }
         st.markdown("\n".join(f"- **{r['title']}**: {r['slow']}{sources.get(r['mode'], '')}" for r in rows(found)))
 
 

@@ -1,4 +1,4 @@
-"""What the teacher's page shows: a timed plan, the questions with answers, what goes wrong, a handout to print."""
+"""What the teacher's page shows: a timed plan, questions with answers, what goes wrong, exercises, a handout."""
 
 import html
 import tomllib
@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from kvviz.caches.starters.write import EXERCISES
 from kvviz.experiments.questions import QUESTIONS
 from kvviz.ui.folders import PAGES
 from kvviz.ui.frame.page import TEXTS
@@ -27,6 +28,7 @@ def lesson() -> None:
         **{name: partial(_plan, plan) for name, plan in PLANS.items()},
         "Questions and answers": _questions,
         "What goes wrong": _wrong,
+        "Write your own": _exercises,
         "Handout": _handout,
     }
     form = Form("lesson", "p_", view=Field(next(iter(parts)), one_of(*parts)))
@@ -90,6 +92,15 @@ def _questions() -> None:
 def _wrong() -> None:
     for case in LESSON["wrong"]:
         st.markdown(f"**{case['what']}** {case['so']}")
+
+
+def _exercises() -> None:
+    st.markdown(TEXTS["lesson"]["exercises"])
+    for number, (name, exercise) in enumerate(EXERCISES.items(), 1):
+        st.markdown(f"**{number}. {exercise.title}.** {exercise.task}\n\n*Done when:* {exercise.goal}")
+        st.code(f"kvviz new-cache my-{name} --exercise {name}", language="bash")
+        with st.expander("Hints, one after the other"):
+            st.markdown("\n".join(f"1. {hint}" for hint in exercise.hints))
 
 
 def _handout() -> None:

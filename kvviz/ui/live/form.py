@@ -25,6 +25,7 @@ from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.live.browser import decoded_there
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
+from kvviz.ui.shared.own_designs import say_left_out, unloadable
 
 AUTO = "auto"
 SERVER, BROWSER = "server", "browser"
@@ -128,7 +129,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         with st.popover("More", icon=":material/tune:"):
             where: dict[str, Any] = {"help": TEXTS["live"]["decoded_by"], **form.choices("on", list(PLACES))}
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
-            modes = _modes(form)
+            modes = _modes(form, scheduler)
             key = _endpoint(form)
             _settings(form, scheduler.device or {})
             more()
@@ -233,13 +234,15 @@ def _new_tokens(form: Form) -> None:
     st.selectbox("New tokens", format_func=lambda count: f"{count} new tokens", **look, **counts)
 
 
-def _modes(form: Form) -> tuple[str, ...]:
+def _modes(form: Form, scheduler: Scheduler) -> tuple[str, ...]:
     """The modes that a lesson is about at once, and the cache designs in a quieter place."""
     first: dict[str, Any] = {"help": _summaries(FIRST_MODES), "wrap": True, **form.choices("modes", FIRST_MODES)}
     st.pills("Modes", selection_mode="multi", format_func=_mode_title, **first)
-    how = _summaries(MORE_MODES) + "  \n\nThe page **Caches** holds them side by side."
-    more = form.choices("more_modes", MORE_MODES)
+    offered = [name for name in MORE_MODES if name not in unloadable(scheduler)]
+    how = _summaries(offered) + "  \n\nThe page **Caches** holds them side by side."
+    more = form.choices("more_modes", offered)
     st.multiselect("Cache designs, and transformers' own caches", format_func=_mode_title, help=how, **more)
+    say_left_out(scheduler)
     chosen = [*form["modes"], *form["more_modes"]]
     if any(MODES[name].drafts for name in chosen):
         st.text_input("Draft model", help=TEXTS["live"]["draft"], placeholder="a bundled one", **form.value("draft"))
