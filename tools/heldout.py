@@ -1,15 +1,18 @@
-"""Write kvviz/models/catalog/heldout.json: a story for measuring quality that no bundled model was trained on.
+"""Write kvviz/models/catalog/heldout.json and recall.json: texts for measuring quality and recall.
 
-It comes from the grammar of `training/`, with names that never occur in the training text, so that a model has to
-remember them. Run `python -m tools.heldout` after a change of the grammar.
+They come from the grammar of `training/`, with names that never occur in the training text, so that a model has to
+remember them. Run `python -m tools.heldout` after a change of the grammar or of the records.
 """
 
 import json
 
 from kvviz.models.catalog.rows import HERE
-from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, write_story
+from training.lexicon import GENDER, HELD_NAMES, THING_ADJECTIVES, THINGS
+from training.records import FACT, QUESTION
+from training.stories import GENERATOR_VERSION, HELD_NAMES_SPLIT, build_grammar, sentences, write_story
 
 SEED, NUMBER = 1, 10_003  # the model cards' stories count from 0
+STORIES = 80  # from the number on, between whose sentences facts stand
 
 
 def heldout() -> dict[str, str]:
@@ -18,5 +21,23 @@ def heldout() -> dict[str, str]:
     return {"source": source, "text": write_story(build_grammar(), HELD_NAMES_SPLIT, SEED, NUMBER)}
 
 
+def recall() -> dict[str, object]:
+    """Return the parts of texts with facts to be recalled, and their origin."""
+    grammar, last = build_grammar(), NUMBER + STORIES
+    source = f"training/records.py, version {GENERATOR_VERSION}, {HELD_NAMES_SPLIT.label}, seed {SEED}, stories "
+    return {
+        "source": f"{source}{NUMBER + 1} to {last}",
+        "fact": FACT,
+        "question": QUESTION,
+        "adjectives": list(THING_ADJECTIVES),
+        "things": list(THINGS),
+        "names": [name for name in GENDER if name in HELD_NAMES],
+        "stories": [
+            sentences(write_story(grammar, HELD_NAMES_SPLIT, SEED, number)) for number in range(NUMBER + 1, last + 1)
+        ],
+    }
+
+
 if __name__ == "__main__":
-    (HERE / "heldout.json").write_text(json.dumps(heldout(), indent=1) + "\n")
+    for name, found in {"heldout": heldout(), "recall": recall()}.items():
+        (HERE / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")

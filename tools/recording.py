@@ -17,6 +17,7 @@ from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import opening, rehearsal
 from kvviz.experiments.kind import Spec
+from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import (
     ASKS,
@@ -46,6 +47,7 @@ def first_specs() -> dict[str, Spec]:
     model = first_model()
     specs: tuple[Spec, ...] = (
         CachesSpec(model, prompt=PROMPT),
+        RecallSpec(),
         RoofSpec(model),
         ArrivalsSpec(),
         batching_spec(model),

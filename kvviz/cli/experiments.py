@@ -1,4 +1,4 @@
-"""`kvviz ceilings`, `roofline`, `caches`, `endpoint`, `serving`: experiments of the pages, measured in this process."""
+"""`kvviz ceilings`, `roofline`, `caches`, `recall`, `endpoint`, `serving`: the pages' experiments, in this process."""
 
 import os
 from dataclasses import replace
@@ -24,6 +24,8 @@ from kvviz.experiments.comparison import endpoint_load
 from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.load import words as load_words
 from kvviz.experiments.load.spec import LoadSpec
+from kvviz.experiments.recall import words as recall_words
+from kvviz.experiments.recall.spec import FORGETFUL, MODEL, RecallSpec
 from kvviz.experiments.roofline import words as roofline_words
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving import spec as asked
@@ -88,6 +90,30 @@ def caches(
     with bench_here("kvviz caches", patient=not no_wait) as bench:
         document = document_here(spec, bench, say_part)
     answer(document, lambda: cache_words.text(document), as_json)
+
+
+def recall(
+    model: Annotated[str, typer.Argument(help="A model that completes a fact's sentence.")] = MODEL,
+    designs: Annotated[str, typer.Option(help="Lossy cache designs, separated by commas.")] = ",".join(FORGETFUL),
+    budgets: Annotated[str, typer.Option(help="Percent of a text's tokens that a design with a budget keeps.")] = (
+        ",".join(map(str, RecallSpec.budgets))
+    ),
+    weights: Weights = "auto",
+    tokens: Annotated[int, typer.Option(help="Length of a text.")] = RecallSpec.tokens,
+    texts: Annotated[int, typer.Option(help="Texts of each seed.")] = RecallSpec.texts,
+    facts: Annotated[int, typer.Option(help="Facts that each text states, and is asked for.")] = RecallSpec.facts,
+    seeds: Annotated[int, typer.Option(help="Seeds, each of which draws its own texts.")] = RecallSpec.seeds,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for names that a text has stated: how many each lossy cache recalls, against what it keeps."""
+    percents = counts("--budgets", budgets)
+    spec = RecallSpec(model, names(designs), percents, weights, tokens, texts, facts, seeds, dtype, device)
+    with bench_here("kvviz recall", patient=not no_wait) as bench:
+        document = document_here(spec, bench)
+    answer({**document, "rows": recall_words.rows(document)}, lambda: recall_words.text(document), as_json)
 
 
 def serving(

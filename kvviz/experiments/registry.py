@@ -12,6 +12,7 @@ from kvviz.experiments.inside import spec as inside
 from kvviz.experiments.kind import Kind, Spec
 from kvviz.experiments.limits import check_decodable
 from kvviz.experiments.load import spec as load
+from kvviz.experiments.recall import spec as recall
 from kvviz.experiments.roofline import spec as roofline
 from kvviz.experiments.serving import spec as serving
 from kvviz.experiments.sweep import plan as sweep_plan
@@ -30,6 +31,7 @@ _ROWS = (
     Kind(sweep.SweepSpec, sweep.check, sweep_plan.estimated, limit="sweep_seconds", kept=True, title=sweep.title),
     Kind(roofline.RoofSpec, roofline.check, roofline.estimate),
     Kind(cache_designs.CachesSpec, check_decodable, cache_designs.estimate),
+    Kind(recall.RecallSpec, check_decodable),
     Kind(serving.ArrivalsSpec, lambda spec, limits: None, run="arrivals"),  # it decodes no model
     Kind(serving.SharingSpec, check_decodable, serving.estimate, run="sharing"),
     Kind(serving.TalkSpec, check_decodable, serving.estimate, run="conversation"),

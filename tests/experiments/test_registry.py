@@ -21,6 +21,7 @@ from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSpec
 from kvviz.experiments.load.spec import LoadSpec
+from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.registry import KINDS, kind_of, read_spec
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving.spec import ArrivalsSpec, PrefixesSpec, SharingSpec, TalkSpec
@@ -174,6 +175,7 @@ SPECS = (
     SweepSpec(models=("tiny-gpt2",)),
     RoofSpec("tiny-gpt2", tokens=64),
     CachesSpec(**SMALL),
+    RecallSpec(),
     ArrivalsSpec(),
     SharingSpec("tiny-gpt2", "a system prompt", ("one", "two")),
     TalkSpec("tiny-gpt2", "first", "second", "edited"),

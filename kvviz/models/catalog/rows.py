@@ -167,6 +167,25 @@ def heldout() -> str:
     return json.loads((HERE / "heldout.json").read_text())["text"]
 
 
+@dataclass(frozen=True)
+class RecallWords:
+    """What texts with facts to be recalled are made of; no bundled model was trained on these stories and names."""
+
+    source: str
+    fact: str
+    question: str
+    adjectives: tuple[str, ...]
+    things: tuple[str, ...]
+    names: tuple[str, ...]
+    stories: tuple[tuple[str, ...], ...]
+
+
+@cache
+def recall_words() -> RecallWords:
+    """The words of the facts and the sentences of the stories; `tools/heldout.py` writes them."""
+    return RecallWords(**_with_tuples(json.loads((HERE / "recall.json").read_text())))
+
+
 def _rows(name: str) -> list[dict[str, Any]]:
     return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))[name]
 

@@ -9,6 +9,7 @@ from kvviz.experiments.cache_designs import words
 from kvviz.experiments.cache_designs.spec import MOST_RACED, RACEABLE, RACED, CachesSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Record
+from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared import model_choice as choices
@@ -27,10 +28,10 @@ BATCHES = (1, 2, 3, 4, 6, 8)
 PARTS = ("What it wastes", "What it loses", "Where tokens lie", "What it moves, and when")  # the page's tabs
 
 
-def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
-    """Draw the form; returns the place of its buttons. No spec, and the reason on the page, for what can't be done."""
-    offered = _offered(scheduler)
-    form = Form(
+def caches_form(scheduler: Scheduler) -> Form:
+    """The fields of the page: those of the race, and those of the section on recall."""
+    offered = offered_designs(scheduler)
+    return Form(
         "caches",
         "k_",
         **choices.measured_fields(),
@@ -39,7 +40,14 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
         prompt=Field(PROMPT, _read_prompt, _prompt_in_link),
         designs=Field([name for name in RACED if name in offered], some_of(*offered), ",".join),
         part=Field(PARTS[0], one_of(*PARTS)),
+        text=Field(RecallSpec.tokens, whole),
+        seeds=Field(RecallSpec.seeds, whole),
     )
+
+
+def ask(scheduler: Scheduler, form: Form) -> tuple[CachesSpec | None, DeltaGenerator]:
+    """Draw the race's fields; returns the place of its buttons. No spec, and the reason said, if it can't be done."""
+    offered = offered_designs(scheduler)
     bar = run_bar()
     with bar:
         model = choices.choose_model(st.container(width=260), form, choices.decodable())
@@ -65,7 +73,7 @@ def ask(scheduler: Scheduler) -> tuple[CachesSpec | None, DeltaGenerator]:
     return None, bar
 
 
-def _offered(scheduler: Scheduler) -> list[str]:
+def offered_designs(scheduler: Scheduler) -> list[str]:
     """The designs that make sense on this device."""
     apart = scheduler.device is not None and scheduler.device.get("device", "cpu") != "cpu"
     left_out = unloadable(scheduler)

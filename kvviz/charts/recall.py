@@ -1,0 +1,53 @@
+"""Draws how many names each cache design recalls against the share of the full cache that it keeps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from kvviz.base.words import human
+from kvviz.charts import palette
+from kvviz.charts.layout import blank
+from kvviz.experiments.recall.words import curves, rows
+
+HEIGHT = 440
+
+
+def recall_figure(found: Mapping[str, Any]) -> go.Figure:
+    """Draw a line for each design with its 95 % intervals, and the full cache as the ceiling."""
+    figure = blank("kept of the full cache's bytes, %", "names recalled, %", height=HEIGHT, xaxis_automargin=True)
+    full = rows(found)[0]
+    ceiling = 100 * full["accuracy"]
+    figure.add_hline(y=ceiling, line={"color": palette.LIGHT[full["mode"]], "width": 2, "dash": "dash"})
+    words = f"full cache: {full['recalled']} of {full['asked']}"
+    figure.add_annotation(
+        text=words,
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=ceiling,
+        yanchor="bottom",
+        showarrow=False,
+        font_color=palette.LIGHT[full["mode"]],
+    )
+    for mode, points in curves(found).items():
+        reach = {
+            "array": [100 * (row["high"] - row["accuracy"]) for row in points],
+            "arrayminus": [100 * (row["accuracy"] - row["low"]) for row in points],
+        }
+        told = [
+            f"{row['recalled']} of {row['asked']} ({row['low']:.0%} to {row['high']:.0%}), {human(row['nbytes'])}"
+            for row in points
+        ]
+        figure.add_scatter(
+            x=[100 * row["share"] for row in points],
+            y=[100 * row["accuracy"] for row in points],
+            error_y={**reach, "thickness": 1.2, "width": 3},
+            customdata=told,
+            name=points[0]["title"],
+            mode="lines+markers",
+            line=palette.line(mode),
+            marker={"symbol": palette.MARKER.get(mode, "circle"), "size": 9},
+            hovertemplate="%{x:.0f} % kept: %{customdata}<extra>" + points[0]["title"] + "</extra>",
+        )
+    return figure.update_xaxes(range=[0, 104]).update_yaxes(range=[0, 108])
