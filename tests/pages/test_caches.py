@@ -11,6 +11,8 @@ from kvviz.base.words import human
 from kvviz.experiments.cache_designs import run as racing
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.cache_designs.words import sentences
+from kvviz.experiments.recall.spec import RecallSpec
+from kvviz.experiments.recall.words import claim
 from kvviz.ui.caches.form import PROMPT, progress
 from kvviz.ui.shared.experiment import recording
 from tests.pages.conftest import answered, said
@@ -222,3 +224,21 @@ def test_files_of_ones_own_that_are_left_out_are_named_with_the_reason(visit, mo
     app = visit()
     assert "half.py is no Python yet: line 1" in app.warning[0].value
     assert "Paged" not in [option.content for option in pills(app).proto.options]
+
+
+def test_what_a_lossy_cache_forgets_is_seen_in_a_recording_and_asked_anew(visit):
+    app, found = visit(seeds="1"), recording("recall")["document"]
+    assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
+    answers = app.dataframe[-1].value
+    asked = app.selectbox(key="q_question").value
+    assert list(answers["25 %"])[1] == answer_of(found, "sinks", 25, asked)
+    other = (asked + 1) % found["spec"]["facts"]
+    app.selectbox(key="q_question").set_value(other).run()
+    assert list(app.dataframe[-1].value["25 %"])[1] == answer_of(found, "sinks", 25, other)
+    app.button(key="q_measure").click().run()
+    assert app.scheduler.jobs()[-1].spec == RecallSpec(seeds=1)
+
+
+def answer_of(found, mode, percent, asked):
+    row = next(row for row in found["rows"] if (row["mode"], row["percent"]) == (mode, percent))
+    return f"{row['said'][asked]} {'✓' if row['right'][asked] else '✗'}"
