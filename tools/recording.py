@@ -16,6 +16,7 @@ from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import opening, rehearsal
+from kvviz.experiments.forgetting.spec import ForgettingSpec
 from kvviz.experiments.kind import Spec
 from kvviz.experiments.recall.spec import RecallSpec
 from kvviz.experiments.roofline.spec import RoofSpec
@@ -48,6 +49,7 @@ def first_specs() -> dict[str, Spec]:
     specs: tuple[Spec, ...] = (
         CachesSpec(model, prompt=PROMPT),
         RecallSpec(),
+        ForgettingSpec(model),
         RoofSpec(model),
         ArrivalsSpec(),
         batching_spec(model),

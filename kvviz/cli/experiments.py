@@ -21,6 +21,8 @@ from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
 from kvviz.experiments.comparison import endpoint_load
+from kvviz.experiments.forgetting import words as forgetting_words
+from kvviz.experiments.forgetting.spec import FORGETTING, ForgettingSpec
 from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.load import words as load_words
 from kvviz.experiments.load.spec import LoadSpec
@@ -114,6 +116,24 @@ def recall(
     with bench_here("kvviz recall", patient=not no_wait) as bench:
         document = document_here(spec, bench)
     answer({**document, "rows": recall_words.rows(document)}, lambda: recall_words.text(document), as_json)
+
+
+def forgetting(
+    model: ModelArgument,
+    designs: Annotated[str, typer.Option(help="Designs that evict, separated by commas.")] = ",".join(FORGETTING),
+    budget: Annotated[str, typer.Option(help="Tokens to keep: a number, or a percentage of the text.")] = "25%",
+    tokens: Annotated[int, typer.Option(help="Tokens of the held-out text to read.")] = 192,
+    weights: Weights = "auto",
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a text with caches that evict; tell which tokens each forgot and how much worse it predicts for it."""
+    spec = ForgettingSpec(model, names(designs), budget, tokens, weights, dtype, device)
+    with bench_here("kvviz forgetting", patient=not no_wait) as bench:
+        document = document_here(spec, bench)
+    answer(document, lambda: forgetting_words.text(document), as_json)
 
 
 def serving(

@@ -8,6 +8,7 @@ from kvviz.experiments.batching import spec as batching
 from kvviz.experiments.cache_designs import spec as cache_designs
 from kvviz.experiments.comparison import spec as comparison
 from kvviz.experiments.comparison.figures import figures_record
+from kvviz.experiments.forgetting import spec as forgetting
 from kvviz.experiments.inside import spec as inside
 from kvviz.experiments.kind import Kind, Spec
 from kvviz.experiments.limits import check_decodable
@@ -32,6 +33,7 @@ _ROWS = (
     Kind(roofline.RoofSpec, roofline.check, roofline.estimate),
     Kind(cache_designs.CachesSpec, check_decodable, cache_designs.estimate),
     Kind(recall.RecallSpec, check_decodable),
+    Kind(forgetting.ForgettingSpec, check_decodable, forgetting.estimate),
     Kind(serving.ArrivalsSpec, lambda spec, limits: None, run="arrivals"),  # it decodes no model
     Kind(serving.SharingSpec, check_decodable, serving.estimate, run="sharing"),
     Kind(serving.TalkSpec, check_decodable, serving.estimate, run="conversation"),

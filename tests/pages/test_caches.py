@@ -242,3 +242,11 @@ def test_what_a_lossy_cache_forgets_is_seen_in_a_recording_and_asked_anew(visit)
 def answer_of(found, mode, percent, asked):
     row = next(row for row in found["rows"] if (row["mode"], row["percent"]) == (mode, percent))
     return f"{row['said'][asked]} {'✓' if row['right'][asked] else '✗'}"
+
+
+def test_what_is_forgotten_is_shown_of_a_recording_and_read_when_asked_for(visit):
+    app = visit(part="What it forgets")
+    assert any("loses least within the same budget" in header.value for header in app.header)
+    app.button(key="g_measure").click().run()
+    (work,) = app.scheduler.jobs()
+    assert recording("forgetting")["document"]["spec"] == work.spec.to_dict()

@@ -25,7 +25,7 @@ PROMPT = (
 LONGEST_IN_A_LINK = 400  # characters of a prompt
 NEW_TOKENS = (16, 32, 64, 96, 128, MOST_RACED)
 BATCHES = (1, 2, 3, 4, 6, 8)
-PARTS = ("What it wastes", "What it loses", "Where tokens lie", "What it moves, and when")  # the page's tabs
+PARTS = ("What it wastes", "What it loses", "Where tokens lie", "What it moves, and when", "What it forgets")  # tabs
 
 
 def caches_form(scheduler: Scheduler) -> Form:

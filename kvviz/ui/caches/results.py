@@ -28,6 +28,8 @@ from kvviz.experiments.cache_designs.words import (
     sentences,
     wasted_most,
 )
+from kvviz.server.scheduler import scheduler
+from kvviz.ui.caches.forgetting import forgetting
 from kvviz.ui.caches.form import PARTS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.experiment import Document
@@ -40,9 +42,11 @@ SAME = "No cache wastes anything"
 
 
 def draw(found: Document) -> None:
-    """Draw all of it: a tab for what each design wastes, loses, keeps where, and moves."""
+    """Draw all of it: a tab for what each design wastes, loses, keeps where, moves, and forgets."""
     every, designs = rows(found), designs_of(found)
-    wasted, lost, kept, moved = st.tabs(PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun")
+    wasted, lost, kept, moved, forgotten = st.tabs(
+        PARTS, key="k_part", default=st.session_state["k_part"], on_change="rerun"
+    )
     with wasted:
         _panels("held", _as_title(wasted_most(caches_of(found))) or SAME, held_figures(every), HELD)
         _reasons(caches_of(found))
@@ -61,6 +65,9 @@ def draw(found: Document) -> None:
             st.markdown(said)
         plot(steps_figure(found["runs"]), key="k_latency")
         st.caption(TEXTS["caches"]["latency"].format(repeats=found["repeats"]))
+    if forgotten.open:
+        with forgotten:
+            forgetting(scheduler(), found)
     where(found)
 
 

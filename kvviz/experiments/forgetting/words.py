@@ -1,0 +1,48 @@
+"""Turns what designs forgot into sentences and lines. Standard library only."""
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from kvviz.base.words import human
+
+Document = Mapping[str, Any]
+
+
+def kl_of(run: Document, budget: str) -> float:
+    """The mean KL of a design within a budget, in nats."""
+    return fmean(run["budgets"][budget]["kl"])
+
+
+def lost_of(run: Document) -> float:
+    """The share of attention that fell on evicted tokens, as a mean over layers and queries."""
+    return fmean(fmean(layer) for layer in run["lost"])
+
+
+def claim(found: Document) -> str:
+    """Say which design loses least within the asked budget, and how chance compares."""
+    budget = found["budget"]
+    best, worst = (pick(found["runs"], key=lambda run: kl_of(run, budget)) for pick in (min, max))
+    if best is worst:
+        return f"{best['title']} loses {kl_of(best, budget):.2g} nats of KL"
+    return (
+        f"{best['title']} loses least within the same budget, KL {kl_of(best, budget):.2g} nats; {worst['title']} "
+        f"most, {kl_of(worst, budget):.2g}"
+    )
+
+
+def text(found: Document) -> str:
+    """Format the document for a terminal."""
+    tokens = len(found["pieces"])
+    head = (
+        f"{found['title']}, {found['weights']} weights: {tokens:,} tokens; all of them {human(found['whole_bytes'])}, "
+    )
+    lines = [f"{head}perplexity {found['perplexity']:.4g}", ""]
+    for run in found["runs"]:
+        for said, one in run["budgets"].items():
+            lost = f", {lost_of(run):.1%} of attention lost" if said == found["budget"] else ""
+            lines.append(
+                f"{run['mode']:10} {said:>5} ({one['tokens']} tokens): holds {human(one['nbytes'])}, KL "
+                f"{fmean(one['kl']):.2g} nats, perplexity {one['perplexity']:.4g}{lost}"
+            )
+    return "\n".join([*lines, "", f"{claim(found)}."])

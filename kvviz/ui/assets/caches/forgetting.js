@@ -1,0 +1,253 @@
+// What a design forgot of a text: a map of tokens by layers or heads as it was at each step, and the text itself.
+
+import { element, put } from "../shared/dom.js"
+import { count } from "../shared/format.js"
+import { isDark } from "../shared/theme.js"
+import { FADE, keepers, paint } from "./paint.js"
+
+const HIGH = 220 // CSS pixels of the map, if its rows are few
+const LEVELS = 4 // shades of a token in the text
+const PLAYS_S = 8 // a whole text
+const ABSENT = 255
+const instances = new WeakMap()
+
+export function mount({ data, parentElement }) {
+  let view = instances.get(parentElement)
+  if (!view) {
+    view = new Forgetting(parentElement.querySelector(".kv-forgetting"), data.assets)
+    instances.set(parentElement, view)
+  }
+  view.update(data)
+  return () => {
+    view.close()
+    instances.delete(parentElement)
+  }
+}
+
+class Forgetting {
+  constructor(root, assets) {
+    Object.assign(this, { root, step: null, byHead: false, playing: null, token: null })
+    const href = `${assets}/caches/forgetting.css`
+    if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
+    this.play = element("button", { type: "button", class: "kv-forgotbutton" }, "Play")
+    this.play.onclick = () => (this.playing === null ? this.start() : this.stop())
+    this.slider = element("input", { type: "range", min: 1, "aria-label": "Tokens read so far", "data-testid": "kv-forgetting-step" })
+    this.slider.oninput = () => {
+      this.stop()
+      this.goTo(Number(this.slider.value) - 1)
+    }
+    this.heads = element("button", { type: "button", class: "kv-forgotbutton", "aria-pressed": "false" }, "Each head")
+    this.heads.onclick = () => {
+      this.byHead = !this.byHead
+      this.shape()
+    }
+    this.words = element("p", { class: "kv-forgotwords", "data-testid": "kv-forgetting-words" })
+    this.labels = element("div", { class: "kv-forgotlabels", "aria-hidden": "true" })
+    this.map = element("canvas", { role: "img", class: "kv-forgotmap", "data-testid": "kv-forgetting-map" })
+    this.lost = element("canvas", { role: "img", class: "kv-forgotlost" })
+    this.line = element("div", { class: "kv-forgotline", hidden: "" })
+    this.text = element("p", { class: "kv-forgottext", tabindex: "0", role: "group", "aria-label": "The text; the arrow keys choose a token" })
+    this.about = element("p", { class: "kv-forgotabout", "data-testid": "kv-forgetting-token", "aria-live": "polite" })
+    this.history = element("canvas", { class: "kv-forgothistory", role: "img" })
+    this.under = element("p", { class: "kv-forgotunder" })
+    root.replaceChildren(
+      element("div", { class: "kv-forgottransport" }, this.play, this.slider, this.heads),
+      this.words,
+      element("div", { class: "kv-forgotgrid" }, this.labels, element("div", { class: "kv-forgotcells" }, this.map, this.line),
+              element("span", { class: "kv-forgotaxis" }, "lost"), this.lost),
+      this.text, this.about, this.history, this.under)
+    for (const canvas of [this.map, this.lost]) {
+      canvas.onpointermove = (event) => {
+        const box = canvas.getBoundingClientRect()
+        this.look(Math.floor(((event.clientX - box.left) / box.width) * this.tokens))
+      }
+    }
+    this.text.onpointerover = (event) => event.target.dataset.token && this.look(Number(event.target.dataset.token))
+    this.text.onkeydown = (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
+      if (!by) return
+      event.preventDefault()
+      this.look((this.token ?? -1) + by)
+    }
+    this.sized = new ResizeObserver(() => this.run && this.drawToken())
+    this.sized.observe(root)
+    root.kvForgetting = () => this
+  }
+
+  update(data) {
+    if (this.data && this.data.name === data.name) return this.colour()
+    this.stop()
+    const run = data.run
+    Object.assign(this, { data, run, tokens: data.pieces.length, layers: run.layers.length, token: null })
+    this.gone = new Uint16Array(bytesOf(run.gone).buffer)
+    this.scores = bytesOf(run.history)
+    this.counts = new Uint16Array(this.tokens)
+    this.levels = new Int8Array(this.tokens).fill(-1)
+    this.meanLost = run.lost[0].map((_, i) => run.lost.reduce((sum, layer) => sum + layer[i], 0) / this.layers)
+    this.slider.max = this.tokens
+    this.text.replaceChildren(...data.pieces.map((piece, token) => element("span", { "data-token": token }, piece)))
+    this.spans = [...this.text.children]
+    this.step = this.tokens - 1
+    this.heads.hidden = run.heads < 2
+    this.about.textContent = "Point at a token, on the map or in the text: when did each layer let go of it, and how did its score go?"
+    this.history.hidden = this.under.hidden = this.line.hidden = true
+    this.shape()
+  }
+
+  shape() {
+    const per = this.byHead ? 1 : this.run.heads
+    this.rows = (this.layers * this.run.heads) / per
+    this.map.width = this.tokens
+    this.map.height = this.rows
+    this.map.style.height = `${Math.max(HIGH, this.rows * 2)}px`
+    this.image = new ImageData(this.tokens, this.rows)
+    this.pixels = new Uint32Array(this.image.data.buffer)
+    this.heads.setAttribute("aria-pressed", String(this.byHead))
+    const every = Math.ceil(this.layers / 12)
+    this.labels.replaceChildren(...this.run.layers.map((layer, i) => element("span", {}, i % every ? "" : `layer ${layer}`)))
+    this.colour()
+  }
+
+  colour() {
+    const dark = isDark()
+    const [keep, give, ahead] = [this.data.colours.kept, this.data.colours.evicted, this.data.colours.ahead].map((pair) => rgb(pair[dark ? 1 : 0]))
+    const heads = this.byHead ? 1 : this.run.heads
+    const ground = dark ? [38, 46, 56] : [236, 239, 243]
+    this.root.style.setProperty("--kv-kept", `rgb(${keep})`)
+    this.root.style.setProperty("--kv-evicted", `rgb(${give})`)
+    this.strong = [keep, give]
+    this.palette = {
+      kept: Array.from({ length: heads + 1 }, (_, n) => packed(mix(ground, keep, 0.35 + (0.65 * n) / heads))),
+      evicted: Array.from({ length: FADE + 1 }, (_, age) => packed(mix(give, ground, Math.min(1, age / FADE) * 0.92))),
+      ahead: packed(mix(ground, ahead, 0.12)),
+    }
+    this.levels.fill(-1)
+    this.drawLost(give)
+    this.draw()
+  }
+
+  start() {
+    if (this.step >= this.tokens - 1) this.step = 0
+    const pace = this.tokens / (PLAYS_S * 1000)
+    let before = null
+    let at = this.step
+    put(this.play, "Pause")
+    const frame = (now) => {
+      at += before === null ? 0 : (now - before) * pace
+      before = now
+      this.goTo(Math.min(this.tokens - 1, Math.floor(at)))
+      if (this.step >= this.tokens - 1) return this.stop()
+      this.playing = requestAnimationFrame(frame)
+    }
+    this.playing = requestAnimationFrame(frame)
+  }
+
+  stop() {
+    if (this.playing !== null) cancelAnimationFrame(this.playing)
+    this.playing = null
+    put(this.play, "Play")
+  }
+
+  goTo(step) {
+    if (step === this.step) return
+    this.step = step
+    this.draw()
+  }
+
+  draw() {
+    const { gone, tokens, rows, step } = this
+    const heads = this.byHead ? 1 : this.run.heads
+    paint(this.pixels, { gone, tokens, rows, heads, step }, this.palette)
+    this.map.getContext("2d").putImageData(this.image, 0, 0)
+    this.slider.value = step + 1
+    keepers({ gone, tokens, step }, this.counts)
+    const all = this.layers * this.run.heads
+    let nowhere = 0
+    for (let token = 0; token < tokens; token++) {
+      const level = token > step ? LEVELS + 1 : Math.ceil((this.counts[token] / all) * LEVELS)
+      if (level === 0) nowhere++
+      if (this.levels[token] === level) continue
+      this.levels[token] = level
+      this.spans[token].dataset.level = level > LEVELS ? "ahead" : level
+    }
+    const held = this.counts.reduce((sum, n) => sum + n, 0) / all
+    put(this.words, `After ${count(step + 1)} of ${count(tokens)} tokens, a head keeps ${count(Math.round(held))}; ${count(nowhere)} are gone from every layer. ` +
+        `Of this token's attention, ${Math.round(this.meanLost[step] * 100)} % would have fallen on what is gone.`)
+    this.map.setAttribute("aria-label", `${this.run.title}: which tokens each layer keeps after ${step + 1} tokens`)
+  }
+
+  drawLost(colour) {
+    const most = Math.max(0.01, ...this.meanLost)
+    this.lost.width = this.tokens
+    this.lost.height = 40
+    const brush = this.lost.getContext("2d")
+    brush.fillStyle = `rgb(${colour})`
+    this.meanLost.forEach((share, i) => brush.fillRect(i, 40 * (1 - share / most), 1, 40))
+    this.lost.setAttribute("aria-label", `Attention lost at each token, at most ${Math.round(most * 100)} %`)
+    this.lost.title = `The share of each token's attention that fell on evicted tokens in the full cache; at most ${Math.round(most * 100)} %`
+  }
+
+  look(token) {
+    if (!(token >= 0 && token < this.tokens)) return
+    this.token = token
+    this.drawToken()
+  }
+
+  drawToken() {
+    const { token, tokens, layers } = this
+    if (token === null) return
+    this.spans.forEach((span, i) => span.toggleAttribute("data-chosen", i === token))
+    this.line.hidden = false
+    this.line.style.left = `${(100 * (token + 0.5)) / tokens}%`
+    const went = Array.from({ length: layers }, (_, layer) => this.lastOf(layer, token))
+    const said = went.map((when, i) => `layer ${this.run.layers[i]} ${when >= tokens ? "keeps it" : `let go of it ${count(when - token)} tokens later`}`)
+    put(this.about, `Token ${count(token + 1)}, “${this.data.pieces[token].trim()}”: ${said.slice(0, 6).join("; ")}${layers > 6 ? " …" : ""}.`)
+    this.drawHistory()
+  }
+
+  // The step in which the last head of a layer let go of a token.
+  lastOf(layer, token) {
+    let last = 0
+    for (let head = 0; head < this.run.heads; head++) last = Math.max(last, this.gone[(layer * this.run.heads + head) * this.tokens + token])
+    return last
+  }
+
+  drawHistory() {
+    const { token, tokens, layers, run } = this
+    this.history.hidden = this.under.hidden = !run.scored
+    if (!run.scored) return
+    const its = run.moments.flatMap((moment, i) => (moment < token ? [] : Array.from({ length: layers }, (_, layer) => this.scores[(i * layers + layer) * tokens + token])))
+    const most = Math.max(1, ...its.filter((score) => score !== ABSENT))
+    const wide = (this.history.width = Math.max(200, Math.round(this.root.clientWidth)))
+    const high = (this.history.height = 90)
+    const brush = this.history.getContext("2d")
+    const [keep, give] = this.strong
+    for (let layer = 0; layer < layers; layer++) {
+      brush.strokeStyle = `rgb(${mix(keep, give, layers > 1 ? layer / (layers - 1) : 0)})`
+      brush.lineWidth = 2
+      brush.beginPath()
+      let drawing = false
+      run.moments.forEach((moment, i) => {
+        const score = this.scores[(i * layers + layer) * tokens + token]
+        if (score === ABSENT || moment < token) return (drawing = false)
+        const [x, y] = [(wide * (moment + 0.5)) / tokens, high - 4 - ((high - 8) * score) / most]
+        drawing ? brush.lineTo(x, y) : brush.moveTo(x, y)
+        drawing = true
+      })
+      brush.stroke()
+    }
+    const said = `Its score from then on, a line for each layer, at most ${Math.round((most / 254) * 100)} % of the highest in the layer; a line ends with the eviction.`
+    this.history.setAttribute("aria-label", said)
+    put(this.under, said)
+  }
+
+  close() {
+    this.stop()
+    this.sized.disconnect()
+  }
+}
+
+const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
+const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16))
+const mix = (a, b, share) => a.map((from, i) => Math.round(from + (b[i] - from) * share))
+const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0

@@ -1,0 +1,34 @@
+// The colours of a map of tokens by layers or heads at one moment, as pixels: small enough to be drawn anew each frame.
+
+export const FADE = 32 // tokens for which an eviction is seen to be new
+
+// `gone[row * tokens + token]`: the step in which a head let go of a token, `tokens` if never. `heads` rows of `gone`
+// make a row of the picture. `kept[n]`: the colour where n heads keep a token; `evicted[age]`: where none does, by the
+// steps since the last let it go; `ahead`: of tokens that are yet to come.
+export function paint(pixels, { gone, tokens, rows, heads, step }, { kept, evicted, ahead }) {
+  for (let row = 0; row < rows; row++) {
+    const from = row * heads * tokens
+    const to = row * tokens
+    for (let token = 0; token <= step; token++) {
+      let keeping = 0
+      let last = 0
+      for (let head = 0, at = from + token; head < heads; head++, at += tokens) {
+        const when = gone[at]
+        if (when > step) keeping++
+        else if (when > last) last = when
+      }
+      pixels[to + token] = keeping ? kept[keeping] : evicted[Math.min(FADE, step - last)]
+    }
+    pixels.fill(ahead, to + step + 1, to + tokens)
+  }
+}
+
+// How many heads of all layers keep each token.
+export function keepers({ gone, tokens, step }, counts) {
+  counts.fill(0)
+  for (let at = 0, token = 0; at < gone.length; at++) {
+    if (gone[at] > step && token <= step) counts[token]++
+    if (++token === tokens) token = 0
+  }
+  return counts
+}
