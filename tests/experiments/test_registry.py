@@ -19,6 +19,7 @@ from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.eta import seconds_of
+from kvviz.experiments.forgetting.spec import ForgettingSpec
 from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSpec
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.recall.spec import RecallSpec
@@ -176,6 +177,7 @@ SPECS = (
     RoofSpec("tiny-gpt2", tokens=64),
     CachesSpec(**SMALL),
     RecallSpec(),
+    ForgettingSpec("tiny-gpt2"),
     ArrivalsSpec(),
     SharingSpec("tiny-gpt2", "a system prompt", ("one", "two")),
     TalkSpec("tiny-gpt2", "first", "second", "edited"),
