@@ -38,7 +38,7 @@ export class Matrix {
     this.absent.hidden = !gone
     this.absent.style.height = `${gone * ROW}px`
     this.hidden.hidden = later || !rows[0] || columns - rows[0].length < 3
-    this.await(rows.map((row, y) => Boolean(row) && pending[y]))
+    this.foretell(rows.map((row, y) => Boolean(row) && pending[y]))
     this.surround(rows.map((row, y) => (row && !pending[y] ? origins[y] : "")))
     this.scale.replaceChildren(...(later || !shape[0] ? [] : [range[0], scaleBar(colour, letters === "shares" ? 0 : -1, 1), range[1]]))
     this.under.replaceChildren(...under.map((words) => element("span", {}, words)))
@@ -61,7 +61,7 @@ export class Matrix {
   }
 
   // An empty frame where rows are still to be computed; they stand together.
-  await(rows) {
+  foretell(rows) {
     const many = rows.filter(Boolean).length
     this.later.hidden = !many
     put(this.later, many > 2 ? this.words : "not yet")

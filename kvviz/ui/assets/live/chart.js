@@ -106,7 +106,7 @@ export class CurveChart {
                rangemode: this.log ? "normal" : "tozero", ...(measured ? up(reach) : { range: this.log ? [0, 2] : [0, 1], showticklabels: false }) },
       shapes: this.marked ? [{ type: "line", x0: this.marked, x1: this.marked, y0: 0, y1: 1, yref: "paper",
                                line: { color: text, width: 1.5, dash: "dot" } }] : [],
-      annotations: measured ? [...said, ...keptLabel(state, grid), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
+      annotations: measured ? [...said, ...keptLabel(state, grid, this.node.clientWidth), ...stepLabel(this.marked), ...labels(state, this.look, this.log, this.total, each, reach?.top)] : [{ text: folded(hint(state), this.node.clientWidth), showarrow: false, x: 0.5, y: 0.5, xref: "paper",
                                       yref: "paper", font: { size: 15 } }],
     }
   }
@@ -234,8 +234,8 @@ function labels(state, look, log, total, each, top = Infinity) {
 }
 
 // Says across the chart that nobody here has measured it.
-const keptLabel = (state, colour) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.97, y: 0.4, xref: "paper", yref: "paper",
-  xanchor: "right", showarrow: false, font: { size: 26, color: colour } }] : [])
+const keptLabel = (state, colour, width) => (state.recorded ? [{ text: "<b>RECORDING</b>", x: 0.97, y: 0.32, xref: "paper", yref: "paper",
+  xanchor: "right", showarrow: false, font: { size: width < NARROW ? 16 : 26, color: colour } }] : [])
 
 // The first look, one reading of each step: thin, and under the median as soon as there is one.
 function firstLook(state, look) {

@@ -196,7 +196,9 @@ class Live {
 
   // What the chart's lines are: each with a sample of it.
   explain(lines) {
-    if (this.keyed === (this.keyed = JSON.stringify(lines))) return
+    const key = JSON.stringify(lines)
+    if (this.keyed === key) return
+    this.keyed = key
     this.key.replaceChildren(...lines.map(([sample, words]) => element("span", {}, ...(sample ? [element("i", { class: `kv-sample kv-${sample}` })] : []), words)))
   }
 
