@@ -102,6 +102,7 @@ def _shade(figure: go.Figure, points: Sequence[Found], *, named: bool = False) -
     if named and zones:
         label = {"text": "queue:", "font_color": PREDICTED, "xref": "paper", "x": 0, "xanchor": "right", "xshift": -6}
         figure.add_annotation(**label, yref="paper", y=1, yanchor="bottom", showarrow=False)
+        figure.update_layout(margin_t=40)  # two lines of names
     return figure.update_xaxes(range=[0, last])
 
 

@@ -19,7 +19,7 @@ PARTS = {
 BATCHES = {
     "reserved": ("Continuous batching, reserved for the longest", palette.KEPT),
     "paged": ("Continuous batching, in blocks", palette.KEPT),
-    "batched": ("Static batches, reserved for the longest", palette.AGAIN),
+    "batched": ("Static batches, reserved for the longest", palette.FREE),
 }
 Found = Mapping[str, Any]
 
