@@ -230,12 +230,12 @@ def test_what_a_lossy_cache_forgets_is_seen_in_a_recording_and_asked_anew(visit)
     app, found = visit(seeds="1"), recording("recall")["document"]
     assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
     answers = app.dataframe[-1].value
-    asked = app.selectbox(key="q_question").value
+    asked = app.selectbox(key="kq_question").value
     assert list(answers["25 %"])[1] == answer_of(found, "sinks", 25, asked)
     other = (asked + 1) % found["spec"]["facts"]
-    app.selectbox(key="q_question").set_value(other).run()
+    app.selectbox(key="kq_question").set_value(other).run()
     assert list(app.dataframe[-1].value["25 %"])[1] == answer_of(found, "sinks", 25, other)
-    app.button(key="q_measure").click().run()
+    app.button(key="kq_measure").click().run()
     assert app.scheduler.jobs()[-1].spec == RecallSpec(seeds=1)
 
 

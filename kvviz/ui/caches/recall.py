@@ -36,7 +36,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         asked = spec.seeds * spec.texts * spec.facts
         words = f"{asked} names in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
         documents: list[Document] = []
-        measured(scheduler, spec, documents.append, place=bar, key="q", words=words, progress=_progress, press="Ask")
+        measured(scheduler, spec, documents.append, place=bar, key="kq", words=words, progress=_progress, press="Ask")
         with shown:
             st.header(claim(documents[0]) if documents else "What a lossy cache has forgotten", anchor="recall")
             st.markdown(TEXTS["caches"]["recall"])
@@ -53,7 +53,7 @@ def _progress(last: Record) -> tuple[float, str]:
 
 def _draw(found: Document) -> None:
     left, right = st.columns([3, 2], gap="large")
-    plot(recall_figure(found), left, key="q_recall")
+    plot(recall_figure(found), left, key="kq_recall")
     left.caption(TEXTS["caches"]["recall_chart"])
     with right:
         st.fragment(_answers)(found)
@@ -95,7 +95,7 @@ def _answers(found: Document) -> None:
         format_func=lambda i: (
             f"{questions[i]['question'].strip()} … (stated {questions[i]['distance']:,} tokens before)"
         ),
-        key="q_question",
+        key="kq_question",
     )
     st.markdown(f"The text said: *{plain(questions[i]['statement'].strip())}* What each cache made of the question:")
     budgets = sorted({row["percent"] for row in found["rows"]} - {None})
@@ -105,7 +105,7 @@ def _answers(found: Document) -> None:
             row["title"], {"Design": row["title"], **dict.fromkeys(map(_column, (*budgets, None)), "")}
         )
         line[_column(row["percent"])] = f"{row['said'][i]} {'✓' if row['right'][i] else '✗'}"
-    draw_table(list(table.values()), key="q_answers")
+    draw_table(list(table.values()), key="kq_answers")
 
 
 def _column(percent: int | None) -> str:
