@@ -49,7 +49,7 @@ MEANINGS = {"kept": KEPT, "new": NEW, "again": AGAIN, "gone": GIVEN_UP}  # as sc
 
 # Kinds of work, wherever a forward is divided: products with the weights, attention, what has neither, and the two
 # phases: a prefill makes all its rows new, a decode step reads what is kept.
-PRODUCTS, ATTENTION, ELSE = "#3FA7C4", "#7A6FBE", "#D8B26E"
+PRODUCTS, ATTENTION, ELSE = "#21839F", "#7A6FBE", "#D8B26E"
 PREFILL, DECODE = NEW, KEPT
 
 # Requests that run together, told apart: neighbours of KEPT, and none of the colours of a state. On a light and on a
@@ -94,8 +94,9 @@ ON_DARK = {LIGHT[name]: DARK[name] for name in _MODES} | {
     "#F3C25B": "#C99A2E",
     "#7A6FBE": "#ADA4E6",
     "#A34700": "#CC7A3B",
-    "#2F7F96": "#7CC6DA",
-    "#1F5F73": "#5FA8BD",
+    "#21839F": "#4FB3CF",
+    "#0F4C5C": "#9BD9EA",
+    "#6B7C85": "#A3B4BD",
     "#5C6672": "#A9B4BF",
     "#3B4652": "#C3CDD7",
     "#C9D0D8": "#47525D",

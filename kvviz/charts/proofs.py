@@ -9,6 +9,7 @@ from kvviz.charts import palette
 from kvviz.charts.layout import blank
 
 NONE, KEPT, NEW, AGAIN = range(4)  # what a cell is
+WORDS = ("–", "kept", "new", "again")
 COLOURS = ("#C9D0D8", palette.KEPT, palette.NEW, palette.AGAIN)
 Cells = Sequence[Sequence[int]]
 _SCALE = [[(step + end) / len(COLOURS), each] for step, each in enumerate(COLOURS) for end in (0, 1)]
@@ -23,7 +24,8 @@ def cells_figure(grids: Mapping[str, Cells], x: str, y: str) -> go.Figure:
         look = {"colorscale": _SCALE, "zmin": 0, "zmax": len(COLOURS), "showscale": False, "xgap": gap, "ygap": gap}
         # a value in the middle of its colour's part of the scale
         z = [[cell + 0.5 for cell in row] for row in cells]
-        figure.add_heatmap(z=z, **places, **look, hoverinfo="skip", row=1, col=column)
+        text = [[WORDS[cell] for cell in row] for row in cells]  # of the table behind the chart
+        figure.add_heatmap(z=z, text=text, **places, **look, hoverinfo="skip", row=1, col=column)
         axis = "x" if column == 1 else f"x{column}"
         figure.update_yaxes(scaleanchor=axis, constrain="domain", row=1, col=column)  # square cells
         figure.update_xaxes(constrain="domain", row=1, col=column)

@@ -91,7 +91,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     low, high = _reach([p["intensity"] for p in points] + [roof.ridge], 3)
     lowest = min(p["flops_per_s"] for p in points)
     bottom, top = _reach([lowest, max(roof.flops, sheet[1].flops if sheet else 0.0)], 4)
-    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, top)}
+    axes = {"xaxis": _log("FLOPs for each byte moved", low, high), "yaxis": _log("FLOP/s", bottom, 2 * top)}
     margin = {**MARGIN, "t": 10}
     figure = go.Figure().update_layout(font_size=14, height=480, showlegend=False, margin=margin, **axes)
     _sides(figure, roof, low, high)

@@ -99,14 +99,17 @@ def _factors(figure: go.Figure, *, log: bool) -> None:
     if without is None or within is None or len(figure.data) > 2:
         return
     cached = dict(zip(within.x, within.y, strict=True))
-    pairs = [(x, y, cached[x]) for x, y in zip(without.x, without.y, strict=True) if cached.get(x) and y]
-    look: dict[str, Any] = {"hoverinfo": "skip", "showlegend": False}
-    for place, high, low in pairs:
-        figure.add_scatter(x=[place, place], y=[low, high], mode="lines", line=_BETWEEN, **look)
-    middle = [math.sqrt(high * low) if log else (high + low) / 2 for _, high, low in pairs]
-    text = [f"&nbsp;<b>{high / low:.3g}×</b>&nbsp;" for _, high, low in pairs]
-    places = ["middle right", *["middle left"] * (len(text) - 1)]  # inside the axes
-    figure.add_scatter(x=[x for x, *_ in pairs], y=middle, text=text, mode="text", textposition=places, **look)
+    along = math.log10 if figure.layout.xaxis.type == "log" else lambda place: place
+    for number, (x, high) in enumerate(zip(without.x, without.y, strict=True)):
+        if not cached.get(x) or not high:
+            continue
+        low = cached[x]
+        figure.add_shape(type="line", x0=x, x1=x, y0=low, y1=high, line=_BETWEEN)
+        middle = math.sqrt(high * low) if log else (high + low) / 2
+        side = {"xanchor": "right", "xshift": -4} if number else {"xanchor": "left", "xshift": 4}  # inside the axes
+        height = math.log10(middle) if log else middle
+        label = {"x": along(x), "y": height, "showarrow": False, **side}
+        figure.add_annotation(text=f"<b>{high / low:.3g}×</b>", **label)
 
 
 def _line(key: tuple, rows: Sequence[Row], measure: str, axis: str, factor: float, dash: str) -> go.Scatter:

@@ -31,13 +31,8 @@ from kvviz.ui.shared.plain import errors_said, plain
 OWN = "Your own config"
 _PLACES = "owner/name, or owner/name/file.gguf"
 _HELP = TEXTS["memory"]["llama_cpp"]
-_FAMILY, _MODEL, _OTHERS, _TOKENS, _BATCH = (
-    122,
-    146,
-    290,
-    146,
-    116,
-)  # pixels: all fields stand in one row of a page 1280 wide
+_FAMILY, _MODEL, _OTHERS = 122, 146, 286  # pixels: all fields stand in one row of a page 1280 wide
+_TOKENS, _BATCH = 146, 120
 _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP

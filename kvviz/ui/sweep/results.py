@@ -160,7 +160,7 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         place.header(said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")
-    if any(line.mode == "text" for figure in figures for line in figure.data):
+    if any(figure.layout.shapes for figure in figures):
         pictures.caption(TEXTS["sweep"]["factors"])
     if len(axes) > 1 and found:
         modes = list(dict.fromkeys(row["mode"] for row in found))
