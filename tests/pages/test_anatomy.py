@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from kvviz.decoding.scratch.listing import listing
-from kvviz.experiments.architectures.spec import ArchitectureSpec
-from kvviz.ui.anatomy.architectures import DRAWN
+from kvviz.experiments.architectures.spec import SCENES, ArchitectureSpec
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +108,7 @@ def test_the_first_steps_run_when_asked(visit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", list(DRAWN))
+@pytest.mark.parametrize("scene", SCENES)
 def test_another_layer_is_walked_through_on_its_tiny_model(visit, scene):
     app = visit(scene=scene, text="abc", steps="3")
     (work,) = app.scheduler.jobs()

@@ -24,6 +24,7 @@ BYTES = 2  # of a number in bfloat16
 _latent = component("kvviz_latent", "anatomy/latent.js", "kv-latent kv-anatomy kv-live")
 _delta = component("kvviz_delta", "anatomy/delta.js", "kv-delta kv-anatomy kv-live")
 _indexer = component("kvviz_indexer", "anatomy/indexer.js", "kv-indexer kv-anatomy kv-live")
+_shared = component("kvviz_shared", "anatomy/shared.js", "kv-shared kv-anatomy kv-live")
 HYBRIDS = ("qwen3-4b", "qwen3-next-80b-a3b", "jamba-v0.1", "mamba2-2.7b")  # the first one has attention alone
 LENGTHS = (1_024, 32_768)  # tokens
 
@@ -57,6 +58,16 @@ def indexer(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         source = listing("Indexer", "indexer.py").as_dict()
         _indexer(key="indexer", data={"look": work, "assets": ASSETS_URL, "listing": source})
     _untrained("indexer")
+
+
+def shared(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
+    """Walk through a model whose upper layers read keys and values of lower ones, and count what that saves."""
+    work = _asked(scheduler, form, bar, "shared")
+    if work is not None:
+        _shared(key="shared", data={"look": work, "assets": ASSETS_URL})
+    _untrained("shared")
+    st.subheader("The same in published models", anchor=False)
+    draw_table([_spared(row) for row in models().values() if row.config.get("num_kv_shared_layers")])
 
 
 def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) -> str | None:
@@ -105,9 +116,26 @@ def _hybrid(model: ModelRow) -> dict[str, object]:
     }
 
 
+def _spared(model: ModelRow) -> dict[str, object]:
+    """How many layers of a published model read another's keys and values, and the bytes with and without that."""
+    alone = {**model.config, "num_kv_shared_layers": 0}
+    held = [
+        kv_memory(ModelSpec.from_config(config, name=model.id), LENGTHS[1], dtype="bfloat16")
+        for config in (model.config, alone)
+    ]
+    return {
+        "model": model.title,
+        "layers": len(held[0].layers),
+        "of them without keys and values": sum(layer.nbytes == 0 for layer in held[0].layers),
+        f"cache, {LENGTHS[1]:,} tokens": human(held[0].total_bytes),
+        "with their own in every layer": human(held[1].total_bytes),
+    }
+
+
 _HEAD = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 DRAWN: dict[str, Callable[[Scheduler, Form, DeltaGenerator], None]] = {
     "latent": latent,
     "delta": delta,
     "indexer": indexer,
+    "shared": shared,
 }

@@ -16,6 +16,7 @@ SCENES = {
     "latent": "Latent attention (MLA)",
     "delta": "Gated delta and hybrids",
     "indexer": "Sparse indexer",
+    "shared": "Shared between layers",
 }
 
 

@@ -31,7 +31,7 @@ def walked(engine):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"scene": "x"}, "no scene 'x'; they are latent, delta, indexer"),
+        ({"scene": "x"}, "no scene 'x'; they are latent, delta, indexer, shared"),
         ({"new_tokens": 1}, "from 2 to 12"),
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "x" * 41}, "41 bytes, each of which is a token here; a walk takes 40"),
@@ -105,3 +105,16 @@ def test_the_indexer_picks_the_best_few_and_attention_reads_no_others(walked):
         assert {at for at, share in enumerate(step["shares"]) if share} == set(step["picked"])
         assert sum(step["shares"]) == pytest.approx(1, abs=1e-3)
     assert found["steps"][-1]["total"] > most, "some are left out"
+
+
+def test_layers_that_keep_nothing_read_the_last_layer_of_their_kind_that_does(walked):
+    found = walked("shared")
+    kinds, own = found["kinds"], [layer for layer, source in enumerate(found["reads"]) if source == layer]
+    assert own == [0, 1, 2, 3, 4, 5] and len(kinds) == 9
+    for layer in range(6, 9):
+        assert found["reads"][layer] == max(other for other in own if kinds[other] == kinds[layer])
+    for step in found["steps"]:
+        for layer, held in enumerate(step["held"]):
+            most = found["window"] - 1 if kinds[layer] == "sliding" else step["total"]
+            assert held == (min(step["total"], most) if layer in own else 0)
+            assert step["bytes"][layer] == held * 2 * 2 * 16 * 4  # K and V of 2 heads of 16 numbers, 4 B each

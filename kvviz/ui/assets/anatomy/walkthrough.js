@@ -30,6 +30,7 @@ export class Walkthrough {
     this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-walk-status" })
     this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-walk-back")
     this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-walk-next")
+    this.next.classList.add("kv-onward")
     this.play = button("Play", "scene after scene", () => this.toggle(), "kv-walk-play")
     this.place = element("span", { class: "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
@@ -136,7 +137,7 @@ export class Walkthrough {
     const [title, words] = this.said(this.scene.key)
     put(this.title, title)
     put(this.words, words)
-    put(this.place, `scene ${(this.at % this.scenes.length) + 1} of ${this.scenes.length}`)
+    put(this.place, this.scenes.length === 1 ? `token ${this.at + 1} of ${this.last + 1}` : `scene ${(this.at % this.scenes.length) + 1} of ${this.scenes.length}`)
     this.back.disabled = this.at === 0
     this.next.disabled = this.at === this.last
     for (const [i, chip] of [...this.steps.children].entries()) chip.setAttribute("aria-pressed", String(i === this.step))

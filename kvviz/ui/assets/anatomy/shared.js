@@ -1,0 +1,79 @@
+// Cross-layer sharing: the upper layers keep nothing and read the keys and values of a lower one.
+
+import { element } from "../shared/dom.js"
+import { bytes } from "../shared/format.js"
+import { dataTable, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+
+const SCENES = [{ key: "token", stages: [] }]
+const ROW = 32, LEFT = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
+const COLOURS = { sliding: "#009E73", full: "#0072B2" }
+
+export const mount = mounting(class extends Walkthrough {
+  constructor(root, data) {
+    super(root, data, SCENES)
+  }
+
+  build() {
+    this.layers = element("div", { class: "kv-sharing", "data-testid": "kv-sharing" })
+    this.table = element("table", {})
+    return [
+      section("The layers, the first at the bottom", "A bar is what a layer holds. An arrow leads from the layer whose keys and values are read to those that read them too.", this.layers),
+      element("details", { class: "kv-data" }, element("summary", {}, "All tokens as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+    ]
+  }
+
+  came() {
+    const { look } = this
+    for (const [i, chip] of [...this.steps.children].entries()) {
+      chip.textContent = shown(look.tokens[i])
+      chip.title = `token ${i}${i < look.prompt_tokens ? ", of the prompt" : ", written"}`
+    }
+    dataTable(this.table, ["token", "tokens", ...look.kinds.map((kind, i) => `layer ${i}, ${kind}`), "all"],
+              look.steps.map((one, i) => [shown(look.tokens[i]), one.total, ...one.bytes.map((held, layer) => (look.reads[layer] === layer ? bytes(held) : `reads ${look.reads[layer]}`)), bytes(sum(one.bytes))]))
+  }
+
+  said() {
+    const { look, now } = this
+    const own = look.reads.filter((layer, i) => layer === i).length
+    const spared = sum(look.reads.map((from, layer) => (from === layer ? 0 : now.bytes[from])))
+    const all = sum(now.bytes)
+    return [`${look.reads.length - own} of ${look.reads.length} layers keep nothing`,
+            `After ${now.total} token${now.total === 1 ? "" : "s"} the cache takes ${bytes(all)}. With keys and values of their own in every layer it would be ${bytes(all + spared)}. A layer shares with the last one of its own kind: sliding layers hold at most ${look.window - 1} tokens between steps, full ones hold all.`]
+  }
+
+  draw() {
+    const { look, now } = this
+    const most = Math.max(...look.steps[look.steps.length - 1].bytes)
+    const layers = look.reads.length
+    const middle = (layer) => (layers - 1 - layer) * ROW + ROW / 2
+    const rows = look.reads.map((from, layer) => {
+      const kind = look.kinds[layer]
+      const fill = element("i", { class: "kv-layerfill" })
+      fill.style.width = `${(100 * now.bytes[layer]) / most}%`
+      fill.style.background = COLOURS[kind]
+      const track = from === layer ? element("div", { class: "kv-track" }, fill) : element("div", { class: "kv-none" }, `nothing: reads layer ${from}`)
+      return element("div", { class: "kv-sharerow" }, element("span", {}, `layer ${layer}`), element("span", {}, kind), track,
+                     element("b", {}, from === layer ? `${bytes(now.bytes[layer])}` : "0 B"), element("span", {}, from === layer ? `${now.held[layer]} token${now.held[layer] === 1 ? "" : "s"}` : ""))
+    })
+    const depth = { sliding: 22, full: 50 }
+    const arrows = look.reads.map((from, layer) => (from === layer ? "" : arrow(middle(from), middle(layer), depth[look.kinds[layer]] + 5 * (layer - from - 2), COLOURS[look.kinds[layer]])))
+    const drawing = svg("svg", { width: LEFT, height: layers * ROW, "aria-hidden": "true" })
+    drawing.append(...arrows.filter(Boolean).flat())
+    this.layers.replaceChildren(drawing, element("div", {}, ...rows.reverse()))
+  }
+}, ".kv-shared")
+
+const sum = (numbers) => numbers.reduce((all, one) => all + one, 0)
+
+function svg(tag, attributes) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value)
+  return node
+}
+
+// From the layer that keeps to the one that reads, to the left and back, with a point at its end.
+function arrow(from, to, depth, colour) {
+  const left = Math.max(2, LEFT - depth)
+  return [svg("path", { d: `M${LEFT},${from} C${left},${from} ${left},${to} ${LEFT - 6},${to}`, fill: "none", stroke: colour, "stroke-width": 2.5 }),
+          svg("path", { d: `M${LEFT},${to} l-9,-5 l0,10 z`, fill: colour })]
+}
