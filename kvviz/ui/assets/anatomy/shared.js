@@ -5,7 +5,7 @@ import { bytes } from "../shared/format.js"
 import { dataTable, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
-const ROW = 32, LEFT = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
+const tall = 32, beside = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
 const COLOURS = { sliding: "#009E73", full: "#0072B2" }
 
 export const mount = mounting(class extends Walkthrough {
@@ -45,7 +45,7 @@ export const mount = mounting(class extends Walkthrough {
     const { look, now } = this
     const most = Math.max(...look.steps[look.steps.length - 1].bytes)
     const layers = look.reads.length
-    const middle = (layer) => (layers - 1 - layer) * ROW + ROW / 2
+    const middle = (layer) => (layers - 1 - layer) * tall + tall / 2
     const rows = look.reads.map((from, layer) => {
       const kind = look.kinds[layer]
       const fill = element("i", { class: "kv-layerfill" })
@@ -57,7 +57,7 @@ export const mount = mounting(class extends Walkthrough {
     })
     const depth = { sliding: 22, full: 50 }
     const arrows = look.reads.map((from, layer) => (from === layer ? "" : arrow(middle(from), middle(layer), depth[look.kinds[layer]] + 5 * (layer - from - 2), COLOURS[look.kinds[layer]])))
-    const drawing = svg("svg", { width: LEFT, height: layers * ROW, "aria-hidden": "true" })
+    const drawing = svg("svg", { width: beside, height: layers * tall, "aria-hidden": "true" })
     drawing.append(...arrows.filter(Boolean).flat())
     this.layers.replaceChildren(drawing, element("div", {}, ...rows.reverse()))
   }
@@ -73,7 +73,7 @@ function svg(tag, attributes) {
 
 // From the layer that keeps to the one that reads, to the left and back, with a point at its end.
 function arrow(from, to, depth, colour) {
-  const left = Math.max(2, LEFT - depth)
-  return [svg("path", { d: `M${LEFT},${from} C${left},${from} ${left},${to} ${LEFT - 6},${to}`, fill: "none", stroke: colour, "stroke-width": 2.5 }),
-          svg("path", { d: `M${LEFT},${to} l-9,-5 l0,10 z`, fill: colour })]
+  const left = Math.max(2, beside - depth)
+  return [svg("path", { d: `M${beside},${from} C${left},${from} ${left},${to} ${beside - 6},${to}`, fill: "none", stroke: colour, "stroke-width": 2.5 }),
+          svg("path", { d: `M${beside},${to} l-9,-5 l0,10 z`, fill: colour })]
 }
