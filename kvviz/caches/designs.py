@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BUDGET = 64  # tokens that a design which evicts keeps; few, so that a short run shows it
 LEAST_BUDGET = 8  # with fewer, a vote of the newest would have nobody left to vote on
 SINKS = 4  # of them, first tokens that `sinks` keeps; the paper has 4 in a budget of 1,024
-GROUP = 32  # tokens that share a scale in each channel of the keys of `int8` and `int4`, as in the paper
+GROUP = 32  # tokens that share a scale in each channel of the keys of `int8`, `int4` and `int2`, as in the paper
 RESIDUAL = 32  # newest tokens in full precision; the paper has 128, too many for a short run to show
 
 ByteRule = Callable[[LayerSpec, int, Precision], int]  # bytes of one layer after n tokens of one sequence
@@ -89,6 +89,7 @@ class Design(Account):
     at_once: int = 1  # tokens that it evicts at a time
     extra: int = 0  # bytes that it keeps beside each token's keys and values, in each KV head
     accelerator: bool = False  # needs a device with memory of its own, so it is not in the default race
+    asked: bool = False  # raced only where it is asked for
     reads: bool = False  # needs the ids of the tokens that come
     work: str = ""  # how the cost model counts its step (`kvviz.cost.predict`); "" if it makes no prediction
     own: bool = False  # from a file of the visitor's (`own_designs`)

@@ -1,4 +1,4 @@
-"""Keys and values as small whole numbers: 8 or 4 bits an element, the newest tokens in full precision.
+"""Keys and values as small whole numbers: 8, 4 or 2 bits an element, the newest tokens in full precision.
 
     code = round((x - zero) / scale),  x' = code * scale + zero,  zero = min,  scale = (max - min) / (2^bits - 1)
 
@@ -7,8 +7,13 @@ With 4 bits, the numbers -1.0, 0.2 and 2.0 have zero = -1.0 and scale = 3.0 / 15
 Keys have channels that stand out at every token, so a scale serves one channel over a group of tokens; values have
 none, so a scale serves one token over its channels. The newest tokens wait in full precision until a group is full.
 KIVI, https://arxiv.org/abs/2402.02750
+
+Another way with channels that stand out: rotate each head before it becomes codes and back after, so that what was in
+one channel is spread over all. Then a scale for each token does for keys too. QuaRot, https://arxiv.org/abs/2404.00456
 """
 
+import math
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -58,16 +63,32 @@ class Codes(NamedTuple):
 
 
 def _packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Put two tokens' codes of 4 bits in a byte: (B, Hkv, groups, GROUP, D) -> (B, Hkv, groups, GROUP / 2, D).
+    """Put the codes of 8 / bits tokens in a byte: (B, Hkv, groups, GROUP, D) -> (B, Hkv, groups, GROUP x bits / 8, D).
 
-    The even token takes the low half: codes 6 and 15 become 15 * 16 + 6 = 246.
+    The first token takes the lowest bits: codes 6 and 15 of 4 bits become 15 * 16 + 6 = 246.
     """
-    return codes if bits == 8 else codes[:, :, :, 0::2] | codes[:, :, :, 1::2] << 4
+    each = 8 // bits
+    return reduce(torch.bitwise_or, (codes[:, :, :, i::each] << bits * i for i in range(each)))
 
 
 def _unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Undo `_packed`: (B, Hkv, bytes, D) -> (B, Hkv, tokens, D), a byte for each element."""
-    return codes if bits == 8 else torch.stack([codes & 15, codes >> 4], dim=3).flatten(2, 3)
+    each = [codes >> bits * i & 2**bits - 1 for i in range(8 // bits)]
+    return torch.stack(each, dim=3).flatten(2, 3)
+
+
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    """Rotate each row of x (..., D) by a Hadamard matrix, in float32; the same again undoes it.
+
+    Sums and differences of halves, log2(D) times, and no matrix is kept. A D that is no power of two is rotated in
+    parts of the largest power that divides it: 80 = 5 x 16.
+    """
+    width, dim, span = x.shape[-1] & -x.shape[-1], x.shape[-1], 1
+    x = x.float()
+    while span < width:
+        a, b = x.unflatten(-1, (-1, 2, span)).unbind(-2)  # (..., D / (2 span), span) each
+        x, span = torch.stack([a + b, a - b], dim=-2).flatten(-3), 2 * span
+    return (x / math.sqrt(width)).view(*x.shape[:-1], dim)
 
 
 class Quantized(InTensors):
@@ -80,6 +101,7 @@ class Quantized(InTensors):
     exact = False
     gathers = True
     bits: int
+    key_axis = BY_CHANNEL
     old: tuple[Codes, Codes] | None = None
     groups = 0  # groups of tokens that are held as codes
     dropped = 0  # groups that a window has moved past
@@ -88,13 +110,14 @@ class Quantized(InTensors):
     def formula(cls, tokens: int, window: int | None, heads: int, key_dim: int, value_dim: int, element: int) -> int:
         """Groups of codes with their scales, and the newest tokens in full precision.
 
-        A scale and a zero have 2 bytes each: for each channel of a group of keys, and for each token of values.
+        A scale and a zero have 2 bytes each: for each channel of a group of keys (or for each token of them), and for
+        each token of values.
         """
         groups = max(0, (tokens - RESIDUAL) // GROUP)
         newest = tokens - groups * GROUP
         groups -= 0 if window is None else min(groups, max(0, tokens - window + 1) // GROUP)
         codes = groups * GROUP * (key_dim + value_dim) * cls.bits // 8
-        scales = 4 * groups * (key_dim + GROUP)
+        scales = 4 * groups * ((key_dim if cls.key_axis == BY_CHANNEL else GROUP) + GROUP)
         return heads * (codes + scales + newest * (key_dim + value_dim) * element)
 
     def _append(self, k: torch.Tensor, v: torch.Tensor) -> Pair:
@@ -111,18 +134,23 @@ class Quantized(InTensors):
         if self.old is None:
             return keys, values
         old_keys, old_values = self.old
-        keys = torch.cat([old_keys.numbers(self.bits, BY_CHANNEL, keys.dtype), keys], dim=2)
-        values = torch.cat([old_values.numbers(self.bits, BY_TOKEN, values.dtype), values], dim=2)
+        keys = torch.cat([self._turned(old_keys.numbers(self.bits, self.key_axis, keys.dtype)), keys], dim=2)
+        values = torch.cat([self._turned(old_values.numbers(self.bits, BY_TOKEN, values.dtype)), values], dim=2)
         self.gathered = keys.nbytes + values.nbytes
         return keys, values
+
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        """Turn numbers (B, Hkv, T, D) into those that become codes; the same again undoes it."""
+        return x
 
     def _quantize_oldest(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Turn the oldest whole groups into codes, so that at least RESIDUAL tokens stay in full precision."""
         count = max(0, (keys.shape[2] - RESIDUAL) // GROUP)
         done = count * GROUP
         if count:
-            grouped_keys, grouped_values = (x[:, :, :done].unflatten(2, (count, GROUP)) for x in (keys, values))
-            new = Codes.of(grouped_keys, self.bits, BY_CHANNEL), Codes.of(grouped_values, self.bits, BY_TOKEN)
+            old = (self._turned(x[:, :, :done]) for x in (keys, values))
+            grouped_keys, grouped_values = (x.unflatten(2, (count, GROUP)) for x in old)
+            new = Codes.of(grouped_keys, self.bits, self.key_axis), Codes.of(grouped_values, self.bits, BY_TOKEN)
             self.old = new if self.old is None else (self.old[0].then(new[0]), self.old[1].then(new[1]))
             self.groups += count
             self.copied += sum(part.nbytes for codes in self.old for part in codes)
@@ -196,3 +224,18 @@ class Int4(Quantized):
     """Half a byte for each number."""
 
     bits = 4
+
+
+class Int2(Quantized):
+    """A quarter of a byte for each number: four levels, which a channel that stands out would take for itself."""
+
+    bits = 2
+
+
+class Rotated2(Int2):
+    """Two bits again, of rotated heads: no channel stands out, so each token of keys has one scale."""
+
+    key_axis = BY_TOKEN
+
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        return rotated(x).to(x.dtype)

@@ -17,7 +17,8 @@ PROMPT, NEW = 75, 14
 PIECES = {"whole": (PROMPT,), "uneven": (23, 1, 41, 10)}  # a prefill in one piece, or in several
 BATCHES = {"whole": 3, "uneven": 1}
 EVICTING = {row.name for row in DESIGNS.values() if row.budget}
-ONLY_WINDOWS = {"mistral": {*EVICTING, "int8", "int4", "offloaded"}, "mistral, wide": {*EVICTING, "offloaded"}}
+CODES = {"int8", "int4", "int2", "rotated2"}
+ONLY_WINDOWS = {"mistral": {*EVICTING, *CODES, "offloaded"}, "mistral, wide": {*EVICTING, "offloaded"}}
 
 
 def decode_with(model, cache, prompt, pieces):

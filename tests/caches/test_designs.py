@@ -12,7 +12,7 @@ from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache
 from kvviz.caches.paged import Paged
 from kvviz.caches.prealloc import Offloaded, Prealloc
-from kvviz.caches.quantized import GROUP, RESIDUAL, Codes, Int4, Int8
+from kvviz.caches.quantized import GROUP, RESIDUAL, Codes, Int2, Int4, Int8, Rotated2, rotated
 from kvviz.caches.ring import BUDGET, SINKS, Ring, Sinks
 from tests.caches.conftest import prompt_of
 
@@ -111,7 +111,7 @@ def test_sinks_give_what_a_mask_over_the_middle_gives(family):
     assert cache.own[0].held == BUDGET and not torch.allclose(logits, without, atol=1e-3), "something was lost"
 
 
-@pytest.mark.parametrize(("bits", "axis"), [(8, 3), (8, 4), (4, 3), (4, 4)])
+@pytest.mark.parametrize(("bits", "axis"), [(8, 3), (8, 4), (4, 3), (4, 4), (2, 3), (2, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_code_is_at_most_half_a_step_off(bits, axis, dtype):
     x = torch.randn(2, 3, 2, GROUP, 10, generator=torch.Generator().manual_seed(1)).to(dtype) * 3
@@ -134,15 +134,26 @@ def test_a_channel_that_stands_out_spoils_tokens_not_channels():
     assert by_channel < by_token / 5
 
 
-@pytest.mark.parametrize("design", [Int8, Int4])
-def test_the_newest_tokens_stay_as_they_came(design):
+def test_a_rotation_spreads_a_channel_over_all_and_is_undone_by_itself():
+    x = torch.randn(1, 2, GROUP, 48, generator=torch.Generator().manual_seed(1))  # in three parts of 16
+    assert torch.allclose(rotated(rotated(x)), x, atol=1e-5) and torch.allclose(rotated(x).norm(), x.norm())
+    one = torch.zeros(48)
+    one[4] = 1
+    assert torch.equal(rotated(one).abs(), torch.tensor([0.25] * 16 + [0.0] * 32))
+    x[..., 4] += 20
+    lost = [(Codes.of(y[:, :, None], 2, 4).numbers(2, 4, x.dtype) - y).norm() for y in (x, rotated(x))]
+    assert lost[1] < lost[0] / 1.5, "of a token's numbers with one scale, once they are rotated"
+
+
+@pytest.mark.parametrize(("design", "most"), [(Int8, 0.02), (Int4, 0.4), (Int2, 2.0), (Rotated2, 2.0)])
+def test_the_newest_tokens_stay_as_they_came(design, most):
     cache = design()
     x, (keys, values), _ = fed(cache, 70, 50)
     coded = cache.groups * GROUP
     assert coded == (120 - RESIDUAL) // GROUP * GROUP == 64 and cache.keys.shape[2] == 56
     assert torch.equal(keys[:, :, 64:], x[:, :, 64:]) and not torch.equal(keys[:, :, :64], x[:, :, :64])
     worst = (keys - x).abs().max(), (values - x).abs().max()
-    assert max(worst) < (0.02 if design is Int8 else 0.4)
+    assert max(worst) < most
     picture = cache.picture()
     assert picture["codes_bytes"] + picture["scale_bytes"] + picture["residual_bytes"] == cache.nbytes
     assert cache.stored_as == f"int{design.bits}" and 0 < cache.beside_bytes < cache.nbytes

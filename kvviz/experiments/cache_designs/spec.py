@@ -12,7 +12,9 @@ from kvviz.experiments.kind import Device, Estimate, Record, Spec
 from kvviz.models.text import STORY
 
 RACEABLE = (*DESIGNS, "static", "quantized")  # kvviz's own designs and two of transformers
-RACED = tuple(name for name, design in DESIGNS.items() if not (design.accelerator or design.extra))  # unless asked
+RACED = tuple(  # unless asked
+    name for name, design in DESIGNS.items() if not (design.accelerator or design.extra or design.asked)
+)
 REFERENCES = ("uncached", "cached")
 MOST_RACED = 192  # most new tokens of a race
 TEXT_TOKENS = 192  # length of the text that quality is measured on: three times the tokens that `sinks` holds
