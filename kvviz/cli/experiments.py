@@ -27,7 +27,7 @@ from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.load import words as load_words
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.recall import words as recall_words
-from kvviz.experiments.recall.spec import FORGETFUL, MODEL, RecallSpec
+from kvviz.experiments.recall.spec import MODEL, USUAL, RecallSpec
 from kvviz.experiments.roofline import words as roofline_words
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving import spec as asked
@@ -96,7 +96,7 @@ def caches(
 
 def recall(
     model: Annotated[str, typer.Argument(help="A model that completes a fact's sentence.")] = MODEL,
-    designs: Annotated[str, typer.Option(help="Lossy cache designs, separated by commas.")] = ",".join(FORGETFUL),
+    designs: Annotated[str, typer.Option(help="Lossy cache designs, separated by commas.")] = ",".join(USUAL),
     budgets: Annotated[str, typer.Option(help="Percent of a text's tokens that a design with a budget keeps.")] = (
         ",".join(map(str, RecallSpec.budgets))
     ),

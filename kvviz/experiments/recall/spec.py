@@ -11,6 +11,7 @@ from kvviz.experiments.kind import Spec
 
 MODEL = "mini-recall"  # trained for this task
 FORGETFUL = tuple(name for name, design in DESIGNS.items() if not design.exact and not design.accelerator)
+USUAL = tuple(name for name in FORGETFUL if not DESIGNS[name].asked)  # unless others are asked for
 ASKING = 24  # most tokens of a question and its answer
 RANGES = {"tokens": (128, 16_384), "texts": (1, 50), "facts": (1, 16), "seeds": (1, 10)}
 
@@ -27,7 +28,7 @@ class RecallSpec(Spec):
     called: ClassVar[str] = "a recall measurement"
 
     model: str = MODEL
-    designs: tuple[str, ...] = FORGETFUL
+    designs: tuple[str, ...] = USUAL
     budgets: tuple[int, ...] = (10, 25, 50, 75)
     weights: str = "auto"
     tokens: int = 1_000

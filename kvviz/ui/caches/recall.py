@@ -4,7 +4,7 @@ import streamlit as st
 
 from kvviz.charts.recall import recall_figure
 from kvviz.experiments.kind import Record
-from kvviz.experiments.recall.spec import FORGETFUL, RecallSpec
+from kvviz.experiments.recall.spec import USUAL, RecallSpec
 from kvviz.experiments.recall.words import claim, sentences
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.form import offered_designs
@@ -31,7 +31,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         seeds = choose_size(st.container(width=130), "Seeds", form, "seeds", SEEDS, most=most)
     with errors_said():
         offered = offered_designs(scheduler)
-        spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
+        spec = RecallSpec(designs=tuple(name for name in USUAL if name in offered), tokens=tokens, seeds=seeds)
         accepted(scheduler, spec.work())
         asked = spec.seeds * spec.texts * spec.facts
         words = f"{asked} names in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
