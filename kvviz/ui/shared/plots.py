@@ -58,7 +58,8 @@ def choose_picture(key: str) -> Options:
     return {**CHART, "toImageButtonOptions": image}
 
 
-_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden; padding-top: 0.4rem; }
+_STYLE = """<style>.katex-display { overflow-x: auto; overflow-y: hidden;
+  padding: 0.4rem 4px 0 0; } /* italics hang over by 2 pixels */
 @media (min-width: 1100px) { .katex-display { overflow: visible; } }
 @media (max-width: 640px) {
   [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .katex-display) { row-gap: 0.5rem; }
