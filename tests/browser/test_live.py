@@ -304,12 +304,11 @@ def torch_is_in_the_worker_alone_which_is_named_and_replaced_when_killed(page, s
 def test_a_dropped_connection_leaves_no_hole(open_page):
     page = open_page(asked(new_tokens=64))
     run(page)
-    comes_to(page, "looking")
     for _ in range(3):
         page.wait_for_function(  # a socket that is still opening would complain in the console if it were closed
             """() => {
-                 const socket = document.querySelector('[data-testid=kv-live]').kvFeed().socket
-                 if (socket.readyState !== WebSocket.OPEN) return false
+                 const socket = document.querySelector('[data-testid=kv-live]').kvFeed()?.socket
+                 if (socket?.readyState !== WebSocket.OPEN) return false
                  socket.close()
                  return true
                }"""
