@@ -18,5 +18,7 @@ class Random(Evicting):
 
     def first_scores(self, positions: torch.Tensor) -> torch.Tensor:
         if not self.seen:
-            self._generator = torch.Generator(positions.device).manual_seed(SEED + self.number)
-        return torch.rand(positions.shape, generator=self._generator, device=positions.device)
+            self._generator = torch.Generator().manual_seed(
+                SEED + self.number
+            )  # the processor's: the same on every device
+        return torch.rand(positions.shape, generator=self._generator).to(positions.device)
