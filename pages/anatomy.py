@@ -27,6 +27,6 @@ with page("anatomy"):
             shared_heads()
         with steps:
             first_steps(scheduler())
+        think("anatomy")
     else:
         architectures.DRAWN[form["scene"]](scheduler(), form, bar)
-    think("anatomy")

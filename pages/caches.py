@@ -1,8 +1,10 @@
 """/caches: the same prompt through cache designs: tokens, quality, memory as it is, and time."""
 
+import streamlit as st
+
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.caches import recall
-from kvviz.ui.caches.form import ask, caches_form, expected, progress
+from kvviz.ui.caches.form import PARTS, ask, caches_form, expected, progress
 from kvviz.ui.caches.results import draw
 from kvviz.ui.frame.page import page
 from kvviz.ui.shared.experiment import measured
@@ -13,4 +15,5 @@ with page("caches"):
     if spec is not None:
         words = expected(scheduler(), spec)
         measured(scheduler(), spec, draw, place=bar, key="k", words=words, progress=progress)
-    recall.section(scheduler(), form)
+    if st.session_state["k_part"] == PARTS[-1]:
+        recall.section(scheduler(), form)

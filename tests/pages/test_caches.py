@@ -227,7 +227,7 @@ def test_files_of_ones_own_that_are_left_out_are_named_with_the_reason(visit, mo
 
 
 def test_what_a_lossy_cache_forgets_is_seen_in_a_recording_and_asked_anew(visit):
-    app, found = visit(seeds="1"), recording("recall")["document"]
+    app, found = visit(seeds="1", part="What it forgets"), recording("recall")["document"]
     assert claim(found) in [header.value for header in app.header] and "recording** of mini-recall" in said(app)
     answers = app.dataframe[-1].value
     asked = app.selectbox(key="kq_question").value

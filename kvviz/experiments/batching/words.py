@@ -99,7 +99,9 @@ def preemption_in_all(rows: Sequence[Row]) -> str:
     times, whole = untouched(rows), rows[1]["seconds"] / rows[0]["seconds"]
     if times is None:
         return f"All requests take {first} if tokens are computed again, {second} if they are copied."
-    still = f"Requests that nobody preempts take {times:.2f} times as long from token to token in the second run"
+    still = (
+        f"Between two tokens of a request that is never preempted lies {times:.2f} times as much time in the second run"
+    )
     if not fair(rows):
         return f"{still}, so nothing here tells the two rules apart: **serve them again** on a quiet machine."
     return (
@@ -182,6 +184,5 @@ def claim(rows: Sequence[Row]) -> str:
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
     joined, static = (_time(found[name], "ttft_s_p50") for name in ("continuous", "static"))
-    return (
-        f"Half of the requests have a first token after {joined} with continuous batching, {static} in static batches"
-    )
+    return f"Half of the requests have their first token within {joined} with continuous batching, "
+        f"{static} in static batches"

@@ -66,7 +66,7 @@ def claim(found: Document) -> str:
     ends = [*evicting[:1], *evicting[1:][-1:]]
     best, *others = sorted([*codes[:1], *ends], key=lambda row: -row["recalled"])
     share = "a quarter" if percent == QUARTER else f"{percent} %"
-    most = f"With {share} of the cache, “{best['title']}” recalls {best['recalled']} of {best['asked']} names"
+    most = f"With {share} of the cache or less, “{best['title']}” recalls {best['recalled']} of {best['asked']} names"
     listed = ", ".join(f"“{row['title']}” {row['recalled']}" for row in others)
     return f"{most}, {listed or whole}"
 

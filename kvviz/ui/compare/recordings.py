@@ -9,7 +9,6 @@ import streamlit as st
 
 from kvviz.charts.claims import of_recording
 from kvviz.charts.curves import Curve, curve_of, mark_gain, overlay, with_ends
-from kvviz.charts.layout import on_one_scale
 from kvviz.decoding.modes import title_of
 from kvviz.experiments.comparison.figures import figures
 from kvviz.store.files.schema import by_mode
@@ -37,7 +36,6 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
 
 def recordings() -> None:
     """Draw the time so far of each token of each recording, under what it shows and where it was made."""
-    figures = {}
     for column, file in zip(st.columns(len(FILES), gap="large"), FILES, strict=True):
         started, curves, told = recorded(file)
         model, here, spec = started["model"], started["environment"], started["spec"]
@@ -46,9 +44,6 @@ def recordings() -> None:
         column.caption(f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}")
         figure = overlay(with_ends(curves, "total", about), view="total")
         mark_gain(figure, curves, about)
-        figures[file] = (column, figure)
-    on_one_scale([figure for _, figure in figures.values()])
-    for file, (column, figure) in figures.items():
         plot(figure, column, key=f"c_{file}")
     untold = "" if all(recorded(file)[2] for file in FILES) else f" {TEXTS['compare']['untold']}"
     st.markdown(TEXTS["compare"]["recorded"] + untold)

@@ -152,7 +152,7 @@ def test_what_starves_and_what_differs_is_said():
     said = sentences([{**row, "identical": False, "each": []}], 0)
     both = [{"policy": name, "ttft_s_p50": s, "clean": s > 0.1} for name, s in (("static", 0.3), ("continuous", 0.01))]
     assert claim(both) == (
-        "Half of the requests have a first token after ≈ 10 ms with continuous batching, 300 ms in static batches"
+        "Half of the requests have their first token within ≈ 10 ms with continuous batching, 300 ms in static batches"
     )
     assert claim([{**both[0], "ttft_s_p50": None}, both[1]]) == "Requests that are decoded together"
     assert said[0] == "**Shortest**: 1 preemption, because the blocks ran out; 7 tokens were computed again."

@@ -17,7 +17,7 @@ const SCENES = [
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES)
+    super(root, data, SCENES, { step: 8, scene: "write" })
   }
 
   build() {
@@ -79,7 +79,7 @@ export const mount = mounting(class extends Walkthrough {
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     switch (key) {
       case "enter":
-        return [`${token} enters: a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and holds all ${this.now.total - 1} tokens before. It is a memory that answers a key with a value. No list of tokens is kept beside it.`]
+        return [`${token} enters: a query, a key, a value and two gates`, `The matrix has ${keys} × ${values} numbers and ${this.now.total > 1 ? `holds all ${this.now.total - 1} tokens before` : "is still empty"}. It is a memory that answers a key with a value. No list of tokens is kept beside it.`]
       case "forget":
         return ["What was written fades", `The gate α = ${keep.toFixed(3)} of this token multiplies the whole matrix: ${keep > 0.9 ? "nearly all stays" : keep > 0.5 ? "a good part stays" : "most of it goes"}. This is where a constant size is paid for.`]
       case "recall":

@@ -13,7 +13,7 @@ const SCENES = [
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES)
+    super(root, data, SCENES, { step: 12, scene: "attend" })
   }
 
   build() {

@@ -24,7 +24,7 @@ const times = (more, less) => (more / less).toFixed(1)
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES)
+    super(root, data, SCENES, { step: 1, scene: "mix" })
   }
 
   build() {

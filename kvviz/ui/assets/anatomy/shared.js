@@ -10,7 +10,7 @@ const COLOURS = { sliding: "#009E73", full: "#0072B2" }
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES)
+    super(root, data, SCENES, { step: 20, scene: "token" })
   }
 
   build() {

@@ -18,10 +18,12 @@ export const mounting = (Kind, root) => ({ data, parentElement }) => {
 }
 
 export class Walkthrough {
-  // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights.
-  constructor(root, data, scenes) {
+  // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. `opens`: the step and
+  // the scene at which a walk opens, where there is something to see; Back leads to the beginning.
+  constructor(root, data, scenes, opens) {
     this.root = root
     this.scenes = scenes
+    this.opens = opens
     this.at = 0 // scene, counted over all steps
     for (const sheet of ["live/live.css", "anatomy/anatomy.css", "anatomy/walkthrough.css"]) {
       const href = `${data.assets}/${sheet}`
@@ -70,8 +72,9 @@ export class Walkthrough {
   }
 
   arrived(look) {
-    if (this.look?.steps.length !== look.steps.length) this.at = 0
+    const other = this.look?.steps.length !== look.steps.length
     this.look = look
+    if (other) this.at = Math.min(this.opens.step, look.steps.length - 1) * this.scenes.length + this.scenes.findIndex((scene) => scene.key === this.opens.scene)
     this.shown = this.follows
     this.status.textContent = ""
     this.stage.hidden = false

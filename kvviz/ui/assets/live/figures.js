@@ -126,7 +126,8 @@ function identity(state) {
   const split = modes.find((m) => m.divergence !== null)
   if (split) return [`First different token: ${split.divergence + 1} of ${total} · ${why(split, state)}`, false]
   const same = Math.min(state.proofSteps, ...modes.map((m) => m.tokens.length))
-  return [[`${same} of ${total} tokens identical`, ...drawn].join(" · "), true]
+  const found = same < total && !ended(state) ? `${same} of ${total} tokens checked, all identical` : `${same} of ${total} tokens identical`
+  return [[found, ...drawn].join(" · "), true]
 }
 
 function why({ margin, delta }, state) {
