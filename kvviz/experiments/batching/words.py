@@ -184,5 +184,7 @@ def claim(rows: Sequence[Row]) -> str:
     if not {"static", "continuous"} <= set(found):
         return "Requests that are decoded together"
     joined, static = (_time(found[name], "ttft_s_p50") for name in ("continuous", "static"))
-    return f"Half of the requests have their first token within {joined} with continuous batching, "
+    return (
+        f"Half of the requests have their first token within {joined} with continuous batching, "
         f"{static} in static batches"
+    )
