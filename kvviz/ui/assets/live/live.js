@@ -330,7 +330,7 @@ function claim(state) {
     const about = mark(headline(state, mode))
     return `${mode.title} ${about}${ms(first).replace(" ms", "")} → ${about}${ms(last)} (${about}${times(last / first)})`.replaceAll(" ", "\u00a0")
   })
-  return `First tenth of the decode steps to the last, in the median: ${each.join(", ")}.`
+  return `First steps to last: ${each.join(", ")}.`
 }
 
 function ratesWords(state) {
