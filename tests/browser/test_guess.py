@@ -28,6 +28,7 @@ LAID = """() => {
 
 def stroke(page, places, surface="kv-guess-area"):
     """Draw with the mouse through places given as shares of the surface, from its lower left corner."""
+    expect(page.get_by_test_id(surface)).to_be_visible()
     box = page.get_by_test_id(surface).bounding_box()
     spots = [(box["x"] + x * box["width"], box["y"] + (1 - y) * box["height"]) for x, y in places]
     page.mouse.move(*spots[0])
