@@ -5,7 +5,7 @@ import { bytes, count } from "../shared/format.js"
 import { Grid } from "./grid.js"
 import { largest, scales } from "./matrix.js"
 import { formula, lower, number, root, upper } from "./maths.js"
-import { dataTable, drawCode, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, isDark, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "convolve", "split", "pace"] },
@@ -38,7 +38,7 @@ export const mount = mounting(class extends Walkthrough {
               element("div", { class: "kv-beside kv-statebeside" }, element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The matrix" }, this.board), this.rule), this.same, this.rates),
       section("The same matrix after each token", "Each square is the whole memory of all tokens up to that one.", this.film),
       section("The code that runs", "It reads one token. The lit lines are at work in this scene; the grey tags are the shapes that they made.", this.code),
-      element("details", { class: "kv-data" }, element("summary", {}, "All tokens as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+      folded("All tokens as a table", this.table),
     ]
   }
 
@@ -49,10 +49,7 @@ export const mount = mounting(class extends Walkthrough {
       tab.onclick = () => { this.head = head; this.drawAll() }
       return tab
     }))
-    for (const [i, chip] of [...this.steps.children].entries()) {
-      chip.textContent = shown(look.tokens[i])
-      chip.title = `token ${i}${i < look.prompt_tokens ? ", of the prompt" : ", written"}`
-    }
+    nameByToken(this.steps, look)
     put(this.rates, `How fast a head forgets is set here, at rates of ${look.rates.join(", ")}, so that there is something to see; the other weights are drawn.`)
     const linear = look.stacks[0].kinds.indexOf("linear"), full = look.stacks[0].kinds.indexOf("full")
     dataTable(this.table, ["token", "tokens", "state of a delta layer", "cache of an attention layer", "multiply-adds, delta layer", "multiply-adds, attention layer", "largest Δ of logits"],

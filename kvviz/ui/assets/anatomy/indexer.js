@@ -2,7 +2,7 @@
 
 import { element, put } from "../shared/dom.js"
 import { count } from "../shared/format.js"
-import { dataTable, drawCode, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "query", "key", "append"] },
@@ -29,16 +29,13 @@ export const mount = mounting(class extends Walkthrough {
               section("This token", "The indexer's score of each token, and the share that attention gives it, the mean over its heads.", this.list, this.same)),
       section("Numbers read in this step, in each layer", "What has to come from memory for one new token.", this.reads),
       section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
-      element("details", { class: "kv-data" }, element("summary", {}, "All tokens as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+      folded("All tokens as a table", this.table),
     ]
   }
 
   came() {
     const { look } = this
-    for (const [i, chip] of [...this.steps.children].entries()) {
-      chip.textContent = shown(look.tokens[i])
-      chip.title = `token ${i}${i < look.prompt_tokens ? ", of the prompt" : ", written"}`
-    }
+    nameByToken(this.steps, look)
     dataTable(this.table, ["token", "position", "reads the positions", "numbers read, all rows", "numbers read, picked rows", "largest Δ of logits"],
               look.steps.map((one, i) => [shown(look.tokens[i]), i, one.picked.join(", "), count(this.read(one).all), count(this.read(one).index + this.read(one).rows), small(one.difference)]))
   }

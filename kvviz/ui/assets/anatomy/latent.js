@@ -4,7 +4,7 @@ import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid } from "./grid.js"
 import { largest, scales } from "./matrix.js"
-import { dataTable, drawCode, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
   { key: "enter", stages: ["enter", "query"] },
@@ -51,7 +51,7 @@ export const mount = mounting(class extends Walkthrough {
               beside(Object.values(this.lanes).map((one) => one.node)), this.same),
       section("The code that runs", "The lit lines are at work in this scene; the grey tags are the shapes that they made in this step.",
               beside(Object.entries(ways).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
-      element("details", { class: "kv-data" }, element("summary", {}, "All steps as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+      folded("All steps as a table", this.table),
     ]
   }
 

@@ -2,7 +2,7 @@
 
 import { element } from "../shared/dom.js"
 import { bytes } from "../shared/format.js"
-import { dataTable, mounting, section, shown, Walkthrough } from "./walkthrough.js"
+import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
 const tall = 32, beside = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
@@ -18,16 +18,13 @@ export const mount = mounting(class extends Walkthrough {
     this.table = element("table", {})
     return [
       section("The layers, the first at the bottom", "A bar is what a layer holds. An arrow leads from the layer whose keys and values are read to those that read them too.", this.layers),
-      element("details", { class: "kv-data" }, element("summary", {}, "All tokens as a table"), element("div", { class: "kv-scroll", tabindex: "0" }, this.table)),
+      folded("All tokens as a table", this.table),
     ]
   }
 
   came() {
     const { look } = this
-    for (const [i, chip] of [...this.steps.children].entries()) {
-      chip.textContent = shown(look.tokens[i])
-      chip.title = `token ${i}${i < look.prompt_tokens ? ", of the prompt" : ", written"}`
-    }
+    nameByToken(this.steps, look)
     dataTable(this.table, ["token", "tokens", ...look.kinds.map((kind, i) => `layer ${i}, ${kind}`), "all"],
               look.steps.map((one, i) => [shown(look.tokens[i]), one.total, ...one.bytes.map((held, layer) => (look.reads[layer] === layer ? bytes(held) : `reads ${look.reads[layer]}`)), bytes(sum(one.bytes))]))
   }

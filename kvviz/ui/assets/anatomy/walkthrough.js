@@ -1,16 +1,16 @@
-// What the walks through other layers share: the bar, the keys, the way of the records, a room that follows.
+// What all walks through a layer share: the bar, the keys, the way of the records, a room that follows.
 
 import { element, put } from "../shared/dom.js"
 import { Feed } from "../shared/feed.js"
 
-const PLAY_MS = 1800
+const PLAY_MS = 1600
 const instances = new WeakMap()
 
 // The `mount` of a component whose walk is a `Kind` of Walkthrough, in an element of the class `root`.
-export const mounting = (Kind, root) => ({ data, parentElement }) => {
+export const mounting = (Kind, root) => ({ data, parentElement, setTriggerValue }) => {
   const walk = instances.get(parentElement) ?? new Kind(parentElement.querySelector(root), data)
   instances.set(parentElement, walk)
-  walk.update(data)
+  walk.update(data, setTriggerValue)
   return () => {
     walk.close()
     instances.delete(parentElement)
@@ -20,26 +20,26 @@ export const mounting = (Kind, root) => ({ data, parentElement }) => {
 export class Walkthrough {
   // `scenes`: what a step goes through, each a `key` and the `stages` of the code that it lights. `opens`: the step and
   // the scene at which a walk opens, where there is something to see; Back leads to the beginning.
-  constructor(root, data, scenes, opens) {
+  constructor(root, data, scenes, opens = { step: 0, scene: scenes[0].key }) {
     this.root = root
     this.scenes = scenes
     this.opens = opens
     this.at = 0 // scene, counted over all steps
-    for (const sheet of ["live/live.css", "anatomy/anatomy.css", "anatomy/walkthrough.css"]) {
+    for (const sheet of ["live/live.css", "anatomy/anatomy.css", ...this.sheets]) {
       const href = `${data.assets}/${sheet}`
       if (!document.querySelector(`link[href="${href}"]`)) document.head.append(element("link", { rel: "stylesheet", href }))
     }
-    this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-walk-status" })
-    this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-walk-back")
-    this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-walk-next")
+    this.status = element("p", { class: "kv-status", role: "status", "data-testid": "kv-look-status" })
+    this.back = button("◀ Back", "arrow left", () => this.go(this.at - 1), "kv-back")
+    this.next = button("Next ▶", "arrow right", () => this.go(this.at + 1), "kv-next")
     this.next.classList.add("kv-onward")
-    this.play = button("Play", "scene after scene", () => this.toggle(), "kv-walk-play")
-    this.place = element("span", { class: "kv-place" })
+    this.play = button("Play", "scene after scene", () => this.toggle(), "kv-play")
+    this.place = element("span", { class: "kv-place", "data-testid": "kv-place" })
     this.steps = element("div", { class: "kv-steps", role: "group", "aria-label": "Steps of the decode" })
-    this.title = element("h2", { "data-testid": "kv-walk-scene" })
+    this.title = element("h2", { "data-testid": "kv-scene" })
     this.words = element("p", { class: "kv-words", "aria-live": "polite" })
-    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps)
-    this.stage = element("div", { class: "kv-walk", hidden: "" }, bar, element("div", { class: "kv-said" }, this.title, this.words), ...this.build())
+    const bar = element("div", { class: "kv-walkbar" }, this.back, this.next, this.place, this.play, this.steps, ...this.switches())
+    this.stage = element("div", { hidden: "" }, bar, element("div", { class: "kv-said" }, ...this.heading()), ...this.build())
     root.replaceChildren(this.status, this.stage)
     this.onKey = (event) => this.key(event)
     this.onLook = (event) => this.wish(event.detail)
@@ -50,21 +50,28 @@ export class Walkthrough {
     root.kvState = () => ({ at: this.at, look: this.look })
   }
 
+  // What a walk may have of its own: sheets, the type of the record that brings it, switches in the bar, its heading.
+  get sheets() { return ["anatomy/walkthrough.css"] }
+  get record() { return "architecture" }
+  switches() { return [] }
+  heading() { return [this.title, this.words] }
+
   update(data) {
     this.data = data
     if (this.follows !== data.look) {
       this.follows = data.look
       this.feed?.close()
-      this.feed = new Feed(data.look, (id, records) => records.forEach((record) => this.take(record)), (m) => this.waits(m), () => {})
+      this.feed = data.look ? new Feed(data.look, (id, records) => records.forEach((record) => this.take(record)), (m) => this.waits(m), () => {}) : null
       this.status.textContent = ""
     }
     if (this.look) this.drawAll()
   }
 
   take(record) {
-    if (record.t === "look") this.status.textContent = "Decoding …"
+    if (record.t === "loading") this.status.textContent = "Loading the model"
+    else if (record.t === "look") this.status.textContent = "Decoding …"
     else if (record.t === "failed" || record.t === "stopped") this.status.textContent = record.message || "The walk was stopped."
-    else if (record.t === "architecture") this.arrived(record)
+    else if (record.t === this.record) this.arrived(record)
   }
 
   waits({ status }) {
@@ -103,7 +110,7 @@ export class Walkthrough {
 
   // Who leads a room tells it; who follows comes along. `own`: a hand has moved it; `fresh`: the walk has just come.
   moved({ own = false, fresh = false } = {}) {
-    Object.assign(this.root.dataset, { comparison: this.follows, step: String(this.at + 1), mode: "cached", scene: this.scene.key })
+    Object.assign(this.root.dataset, { comparison: this.follows ?? "", step: String(this.at + 1), mode: this.again ? "uncached" : "cached", scene: this.scene.key })
     this.drawAll()
     document.dispatchEvent(new CustomEvent("kv-looked", { detail: { own, fresh } }))
   }
@@ -156,7 +163,15 @@ export class Walkthrough {
   }
 }
 
-export function button(words, hint, act, id) {
+// Chips that bear the tokens, for a walk whose steps are single tokens.
+export function nameByToken(chips, { tokens, prompt_tokens: prompt }) {
+  for (const [i, chip] of [...chips.children].entries()) {
+    chip.textContent = shown(tokens[i])
+    chip.title = `token ${i}${i < prompt ? ", of the prompt" : ", written"}`
+  }
+}
+
+function button(words, hint, act, id) {
   const node = element("button", { type: "button", class: "kv-pill", title: hint, "data-testid": id }, words)
   node.onclick = act
   return node
@@ -166,15 +181,19 @@ export function button(words, hint, act, id) {
 export const section = (title, words, ...rest) =>
   element("section", {}, element("h3", {}, title), element("p", { class: "kv-words" }, words), ...rest)
 
-// The lines of a listing: those of `stages` are lit, and each bears the shapes that it made in this step.
-export function drawCode(node, { lines, start, stages }, lit, shapes) {
+// The lines of a listing: those of the stages `lit` are lit, and each bears the shapes that it made in this step. `idle`
+// says which stages do nothing in this model.
+export function drawCode(node, { lines, start, stages }, lit, shapes, idle = () => false) {
   node.replaceChildren(...[...lines.entries()].filter(([, text]) => text.trim()).map(([i, text]) => {
     const number = start + i
     const stage = stages.find((one) => one.first - 1 <= number && number <= one.last) // its heading too
-    const made = stage && number === stage.last ? Object.entries(shapes[stage.name] ?? {}) : []
+    const nothing = Boolean(stage && idle(stage.name))
+    const made = stage && number === stage.last && !nothing ? Object.entries(shapes[stage.name] ?? {}) : []
     const code = text.replace(/(\S) {2}# .*$/, "$1").replace(/^ {4}/, "")
-    const line = element("span", { class: "kv-codeline", "data-lit": String(lit.includes(i ? stage?.name : "enter")),
-                                   "data-words": String(code.trim().startsWith("#")) }, code)
+    const words = code.trim().startsWith("#")
+    const line = element("span", { class: "kv-codeline", "data-lit": String(!nothing && lit.includes(i ? stage?.name : "enter")),
+                                   "data-words": String(words || nothing) }, code)
+    if (nothing && words) line.append(element("em", {}, "not in this model"))
     for (const [name, shape] of made) line.append(element("em", {}, `${name} [${shape.join(", ")}]`))
     return line
   }))
@@ -186,6 +205,10 @@ export function dataTable(node, titles, rows) {
   node.replaceChildren(element("thead", {}, element("tr", {}, ...cells("th", titles))),
                        element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells("td", row)))))
 }
+
+// All steps as a table, folded up.
+export const folded = (title, table) =>
+  element("details", { class: "kv-data" }, element("summary", {}, title), element("div", { class: "kv-scroll", tabindex: "0" }, table))
 
 export const shown = (text) => text.replace(/\n/g, "⏎").replace(/^ | $/g, "·") || "∅"
 
