@@ -57,7 +57,7 @@ def test_nothing_is_pressed_and_the_curves_part_and_then_a_run_is_seen_from_its_
                }"""
         )
         in_state(page, "done", seconds=120)
-        assert sum(page.evaluate("() => window.kvShifts")) < 0.1  # what web.dev calls good; usually it is about 0.05
+        assert sum(page.evaluate("() => window.kvShifts")) < 0.05
         assert points(page)["count"] == 256
         on_the_first_screen(page)
     finally:

@@ -23,11 +23,10 @@ export class CacheGrid {
     Object.assign(this, { state, mode, upto })
     // without a cache object, nobody saw what became of K and V: in a watched run, and on a server
     const unseen = (watched(state) || mode?.name === ELSEWHERE) && !mode?.rows[upto - 1]?.layers.length
-    if (!mode || !upto || !state.prompt || unseen) {
-      this.node.hidden = true
-      return
-    }
-    this.node.hidden = false
+    const waits = !mode || !upto || !state.prompt // a picture that has been drawn keeps its place until the next one
+    this.node.hidden = unseen || (waits && !this.height)
+    this.node.style.visibility = waits ? "hidden" : ""
+    if (this.node.hidden || waits) return
     this.measure()
     const paint = this.canvas.getContext("2d")
     const scale = window.devicePixelRatio || 1
