@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from types import MappingProxyType
 
 from transformers import GenerationConfig, PreTrainedModel
@@ -19,6 +20,8 @@ from kvviz.models.text import Speller
 
 _LOGGER = logging.getLogger("ContinuousBatchingLogger")  # it reports the lack of a package that it does not need here
 GREEDY = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)  # no token ends a text
+NAMES = {field.name for field in fields(ContinuousBatchingConfig)}
+PAGE = "page_size" if "page_size" in NAMES else "block_size"  # its name in transformers 5.17
 
 
 def serve_theirs(
@@ -37,9 +40,8 @@ def serve_theirs(
     It tells neither when a request was admitted or preempted, nor what was a hit; a request that was preempted has no
     `token_s`. Raises KvvizError where it fails.
     """
-    options = ContinuousBatchingConfig(
-        page_size=BLOCK, num_blocks=blocks, max_batch_tokens=budget, max_requests_per_batch=places
-    )
+    sizes = {PAGE: BLOCK, "num_blocks": blocks, "max_batch_tokens": budget, "max_requests_per_batch": places}
+    options = ContinuousBatchingConfig(**sizes)
     coming, news = deque(arrivals), News(spell)
     left = sum(not refused.get(request.number) for _, request in arrivals)
     _LOGGER.setLevel(logging.CRITICAL)
