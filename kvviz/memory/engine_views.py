@@ -107,7 +107,7 @@ def _llama_cpp(layers: Sequence[LayerSpec], case: Case) -> list[Kept]:
     for layer in layers:
         if not (layer.latent and layer.index_dim):
             _refuse_rows(layer, "llama.cpp")
-        if any(state.name not in ("convolution", "recurrent") for state in layer.states):
+        if any(state.name not in ("convolution", "recurrent", "token shift") for state in layer.states):
             raise ConfigError("llama.cpp's layout of these states is not known to kvviz; take another view")
     found = []
     for layer, token in zip(layers, case.llama_cpp.token_bytes(layers, case.precision), strict=True):

@@ -141,6 +141,13 @@ def _receptance(fields: Fields) -> States:
     return State("shift", (2, fields.size("hidden_size"))), State("recurrent", (3, width), float32=True)
 
 
+def _matrix_valued(fields: Fields) -> States:
+    """RWKV-6 and 7: the last hidden states, and a square matrix for each head: https://arxiv.org/abs/2404.05892."""
+    hidden, head = fields.size("hidden_size"), fields.size("wkv_head_size")
+    shift = State("token shift", (fields.size("token_shift_count"), hidden))
+    return shift, State("recurrent", (hidden, head), float32=True)
+
+
 Reader = Callable[[Fields], States]
 
 # The fields that give a state its size: the first row whose fields all have values applies, else the family's.
@@ -151,6 +158,7 @@ BY_FIELDS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("linear_num_heads", "linear_head_dim"), _kimi_delta),
     (("conv_L_cache",), _short_conv),
     (("conv1d_width",), _gated_linear),
+    (("wkv_head_size",), _matrix_valued),
     *(((name,), _mamba) for name in NAMES["state_size"]),
 )
 BY_FAMILY: Mapping[str, Reader] = {"minimax": _lightning, "rwkv": _receptance, "xlstm": _matrix_memory}

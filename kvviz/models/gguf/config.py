@@ -20,7 +20,8 @@ from kvviz.models.layers import MOST_LAYERS
 Config = dict[str, object]
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("architectures.toml").read_text(encoding="utf-8"))
-FAMILIES: Mapping[str, str] = {**_TABLES["families"], **dict.fromkeys(_TABLES["plain"]["architectures"], "llama")}
+FAMILIES: Mapping[str, str] = {**dict.fromkeys(_TABLES["plain"]["architectures"], "llama"), **_TABLES["families"]}
+REFUSED: Mapping[str, str] = {arch: row["why"] for row in _TABLES["refused"] for arch in row["architectures"]}
 
 # Fields of a config, and the keys whose value they have; the architecture stands before each.
 _SIZES = {
@@ -98,7 +99,7 @@ def notes_of_file(config: Mapping[str, object]) -> list[str]:
         return []
     notes = []
     if (arch := stated.get("architecture")) in _TABLES["plain"]["architectures"]:
-        notes.append(f"transformers has no {arch}; its keys and values are counted by head, as llama.cpp keeps them.")
+        notes.append(f"transformers has no {arch}; what it keeps is counted as llama.cpp keeps it.")
     if stated.get("weights_bytes") is None:
         notes.append("The file is a part of several; what the weights take in all is known once all parts are read.")
     return notes
@@ -121,7 +122,7 @@ class _Model:
         kind = header.metadata.get("general.type", "model")
         if kind != "model":
             raise ConfigError(f"general.type is {shown(kind)}; kvviz reads the file of a whole model")
-        if why := _TABLES["refused"].get(found):
+        if why := REFUSED.get(found):
             raise ConfigError(f"general.architecture is {found}: {why}")
         if found not in FAMILIES:
             raise ConfigError(f"general.architecture is {shown(found)}, which kvviz does not know")
@@ -161,10 +162,9 @@ class _Model:
         depth = self.size("block_count") - (self.optional("nextn_predict_layers") or 0)
         if not 1 <= depth <= MOST_LAYERS:
             raise ConfigError(f"{self.arch}.block_count leaves {depth:,} layers; kvviz reads 1 to {MOST_LAYERS:,}")
-        experts = self.optional("expert_count")
         name = self.header.metadata.get("general.name")
         config: Config = {
-            "model_type": _TABLES["experts"].get(self.arch, FAMILIES[self.arch]) if experts else FAMILIES[self.arch],
+            "model_type": self._family(),
             "_name_or_path": title or (name if isinstance(name, str) else "") or self.arch,
             "num_hidden_layers": depth,
             "vocab_size": self._vocabulary(),
@@ -178,6 +178,13 @@ class _Model:
         return {field: value for field, value in config.items() if value is not None} | {
             "kv_lora_rank": config.get("kv_lora_rank")  # null, or the family's default would count
         }
+
+    def _family(self) -> str:
+        """The family of transformers, which for two architectures depends on a further key."""
+        found = FAMILIES[self.arch]
+        if self.optional("expert_count"):
+            found = _TABLES["experts"].get(self.arch, found)
+        return found if self.raw("attention.key_length_mla") else _TABLES["expanded"].get(self.arch, found)
 
     def _vocabulary(self) -> int | None:
         """Tokens of the vocabulary: as stated, as listed, or the rows of the embeddings."""
@@ -314,6 +321,9 @@ class _Model:
         """The sizes of recurrent states."""
         if self.arch == "minimax-01" or not {LINEAR, HYBRID} & set(types):  # MiniMax's follow from its heads
             return {}
+        if head := self.optional("wkv.head_size", 1):
+            shifts = self.optional("token_shift_count", 1) or 2
+            return {"wkv_head_size": head, "token_shift_count": shifts}
         kernel = self.size("ssm.conv_kernel")
         if self.arch == "kimi-linear":
             dim = self.size("kda.head_dim")

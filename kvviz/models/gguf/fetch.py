@@ -17,7 +17,7 @@ from kvviz.models.sources import check_hub
 STEPS = (2**20, 16 * 2**20, LARGEST_HEADER)
 MOST_PARTS = 50  # of a split file that are looked at
 _ON_THE_HUB = re.compile(
-    r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]{0,95}/[\w.-]{1,96})/"
+    r"(?:hf:(?://)?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]{0,95}/[\w.-]{1,96})/"
     r"(?:(?:blob|resolve)/([\w.-]{1,100})/)?((?:[\w.,+=-]+/)*[\w.,+=-]+\.gguf)(?:\?[\w=&-]*)?"
 )
 

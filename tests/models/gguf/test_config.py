@@ -2,11 +2,12 @@
 
 import io
 
+import gguf
 import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.models.config_fields import families
-from kvviz.models.gguf.config import FAMILIES, config_of, weights_in
+from kvviz.models.gguf.config import FAMILIES, REFUSED, config_of, weights_in
 from kvviz.models.gguf.header import read_header
 from kvviz.models.spec import ModelSpec
 from tests.models.gguf.writer import header, model
@@ -23,6 +24,12 @@ def test_every_architecture_has_a_family_that_kvviz_knows():
     assert set(FAMILIES.values()) <= families().keys()
 
 
+def test_every_architecture_of_the_package_gguf_is_read_or_refused_with_a_reason():
+    """A newer package names more; the names that stand here then are those to decide on."""
+    assert set(gguf.MODEL_ARCH_NAMES.values()) - FAMILIES.keys() - REFUSED.keys() == set()
+    assert not FAMILIES.keys() & REFUSED.keys()
+
+
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
@@ -31,7 +38,10 @@ def test_every_architecture_has_a_family_that_kvviz_knows():
         ({**model(), "general.type": "adapter"}, "general.type is 'adapter'"),
         (model("clip"), "vision part"),
         (model("t5"), "encoder-decoder"),
-        (model("rwkv7"), "'rwkv7', which kvviz does not know"),
+        (model("bert"), "reads a whole text at once"),
+        (model("llada"), "writes its text by diffusion"),
+        (model("from-tomorrow"), "'from-tomorrow', which kvviz does not know"),
+        (model("rwkv7", {"attention.head_count": 0}), "no rwkv7.ssm.conv_kernel"),
         ({"general.architecture": "llama"}, "no llama.block_count"),
         (model("llama", {"block_count": 2_000}), "leaves 2,000 layers"),
         (model("llama", {"block_count": 3, "nextn_predict_layers": 3}), "leaves 0 layers"),
@@ -67,7 +77,8 @@ def test_heads_and_widths_of_each_layer():
 def test_an_old_file_of_deepseek_keeps_every_head():
     """Files from before llama.cpp kept latent rows have no key_length_mla, and it expands their keys and values."""
     keys = {"attention.key_length": 192, "attention.value_length": 128, "attention.kv_lora_rank": 512}
-    assert {(layer.kind, layer.kv_heads) for layer in spec_of(model("deepseek2", keys)).layers} == {("full", 4)}
+    rows = [(row.kind, row.kv_heads, row.key_dim, row.value_dim) for row in spec_of(model("deepseek2", keys)).layers]
+    assert rows == [("full", 4, 192, 128)] * 2
 
 
 def test_the_weights_of_a_part_alone_are_unknown():

@@ -1,6 +1,7 @@
 """GGUF headers from files, and from the first bytes of a file on a Hub that a thread plays."""
 
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -34,6 +35,20 @@ class GgufFiles(Hub):
         return self.send(body[: last + 1], 206)
 
 
+class WithoutRanges(Hub):
+    """The same, but it sends the whole of a file of 256 MiB, whatever range it is asked for."""
+
+    sent = 0  # MiB
+
+    def do_GET(self):  # noqa: N802
+        self.send(b"", 200, **{"Content-Length": str(2**28)})
+        with suppress(ConnectionError):
+            self.wfile.write(LONG.ljust(2**21, b"\0"))
+            for _ in range(254):
+                self.wfile.write(bytes(2**20))
+                type(self).sent += 1
+
+
 @pytest.fixture(scope="module")
 def hub():
     with serving(GgufFiles) as address:
@@ -50,6 +65,13 @@ def test_no_more_of_a_file_on_the_hub_is_fetched_than_its_header(here):
     config = config_on_the_hub("some/model", "main", "long.gguf")
     assert (config["model_type"], config["_name_or_path"]) == ("llama", "long.gguf")
     assert [last + 1 for last in GgufFiles.asked] == list(STEPS[:2])
+
+
+def test_of_a_server_without_ranges_no_more_is_read_either(monkeypatch):
+    with serving(WithoutRanges) as address:
+        ask(address, monkeypatch)
+        assert config_on_the_hub("some/model", "main", "long.gguf")["model_type"] == "llama"
+        assert WithoutRanges.sent < 200
 
 
 def test_the_parts_of_a_split_file_count_together(here, tmp_path):
@@ -86,6 +108,8 @@ def test_a_public_server_fetches_none_but_its_own(here):
         ("owner/name/Q4_K_M/file-00001-of-00002.gguf", ("owner/name", "main", "Q4_K_M/file-00001-of-00002.gguf")),
         ("https://huggingface.co/owner/na.me/blob/main/file.gguf", ("owner/na.me", "main", "file.gguf")),
         ("https://hf.co/o/n/resolve/v1/a/b.gguf?download=true", ("o/n", "v1", "a/b.gguf")),
+        ("hf:owner/name/file.gguf", ("owner/name", "main", "file.gguf")),
+        ("huggingface.co/o/n/blob/main/a.gguf", ("o/n", "main", "a.gguf")),
         ("https://example.org/o/n/b.gguf", None),
         ("owner/name", None),
         ("owner/../file.gguf", None),
