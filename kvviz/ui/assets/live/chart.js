@@ -293,16 +293,16 @@ function traces(state, look, total) {
     const y = line.map((p) => p.mid)
     const text = line.map((p, i) => hover(state, mode, p, i, total))
     const once = !mode.times.length
-    const prefill = { size: x.map((_, i) => (i === 0 ? 12 : once || x.length > MANY ? 0.1 : 5)),
-                      symbol: x.map((_, i) => (i === 0 ? look.marker(mode.name) + "-open" : look.marker(mode.name))),
-                      line: { width: x.map((_, i) => (i === 0 ? 2.5 : 0)) } }
+    const dots = !once && x.length <= MANY // each would be an element of its own, and hundreds of them slow every drawing down
     return [
       { type: "scatter", mode: "lines", x: [...x, ...[...x].reverse()], hoverinfo: "skip", showlegend: false,
         y: [...line.map((p) => p.q3), ...line.map((p) => p.q1).reverse()],
         fill: "toself", fillcolor: look.faint(mode.name), line: { width: 0 } },
-      { type: "scatter", mode: "lines+markers", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
+      { type: "scatter", mode: dots ? "lines+markers" : "lines", name: escapeHtml(mode.title), x, y, text, hoverinfo: "text",
         line: { color: colour, width: once ? 1.3 : isLong(state, line, total) ? 1 : 2.5, dash: look.dash(mode.name) },
-        marker: { color: colour, ...prefill }, opacity: isLong(state, line, total) ? 0.5 : 1 },
+        marker: { color: colour, size: 5, symbol: look.marker(mode.name) }, opacity: isLong(state, line, total) ? 0.5 : 1 },
+      { type: "scatter", mode: "markers", x: x.slice(0, 1), y: y.slice(0, 1), hoverinfo: "skip", showlegend: false, // the prefill
+        marker: { color: colour, size: 12, symbol: `${look.marker(mode.name)}-open`, line: { width: 2.5 } } },
     ]
   })
 }

@@ -190,8 +190,8 @@ class Live {
     this.root.dataset.comparison = this.state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
     this.guess.follow(this.state, this.data.guess)
-    this.chart.draw(state, this.slider.at)
     this.viewpoint.report(this.state.id)
+    return this.chart.draw(state, this.slider.at)
   }
 
   // What the chart's lines are: each with a sample of it.
