@@ -58,7 +58,8 @@ def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
     if gain > ALIKE:
         more = f", compiled steps {compiled}" if compiled else ""
         return f"On {place} the cache makes the text {about}{gain:.2g} times as fast{more}"
-    return f"On {place} the cache hardly helps{f', compiling does: {compiled}' if compiled else ''}"
+    more = f", compiling does: {compiled}" if compiled else ""
+    return f"On {place} the cache hardly helps ({about}{gain:.3g} times as fast){more}"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
