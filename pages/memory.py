@@ -26,9 +26,9 @@ with page("memory"):
         "On a GPU": lambda: on_a_gpu(main, asked, form),
         "What if": lambda: what_if(main, asked),
         "Look inside": lambda: look_inside(main, asked),
-        "A log line": lambda: log_line(main, asked),
         "How we know": lambda: how_we_know(scheduler()),
     }
+    log_line(main, asked, form["lines"])
     headline(main, asked)
     example_table(st.session_state.get("m_example"))
     tabs = st.tabs(list(sections), key="m_tab", on_change="rerun")

@@ -58,14 +58,14 @@ _READABLE = (
     'memory: … GiB" and "# GPU blocks: …", llama.cpp\'s "KV self size = … MiB" and "llama_kv_cache: size = … MiB ('
     '… cells, … layers, … seqs), K (…): …"'
 )
-_RELEVANT = re.compile("KV cache|blocks:|concurrency|size", re.I)  # each line that is read has one of these words
+RELEVANT = re.compile("KV cache|blocks:|concurrency|size", re.I)  # each line that is read has one of these words
 
 
 def parse(text: str) -> Pool | Caches:
     """Read the lines of one engine. Raises KvvizError that names the readable lines if there are none."""
     if len(text) > LARGEST_TEXT:
         raise KvvizError(f"the text has {len(text):,} characters; paste the lines about the KV cache alone")
-    lines = [line.strip() for line in text.splitlines() if _RELEVANT.search(line)]
+    lines = [line.strip() for line in text.splitlines() if RELEVANT.search(line)]
     pool, caches = _read_pool(lines), _read_caches(lines)
     if pool and caches:
         raise KvvizError("lines of vLLM and of llama.cpp are mixed; paste those of one engine")

@@ -1,6 +1,7 @@
 """What people write, on the pages as Streamlit runs them: texts stay texts, and a browser's own values are checked."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -213,9 +214,6 @@ def test_a_public_form_has_no_row_that_could_only_refuse(visit, public):
     app = visit("live")
     assert not any("folder" in option or "Hugging Face" in option for option in app.selectbox(key="model").options)
     assert app.selectbox(key="weights").options == ["auto", "random"]
-    app = visit("memory")
-    app.selectbox(key="m_family").select("Your own config").run()
-    assert pills(app, "m_how").options == ["Paste", "File"]
 
 
 def test_a_public_form_offers_what_is_listed(visit, public):
@@ -225,10 +223,6 @@ def test_a_public_form_offers_what_is_listed(visit, public):
     assert not app.exception and not app.warning
     app.button(key="run").click().run()
     assert (app.scheduler.shown().spec.model, app.scheduler.shown().spec.weights) == ("good/model", "hub")
-
-
-def pills(app, key):
-    return next(group for group in app.get("button_group") if group.key == key)
 
 
 @pytest.mark.slow
@@ -251,16 +245,20 @@ def send(app, key, name):
 
 
 @pytest.mark.slow
-def test_a_public_memory_page_fetches_nothing_else(visit, public, monkeypatch):
+def test_a_public_memory_page_fetches_nothing_else_and_opens_no_file(visit, public, monkeypatch):
     public("good/model")
     asked = []
     monkeypatch.setattr("kvviz.models.hub_config._downloaded", lambda name, timeout: asked.append(name) or 1 / 0)
-    app = visit("memory")
-    app.selectbox(key="m_family").select("Your own config").run()
-    pills(app, "m_how").set_value("Hugging Face").run()
+    app, refused = visit("memory"), []
+    for text in ("good/model", "evil/model", "evil/model/file.gguf", __file__, __file__ + "x"):
+        given = SimpleNamespace(given={"text": text})
+        monkeypatch.setattr("kvviz.ui.memory.form._box", lambda given=given, **_: given)
+        app.run()
+        assert not app.exception
+        refused.append(app.warning[0].value)
     assert asked == ["good/model"]
-    send(app, "m_hub", "evil/model")
-    assert set(asked) == {"good/model"}
+    assert all("open to all" in said for said in refused[1:3])
+    assert all("this text" in said or "no model" in said for said in refused[3:])
 
 
 # --- signing in -------------------------------------------------------------------------------------------------

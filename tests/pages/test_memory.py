@@ -88,35 +88,46 @@ def test_each_example_fills_the_form_and_shows_its_cases(visit):
     assert app.number_input(key="m_tokens").value == 8192
 
 
-@pytest.mark.slow
-def test_a_pasted_config_is_worked_out(visit):
-    app = visit()
-    app.selectbox(key="m_family").select("Your own config").run()
-    app.text_area(key="m_paste").set_value(json.dumps(models()["deepseek-v3"].config)).run()
-    assert not app.exception
-    assert f"{8192 * 70_272:,} B" in said(app)
-    assert "kv_lora_rank" in said(app)
-
-
 @pytest.fixture
-def dropped(visit, monkeypatch):
-    """`dropped(name, data)`: the page after a browser has sent that file."""
+def give(visit, monkeypatch):
+    """`give(app, text)` or `give(app, name=…, data=…)`: the page after a browser has sent that."""
 
-    def drop(name, data):
-        sent = SimpleNamespace(file={"name": name, "bytes": base64.b64encode(data).decode()})
-        monkeypatch.setattr("kvviz.ui.memory.form._file", lambda **_: sent)
-        app = visit()
-        app.selectbox(key="m_family").select("Your own config").run()
-        next(group for group in app.get("button_group") if group.key == "m_how").set_value("File").run()
+    def given(app=None, text="", *, name="", data=b""):
+        sent = {"name": name, "bytes": base64.b64encode(data).decode()} if name else {"text": text}
+        app = app or visit()
+        with monkeypatch.context() as once:
+            once.setattr("kvviz.ui.memory.form._box", lambda **_: SimpleNamespace(given=sent))
+            app.run()
         assert not app.exception
         return app
 
-    return drop
+    return given
 
 
-def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(dropped):
+def captions(app):
+    return [caption.value for caption in app.caption]
+
+
+@pytest.mark.slow
+def test_a_pasted_config_is_worked_out(give):
+    app = give(text=json.dumps(models()["deepseek-v3"].config))
+    assert "Taken as the config of a model of type deepseek_v3." in captions(app)
+    assert f"{8192 * 70_272:,} B" in said(app)
+    assert "kv_lora_rank" in said(app)
+    app.selectbox(key="m_family").select("GPT-2").run()
+    assert "Yours" in app.selectbox(key="m_family").options, "it can be taken again"
+
+
+def test_the_addresses_of_several_models_stand_side_by_side(give):
+    app = give(text="https://huggingface.co/Qwen/Qwen3-4B vs deepseek-v3")
+    assert "Taken as the model qwen3-4b of the catalog, the model deepseek-v3 of the catalog." in captions(app)
+    assert app.selectbox(key="m_model").value == "qwen3-4b"
+    assert list(table(app, "against the first")["model"]) == ["Qwen3-4B", "DeepSeek-V3"]
+
+
+def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(give):
     keys = {"block_count": 32, "embedding_length": 4096, "attention.head_count": 32, "attention.head_count_kv": 8}
-    app = dropped("small.gguf", header(model("llama", keys), [("w", (256, 9), 12, 0)]))
+    app = give(name="small.gguf", data=header(model("llama", keys), [("w", (256, 9), 12, 0)]))
     assert total(app) == "1.0 GiB" and "small.gguf (yours)" in app.metric[0].label
     assert "Weights in the file: **1.3 KiB** (1,296 B): 1.3 KiB Q4_K" in said(app)
     assert (app.selectbox(key="m_view").value, app.selectbox(key="m_dtype").value) == ("llama.cpp", "float16")
@@ -134,15 +145,15 @@ def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(dropped):
         ("x.json", b" " * 9_000_000, "takes at most"),
     ],
 )
-def test_a_dropped_file_that_can_not_be_read_is_one_sentence(dropped, name, data, says):
-    app = dropped(name, data)
+def test_a_dropped_file_that_can_not_be_read_is_one_sentence_and_nothing_is_lost(give, name, data, says):
+    app = give(name=name, data=data)
+    assert total(app) == "1.0 GiB"
     assert any(says in warning.value for warning in app.warning)
 
 
 @pytest.mark.slow
-def test_a_config_that_can_not_be_read_is_one_sentence(visit):
+def test_a_config_that_can_not_be_read_is_one_sentence(visit, give):
     app = visit()
-    app.selectbox(key="m_family").select("Your own config").run()
     for text, says in (
         ("{not json", "can't be read as JSON"),
         ("[1]", "JSON object"),
@@ -151,8 +162,7 @@ def test_a_config_that_can_not_be_read_is_one_sentence(visit):
         ('{"model_type": "own", "auto_map": {}, "num_layers": 28, "attn_type_list": [1]}', "attn_type_list"),
         ('{"model_type": "gpt2", "n_layer": 2, "n_head": NaN}', "n_head"),
     ):
-        app.text_area(key="m_paste").set_value(text).run()
-        assert not app.exception
+        give(app, text)
         assert any(says in warning.value for warning in app.warning), text
 
 
@@ -160,7 +170,7 @@ def test_a_link_with_a_config_of_ones_own(visit):
     app = visit(
         models=pack({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2})
     )
-    assert app.selectbox(key="m_family").value == "Your own config"
+    assert app.selectbox(key="m_family").value == "Yours"
     assert f"{8192 * 2 * 2 * 64 * 2:,} B" in said(app)
 
 
@@ -203,15 +213,16 @@ def test_all_published_figures_agree(visit_tab):
 
 
 @pytest.mark.slow
-def test_a_log_line_is_judged(visit_tab):
-    app = visit_tab("A log line", models="qwen2.5-7b")
+def test_a_log_line_is_judged_and_again_when_the_form_changes(visit, give):
+    app = visit(models="qwen2.5-7b")
     line = "llama_kv_cache_init: KV self size = 112.00 MiB, K (f16): 56.00 MiB, V (f16): 56.00 MiB"
+    give(app, line)
+    assert "Taken as lines of the log of llama.cpp." in captions(app)
+    assert any("would agree for 2,048 tokens" in box.value for box in app.error)
     app.number_input(key="m_tokens").set_value(2048).run()
-    app.text_area(key="m_logline").set_value(line).run()
-    assert not app.exception
     assert any("agree" in box.value for box in app.success)
-    app.text_area(key="m_logline").set_value("nothing of the kind").run()
-    assert any("GPU KV cache size" in box.value for box in app.warning)
+    give(app, "nothing of the kind")
+    assert any("lines of the log of vLLM" in box.value for box in app.warning)
 
 
 @pytest.mark.slow

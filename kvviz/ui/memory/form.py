@@ -1,35 +1,31 @@
-"""The memory page's form: models, sizes, precisions and whose bytes."""
+"""The memory page's form: what is given, models, sizes, precisions and whose bytes."""
 
 import base64
 import binascii
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.settings import settings
 from kvviz.memory import calculator
-from kvviz.memory.calculator import MOST_MODELS, Asked, Config, is_own, own_title
+from kvviz.memory.calculator import MOST_MODELS, Asked, is_own, own_title
 from kvviz.memory.engine_views import VIEWS
+from kvviz.memory.given import Given, read_given
 from kvviz.models.catalog.rows import examples, models
-from kvviz.models.gguf.fetch import config_in_bytes, config_on_the_hub, on_the_hub
+from kvviz.models.gguf.fetch import config_in_bytes
 from kvviz.models.gguf.header import MAGIC
-from kvviz.models.hub_config import fetch_config
-from kvviz.models.sources import parse_config
 from kvviz.server.script_slots import aside
 from kvviz.ui.folders import ASSETS_URL
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.component import component
 from kvviz.ui.shared.experiment import run_bar
 from kvviz.ui.shared.form import Field, Form
-from kvviz.ui.shared.plain import errors_said, plain
+from kvviz.ui.shared.plain import plain
 
-OWN = "Your own config"
-_PLACES = "owner/name, or owner/name/file.gguf"
+OWN = "Yours"
 _HELP = TEXTS["memory"]["llama_cpp"]
 _FAMILY, _MODEL, _OTHERS = 122, 146, 286  # pixels: all fields stand in one row of a page 1280 wide
 _TOKENS, _BATCH = 146, 120
@@ -37,27 +33,28 @@ _LLAMA_CPP = ("values", "flash_attention", "swa_full", "unified", "ubatch")
 _NUMBERS = (
     *("tokens", "batch", "dtype", "weights", "view", "beams", "tensor_parallel", "source_tokens", "gpu"), *_LLAMA_CPP
 )  # fmt: skip
+_TAKEN, _REFUSED = "m_taken", "m_refused"  # of this session: what the last given thing was taken for, or why it wasn't
 
-_file = component("kvviz_config_file", "memory/file.js", "kv-file")
+_box = component("kvviz_given", "memory/box.js", "kv-given")
 
 
 def memory_form() -> Form:
     """The page's fields, as the link that arrived or an earlier visit has filled them.
 
-    `own` are the configs that this session has seen, packed; `own_main` is the one that counts as the main model.
+    `own` are the configs that this session was given, packed; `lines` those of an engine's log.
     """
     first = _values(Asked())
-    form = Form("memory", "m_", own=Field(()), own_main=Field(""), **{name: Field(first[name]) for name in first})
+    form = Form("memory", "m_", own=Field(()), lines=Field(""), **{name: Field(first[name]) for name in first})
     if asked := form.read_whole(calculator.from_params):
         _fill(form, asked)
     return form
 
 
 def _values(asked: Asked) -> dict[str, object]:
-    """What the fields hold for what is asked; a config of one's own leaves the catalog's model as it is."""
+    """What the fields hold for what is asked."""
     main, *others = asked.models
-    chosen = {"family": OWN, "own_main": main} if is_own(main) else {"family": models()[main].family, "model": main}
-    return {**chosen, "others": others, **{name: getattr(asked, name) for name in _NUMBERS}}
+    family = OWN if is_own(main) else models()[main].family
+    return {"family": family, "model": main, "others": others, **{name: getattr(asked, name) for name in _NUMBERS}}
 
 
 def _fill(form: Form, asked: Asked) -> None:
@@ -75,14 +72,69 @@ def _title(key: str) -> str:
 
 def ask(form: Form) -> Asked:
     """Draw the form and read it; the link in the address bar follows."""
-    bar, below = run_bar(), st.container()
-    with bar:
-        asked = _numbers(form, _which_models(form, below))
+    _ask_for_anything(form)
+    with run_bar():
+        asked = _numbers(form, _which_models(form))
         _offer_examples(form)
     form.address.write(calculator.to_params(asked))
     if calculator.in_link(asked) != asked.models:
         st.caption("This config is too long for the link in the address bar; the link holds the rest.")
     return asked
+
+
+def _ask_for_anything(form: Form) -> None:
+    """Draw the box that takes whatever says which model is meant, and say what it was taken for."""
+    most, words = settings().limits.upload_bytes, TEXTS["memory"]["given"]
+    data = {"assets": ASSETS_URL, "most": most, "label": words["label"], "choose": words["choose"]}
+    given = _box(key="m_given", data=data, on_given_change=lambda: None).given
+    if given:
+        st.session_state[_TAKEN] = st.session_state[_REFUSED] = ""
+        try:
+            with st.spinner("Reading what you gave"), aside():
+                found = _read(given, most)
+            _take(form, found)
+            st.session_state[_TAKEN] = f"Taken as {', '.join(each.what for each in found)}."
+        except KvvizError as error:
+            st.session_state[_REFUSED] = str(error)
+    if taken := st.session_state.get(_TAKEN):
+        st.caption(plain(taken))
+    if refused := st.session_state.get(_REFUSED):
+        st.warning(plain(refused))
+
+
+def _read(given: object, most: int) -> tuple[Given, ...]:
+    """What a browser sent: a text, or a file by its name and bytes. Raises KvvizError."""
+    parts = given if isinstance(given, dict) else {}
+    text, name, data = (parts.get(part) for part in ("text", "name", "bytes"))
+    if isinstance(text, str) and len(text) <= most:
+        return read_given(text, paths=not settings().public)
+    if not isinstance(name, str) or not isinstance(data, str) or len(data) > 2 * most:
+        raise KvvizError(f"this can't be taken; this server takes at most {most:,} bytes")
+    try:
+        whole = base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise KvvizError("this file did not arrive as it was sent; choose it once more") from error
+    title = name[:100]
+    if whole.startswith(MAGIC) or title.lower().endswith(".gguf"):
+        return (Given(f"the GGUF file {title}", config=config_in_bytes(whole, title)),)
+    if len(whole) > most:
+        raise KvvizError(f"{title} has more than the {most:,} bytes that this server takes")
+    return read_given(whole.decode("utf-8", "replace"), paths=False)
+
+
+def _take(form: Form, found: Sequence[Given]) -> None:
+    """Fill the form with what was given: the first model becomes the main one, further ones stand beside it."""
+    form["lines"] = found[0].log
+    keys = tuple(each.model or calculator.pack(calculator.slim(each.config or {})) for each in found if not each.log)
+    if not keys:
+        return
+    _remember(form, *(key for key in keys if is_own(key)))
+    main, *others = keys
+    form.fill({"family": OWN if is_own(main) else models()[main].family, "model": main})
+    if others:
+        form["others"] = others
+    if "gguf" in (found[0].config or {}):  # it is llama.cpp that runs such a file
+        form.fill({"view": "llama.cpp", "dtype": "float16"})
 
 
 def _offer_examples(form: Form) -> None:
@@ -101,76 +153,17 @@ def _offer_examples(form: Form) -> None:
         st.pills(how, list(rows), format_func=titles.__getitem__, on_change=take, key="m_example")
 
 
-def _which_models(form: Form, below: DeltaGenerator) -> tuple[str, ...]:
-    """The main model and those beside it; a config of one's own is given below the bar."""
+def _which_models(form: Form) -> tuple[str, ...]:
+    """The main model and those beside it, of the catalog or given."""
     families = list(dict.fromkeys(row.family for row in models().values()))
-    family = st.selectbox("Family", width=_FAMILY, **form.choice("family", [*families, OWN]))
-    with below if family == OWN else nullcontext():
-        main = _own_config(form) if family == OWN else _size(form, family)
+    given = [OWN] if form["own"] else []
+    family = st.selectbox("Family", width=_FAMILY, **form.choice("family", [*given, *families], families[0]))
+    ids = form["own"] if family == OWN else [row.id for row in models().values() if row.family == family]
+    main = st.selectbox("Model", format_func=_title, width=_MODEL, **form.choice("model", ids))
     choices = form.choices("others", [key for key in (*models(), *form["own"]) if key != main])
     choices |= {"max_selections": MOST_MODELS - 1, "placeholder": "up to five more models"}
     others = st.multiselect("Compare with", format_func=_title, width=_OTHERS, **choices)
     return (main, *others)
-
-
-def _size(form: Form, family: str) -> str:
-    ids = [row.id for row in models().values() if row.family == family]
-    return st.selectbox("Model", format_func=_title, width=_MODEL, **form.choice("model", ids))
-
-
-def _own_config(form: Form) -> str:
-    """A pasted, dropped or fetched config; the last one that could be read stays until another can."""
-    given = settings()
-    sources = ["Paste", "File", *(["Hugging Face"] if given.hub_models or not given.public else [])]
-    with errors_said():
-        config = _own(st.segmented_control("From", sources, default="Paste", key="m_how", required=True))
-        key = calculator.pack(calculator.slim(config)) if config else ""
-        if key and key != form["own_main"] and "gguf" in (config or {}):  # it is llama.cpp that runs such a file
-            form.fill({"view": "llama.cpp", "dtype": "float16"})
-        if key:
-            form["own_main"] = key
-            _remember(form, key)
-    return form["own_main"] or next(iter(models()))
-
-
-def _own(how: str) -> Config | None:
-    """The config that is given in one of the ways; None before there is one."""
-    if how == "Paste":
-        text = st.text_area("config.json", key="m_paste", height=120, placeholder='{"model_type": …}').strip()
-        return parse_config(text) if text else None
-    if how == "File":
-        most = settings().limits.upload_bytes
-        data = {"assets": ASSETS_URL, "most": most}
-        dropped = _file(key="m_file", data=data, on_file_change=lambda: None).file
-        return _dropped(dropped, most) if dropped else None
-    if settings().public:
-        return _fetched(st.selectbox("Hugging Face id", settings().hub_models, key="m_hub"))
-    name = st.text_input("Hugging Face id, or a GGUF file there", key="m_hub", placeholder=_PLACES).strip()
-    return _fetched(name) if name else None
-
-
-def _dropped(file: object, most: int) -> Config:
-    """The config of a file that a browser sent: a config.json, or the header of a GGUF file. Raises KvvizError."""
-    name, text = (file.get("name"), file.get("bytes")) if isinstance(file, dict) else (None, None)
-    if not isinstance(name, str) or not isinstance(text, str) or len(text) > 2 * most:
-        raise KvvizError(f"this file can't be taken; this server takes at most {most:,} bytes")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise KvvizError("this file did not arrive as it was sent; choose it once more") from error
-    title = name[:100]
-    is_gguf = data.startswith(MAGIC) or title.lower().endswith(".gguf")
-    return config_in_bytes(data, title) if is_gguf else parse_config(data, title)
-
-
-def _fetched(name: str) -> Config:
-    """The config of a Hugging Face id or of a GGUF file there, asked for once per session."""
-    kept: dict[str, Config] = st.session_state.setdefault("m_fetched", {})
-    if name not in kept:
-        with st.spinner(f"Asking the Hub for the config of {plain(name)}"), aside():
-            found = on_the_hub(name)
-            kept[name] = config_on_the_hub(*found) if found else fetch_config(name)
-    return kept[name]
 
 
 def _numbers(form: Form, chosen: Sequence[str]) -> Asked:

@@ -68,11 +68,9 @@ def _three_accounts(scheduler: Scheduler) -> None:
     st.caption(f"{plain(document['model'])} on the live page, mode cached, after its last step.")
 
 
-def log_line(main: Answer, asked: Asked) -> None:
-    """Draw the box for the log, and whether what it says agrees."""
-    example = "GPU KV cache size: 42,656 tokens\nllama_kv_cache: size = 1166.62 MiB (32768 cells, 61 layers, …"
-    text = st.text_area("Lines of vLLM's or llama.cpp's log", key="m_logline", height=110, placeholder=example)
-    if not text.strip() or main.spec is None:
+def log_line(main: Answer, asked: Asked, text: str) -> None:
+    """Say whether the lines of a log agree with the main model's figures."""
+    if not text or main.spec is None:
         return
     case = {"tokens": asked.tokens, "batch": asked.batch, "tensor_parallel": asked.tensor_parallel}
     with errors_said():
