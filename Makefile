@@ -1,6 +1,6 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small
-# models. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
+# models. make docs: the documentation's site. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
 # Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
 # folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so
 # two cores are busy with three processes.
@@ -16,7 +16,7 @@ TORCH_INDEX ?= $(if $(CARD)$(filter-out Linux,$(shell uname -s)),,https://downlo
 TORCH := $(shell grep '^torch==' requirements.txt)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-quick test-long check audit python train
+.PHONY: run test test-quick test-long check audit python train docs
 
 run: $(VENV)/.app
 	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
@@ -29,13 +29,17 @@ test: $(VENV)/.dev
 test-quick: $(VENV)/.dev
 	KVVIZ_DRAWS=quick $(PYTEST) -m "not browser and not worker and not slow and not long"
 
-test-long: $(VENV)/.dev
+test-long: $(VENV)/.dev $(VENV)/.docs
 	KVVIZ_DRAWS=long $(PYTEST) --ignore=tests/browser --ignore=tests/faults
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "kvviz/site/index.html; the dashboard serves it at /docs from its next start"
 
 audit: $(VENV)/.dev
 	$(VENV)/bin/pip-audit --requirement requirements.txt
@@ -57,4 +61,8 @@ $(VENV)/.app: requirements.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	$(PIP) -r requirements-dev.txt
+	touch $@
+
+$(VENV)/.docs: requirements-docs.txt $(VENV)/.app
+	$(PIP) -r requirements-docs.txt
 	touch $@

@@ -29,7 +29,7 @@ from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
-from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL
+from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL, SITE, SITE_URL
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.session import is_for_this_machine, may_follow
 
@@ -90,6 +90,7 @@ app = st.App(
     lifespan=lifespan,
     routes=[
         Mount(MODELS_URL, StaticFiles(directory=BUNDLED)),
+        *([Mount(SITE_URL, StaticFiles(directory=SITE, html=True))] if SITE.is_dir() else []),
         *routes(FEED, str(ASSETS), ASSETS_URL),
         *room_routes(Rooms()),
     ],

@@ -11,7 +11,7 @@ what stands for a field that a file lacks.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -21,6 +21,16 @@ from kvviz.base.errors import KvvizError
 LONGEST_LIST = 200_000  # entries
 
 Check = Callable[[object, str], Any]  # of a value, and the name that a refusal gives it
+
+
+def _told(check: Check, **told: object) -> Check:
+    """Note on a check what `kvviz.base.json_schema` makes of it: a part of a `schema`, or the `form` it checks."""
+    vars(check).update(told)
+    return check
+
+
+def _bounds(least: float, most: float) -> dict[str, float]:
+    return {"maximum": most} if least == -math.inf else {"minimum": least, "maximum": most}
 
 
 class Unfit(Exception):
@@ -49,7 +59,7 @@ def number(least: float = -math.inf, most: float = 1e15) -> Check:
             raise Unfit(f"{name} has to be a number from {least:g} to {most:g}")
         return value
 
-    return check
+    return _told(check, schema={"type": "number", **_bounds(least, most)})
 
 
 def whole(least: int = 0, most: int = 10**15) -> Check:
@@ -60,7 +70,7 @@ def whole(least: int = 0, most: int = 10**15) -> Check:
             raise Unfit(f"{name} has to be a whole number from {least} to {most:g}")
         return value
 
-    return check
+    return _told(check, schema={"type": "integer", **_bounds(least, most)})
 
 
 def text(longest: int) -> Check:
@@ -73,14 +83,20 @@ def text(longest: int) -> Check:
             raise Unfit(f"{name} has to be a text of whole characters")
         return value
 
-    return check
+    return _told(check, schema={"type": "string", "maxLength": longest})
+
+
+_SHORT_NAME = "[a-z][a-z0-9_-]{0,40}"
 
 
 def short_name(value: object, name: str) -> str:
     """A name such as a mode's."""
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", value):
+    if not isinstance(value, str) or not re.fullmatch(_SHORT_NAME, value):
         raise Unfit(f"{name} has to be a short name in lower case")
     return value
+
+
+_told(short_name, schema={"type": "string", "pattern": f"^{_SHORT_NAME}$"})
 
 
 def flag(value: object, name: str) -> bool:
@@ -98,7 +114,8 @@ def list_of(check: Check, most: int = LONGEST_LIST) -> Check:
             raise Unfit(f"{name} has to be a list of at most {most:,}")
         return [check(item, name) for item in value]
 
-    return checked
+    item = {"items": vars(check)["schema"]} if "schema" in getattr(check, "__dict__", {}) else {}
+    return _told(checked, schema={"type": "array", "maxItems": most, **item})
 
 
 def by_name(check: Check, least: int = 0) -> Check:
@@ -158,10 +175,8 @@ def fields_of(form: type) -> Check:
     """
     hints = get_type_hints(form, include_extras=True)
     fields = {name: check_of(hint) for name, hint in hints.items()}
-    absent = {
-        name: found.value for name, hint in hints.items() for found in get_args(hint) if isinstance(found, Absent)
-    }
-    needed = [name for name in fields if name not in absent and name not in getattr(form, "__optional_keys__", ())]
+    absent = _absent(hints)
+    needed = needed_fields(form)
 
     def check(value: object, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -172,7 +187,18 @@ def fields_of(form: type) -> Check:
         known = {field: fields[field](inner, field) for field, inner in value.items() if field in fields}
         return {**known, **{field: absent[field] for field in absent if field not in known}}
 
-    return check
+    return _told(check, form=form)
+
+
+def _absent(hints: Mapping[str, object]) -> dict[str, object]:
+    return {name: found.value for name, hint in hints.items() for found in get_args(hint) if isinstance(found, Absent)}
+
+
+def needed_fields(form: type) -> list[str]:
+    """The fields of a TypedDict or a dataclass that a file may not lack."""
+    hints = get_type_hints(form, include_extras=True)
+    optional = {*_absent(hints), *getattr(form, "__optional_keys__", ())}
+    return [name for name in hints if name not in optional]
 
 
 def _one_of(allowed: tuple[object, ...]) -> Check:

@@ -3,12 +3,14 @@
 import hashlib
 from pathlib import Path
 
-from kvviz.base.paths import dashboard
+from kvviz.base.paths import PACKAGE, dashboard
 
 HERE = Path(__file__).resolve().parent
 MAIN = HERE / "main.py"
 PAGES = dashboard() / "pages"
 ASSETS = HERE / "assets"
+SITE = PACKAGE / "site"  # the documentation, where `make docs` has built it
+SITE_URL = "/docs"
 
 
 def _fingerprint(folder: Path) -> str:
