@@ -15,6 +15,7 @@ PACKAGES = (
     "models",
     "memory",
     "cost",
+    "deployment",
     "device",
     "caches",
     "decoding",
