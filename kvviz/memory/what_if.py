@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.base.errors import ConfigError
+from kvviz.base.precision import PRECISIONS
 from kvviz.memory.engine_views import view_named
 from kvviz.memory.formula import Memory, kv_memory
 from kvviz.models.config_fields import checked
@@ -28,6 +29,11 @@ class Idea:
     memory: Memory
     factor: float
     saved: int
+
+    @property
+    def of_dtype(self) -> bool:
+        """Whether the model stays as it is, and only its cache has another precision."""
+        return self.name in PRECISIONS
 
 
 def with_kv_heads(spec: ModelSpec, heads: int | None = None) -> ModelSpec:
@@ -95,6 +101,11 @@ def with_window(spec: ModelSpec, window: int, full_each: int | None = None) -> M
     return replace(spec, layers=tuple(layers))
 
 
+def attending(spec: ModelSpec) -> list[LayerSpec]:
+    """The layers that cache keys and values of the decoder's own tokens."""
+    return [layer for layer in spec.layers if _attends(layer)]
+
+
 def _attends(layer: LayerSpec) -> bool:
     """Whether it caches keys and values of the decoder's own tokens, each a row of its own or both in a latent."""
     return layer.kv_heads > 0 and layer.kind != "cross" and (layer.value_dim > 0 or layer.latent)
@@ -134,7 +145,7 @@ _VARIANTS: tuple[tuple[str, str, Callable[[ModelSpec], ModelSpec]], ...] = (
 
 def as_it_is(spec: ModelSpec) -> str:
     """Name a model's own attention by how its query heads share keys and values: MHA, GQA, MQA or latent rows."""
-    own = {layer.kv_heads for layer in spec.layers if _attends(layer)}
+    own = {layer.kv_heads for layer in attending(spec)}
     if not own:
         return "As it is"
     if any(layer.latent for layer in spec.layers):

@@ -10,6 +10,7 @@ from kvviz.memory.calculator import Answer, Asked, answer
 from kvviz.memory.engine_views import VIEWS
 from kvviz.memory.explain import equation, origins
 from kvviz.memory.formula import Memory
+from kvviz.memory.levers import fraction, largest_lever
 from kvviz.models.catalog.rows import examples, models
 from kvviz.models.gguf.config import FileWeights
 from kvviz.ui.frame.page import TEXTS
@@ -32,6 +33,8 @@ def headline(main: Answer, asked: Asked) -> None:
     each = f" on each of {memory.tensor_parallel} devices" if memory.tensor_parallel > 1 else ""
     left.metric(f"KV cache of {plain(main.title)}{each}", human(memory.total_bytes))
     left.caption(_growth(memory))
+    if lever := largest_lever(spec, memory):
+        left.caption(TEXTS["memory"]["lever"].format(name=lever.name, factor=fraction(lever.factor)))
     if main.file:
         left.caption(_weights_of(main.file))
     right.latex(equation(spec, memory))

@@ -12,10 +12,11 @@ from kvviz.charts.memory import context_figure
 from kvviz.memory.calculator import Answer, Asked, as_csv, as_json, memory_of
 from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
+from kvviz.memory.levers import fraction, levers
 from kvviz.models.spec import ModelSpec
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plain import plain
-from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.plots import choose_picture, plot
 from kvviz.ui.shared.tables import COUNTS, draw_table, exact
 
 
@@ -25,8 +26,10 @@ def side_by_side(found: Sequence[Answer], asked: Asked) -> None:
     alike = replace(asked, models=(), tokens=1, gpu="")
     lines = [(a.title, *_curve(a.spec, alike, last)) for a in found if a.memory and a.spec]
     claim, picture = claims.of_contexts({plain(a.title): a.memory for a in found if a.memory}), st.container()
-    log = st.toggle("Logarithmic axes", key="m_log")
-    plot(context_figure(lines, asked.tokens, log=log), picture, config=MEMORY_CHART, key="m_curves", claim=claim)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        log = st.toggle("Logarithmic axes", key="m_log", width="content")
+        saved = choose_picture("m_picture", "kvviz-memory")
+    plot(context_figure(lines, asked.tokens, log=log), picture, config=saved, key="m_curves", claim=claim)
     st.caption(TEXTS["memory"]["curves"])
     _table(found)
 
@@ -48,11 +51,22 @@ def _table(found: Sequence[Answer]) -> None:
         if each.problem:
             st.warning(plain(f"{each.title}: {each.problem}"))
     draw_table(_told(rows), columns=COUNTS, key="m_compared")
+    st.markdown("\n".join(f"- {said}" for each in found[1:] if (said := _because(found[0], each))))
     files = {"json": ("JSON", as_json, "application/json"), "csv": ("CSV, a row per layer", as_csv, "text/csv")}
     with st.container(horizontal=True):
         for suffix, (label, write, mime) in files.items():
             name, content = f"kv-memory.{suffix}", partial(write, found)
             st.download_button(label, content, name, mime, key=f"m_{suffix}", on_click="ignore")
+
+
+def _because(first: Answer, other: Answer) -> str:
+    """What makes another model's cache smaller or larger than the first one's, as factors of the whole ratio."""
+    if not (first.spec and first.memory and other.spec and other.memory and first.memory.total_bytes):
+        return ""
+    why = levers(first.spec, first.memory, other.spec, other.memory)
+    whole = fraction(other.memory.total_bytes / first.memory.total_bytes)
+    names = f"**{plain(other.title)}**, {whole} of {plain(first.title)}"
+    return f"{names}: {', '.join(map(str, why))}" if why else ""
 
 
 def _told(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:

@@ -50,11 +50,11 @@ def in_pairs(things: Sequence[Thing]) -> Iterator[tuple[DeltaGenerator, Thing]]:
         yield from zip(st.columns(max(2, len(some)), gap="medium"), some, strict=False)
 
 
-def choose_picture(key: str) -> Options:
+def choose_picture(key: str, filename: str = "kvviz") -> Options:
     """Choose what the camera button of a chart saves in the browser; returns the chart's options."""
     kinds, how = ["PNG", "SVG"], "What the camera saves, at a chart's corner while the pointer is over it."
     kind = st.segmented_control("Pictures", kinds, default="PNG", key=key, help=how, width="content") or "PNG"
-    image = {"format": kind.lower(), "filename": "kvviz", "scale": 1 if kind == "SVG" else 2}
+    image = {"format": kind.lower(), "filename": filename, "scale": 1 if kind == "SVG" else 2}
     return {**CHART, "toImageButtonOptions": image}
 
 
