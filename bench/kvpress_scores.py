@@ -1,7 +1,7 @@
-"""Holds the scores of H2O, TOVA and SnapKV against those of NVIDIA's kvpress: the same attention, the same order.
+"""Holds what our designs decide against NVIDIA's kvpress: the same model and text, the same order of the tokens.
 
 kvpress can't be installed beside kvviz's transformers, so this runs in an environment of its own and imports of kvviz
-only the designs, which need torch alone:
+only the designs, which need torch and transformers alone:
 
     python -m venv /tmp/kvpress && /tmp/kvpress/bin/pip install kvpress==0.5.5
     /tmp/kvpress/bin/python bench/kvpress_scores.py
@@ -9,6 +9,7 @@ only the designs, which need torch alone:
 A seeded small Llama with grouped queries reads random tokens; each press scores its one layer's keys. `correlation`
 is Spearman's over the tokens that may be evicted, the least of all heads; `kept_alike` is the share of a 25 % budget
 that both keep. kvpress divides the sums of H2O by the number of queries that see a token; `as_kvpress` does so too.
+For KVzip both get the second reading without a request before it. `pyramid` holds what both give to each of 8 layers.
 """
 
 import json
@@ -18,11 +19,15 @@ if not __package__:
 
 import torch
 
+from kvviz.caches.attention import rotation
+from kvviz.caches.designs import pyramid_budget
+from kvviz.caches.expected import Expected
 from kvviz.caches.h2o import H2O
+from kvviz.caches.kvzip import KVzip
 from kvviz.caches.snapkv import SnapKV
 from kvviz.caches.tova import Tova
 
-TOKENS, BUDGET, WINDOW = 256, 64, 16
+TOKENS, BUDGET, WINDOW, LAYERS = 256, 64, 16, 8
 
 
 def spearman(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -37,9 +42,17 @@ def alike(a: torch.Tensor, b: torch.Tensor, count: int) -> float:
     return (kept[0] * kept[1]).sum().item() / kept[0].sum().item()
 
 
+def compared(design: str, scores: str, ours: torch.Tensor, theirs: torch.Tensor, kept: int) -> dict[str, object]:
+    """A row: how alike two scores (Hkv, tokens) are, and the `kept` highest of both."""
+    figures = {"correlation": round(spearman(ours, theirs), 6), "kept_alike": alike(ours, theirs, kept)}
+    return {"design": design, "scores": scores, **figures}
+
+
 def main() -> None:
     import kvpress
     import transformers
+    from kvpress.utils import get_prerope_query_states
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -52,10 +65,12 @@ def main() -> None:
 
     attention = model.model.layers[0].self_attn
     attention.register_forward_hook(note, with_kwargs=True)
+    attention.rotary_emb = model.model.rotary_emb  # where kvpress looks for it
     with torch.inference_mode():
-        cache = transformers.DynamicCache(config=config)
-        model(torch.randint(512, (1, TOKENS)), past_key_values=cache)
+        cache, text = transformers.DynamicCache(config=config), torch.randint(512, (1, TOKENS))
+        model(text, past_key_values=cache)
         keys, values, weights = cache.layers[0].keys, cache.layers[0].values, seen["weights"]
+        hidden, others = seen["kwargs"]["hidden_states"], seen["kwargs"]
         presses = {
             "h2o": (kvpress.ObservedAttentionPress(), H2O(budget=BUDGET)),
             "tova": (kvpress.TOVAPress(), Tova(budget=BUDGET)),
@@ -63,8 +78,7 @@ def main() -> None:
         }
         rows = []
         for name, (press, ours) in presses.items():
-            args = seen["kwargs"]["hidden_states"], keys, values, weights, seen["kwargs"]
-            theirs = press.score(seen["module"], *args)[0]
+            theirs = press.score(attention, hidden, keys, values, weights, others)[0]
             ours.append(keys, values)
             watched = TOKENS if ours.queries is None else ours.queries
             ours.observe(weights[:, :, TOKENS - watched :], after=0)
@@ -73,17 +87,36 @@ def main() -> None:
             if name == "h2o":
                 pairs["as_kvpress"] = own / torch.arange(TOKENS, 0, -1)
             for how, scores in pairs.items():
-                old = scores[:, :-spared], theirs[:, :-spared]
-                rows.append(
-                    {
-                        "design": name,
-                        "scores": how,
-                        "correlation": round(spearman(*old), 6),
-                        "kept_alike": alike(*old, BUDGET - spared),
-                    }
-                )
+                rows.append(compared(name, how, scores[:, :-spared], theirs[:, :-spared], BUDGET - spared))
+
+        press, expected = kvpress.ExpectedAttentionPress(), Expected(budget=BUDGET, at_once=WINDOW)
+        expected.append(keys, values)
+        plain = get_prerope_query_states(attention, hidden)
+        queries = apply_rotary_pos_emb(*[plain] * 2, *others["position_embeddings"])
+        expected.meet(queries[0], rotation(model, attention), attention.scaling)
+        theirs = press.score(attention, hidden, keys, values, None, others)[0]
+        sinks = press.n_sink
+        rows.append(compared("expected", "as_published", expected.ranking()[0, :, sinks:], theirs[:, sinks:], BUDGET))
+
+        kvzip, press = KVzip(budget=BUDGET, at_once=WINDOW), kvpress.KVzipPress()
+        kvzip.append(keys, values)
+        model(text, past_key_values=cache)  # the second reading
+        kvzip.begin()
+        kvzip.observe(seen["weights"], after=0)
+        press.end_idx = press.context_length = TOKENS
+        press.score_val = torch.zeros(1, *keys.shape[:3])
+        layer = cache.layers[0]
+        press.score_kvzip(attention, seen["kwargs"]["hidden_states"], layer.keys, layer.values, None, seen["kwargs"])
+        rows.append(compared("kvzip", "as_published", kvzip.scores[0], press.score_val[0, 0], BUDGET))
+
+        config.num_hidden_layers = LAYERS
+        press, pyramid = kvpress.PyramidKVPress(compression_ratio=0.75, window_size=1), []
+        for attention.layer_idx in range(LAYERS):
+            mine = pyramid_budget(1024 // 4, 1, 1024, attention.layer_idx, LAYERS)
+            pyramid.append({"ours": mine, "kvpress": press.get_layer_budget(attention, 1024)})
     versions = {"kvpress": "0.5.5", "transformers": transformers.__version__, "torch": torch.__version__}
-    print(json.dumps({"tokens": TOKENS, "budget": BUDGET, "window": WINDOW, "rows": rows, "environment": versions}))
+    sizes = {"tokens": TOKENS, "budget": BUDGET, "window": WINDOW}
+    print(json.dumps({**sizes, "rows": rows, "pyramid": pyramid, "environment": versions}))
 
 
 if __name__ == "__main__":

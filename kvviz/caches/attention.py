@@ -4,6 +4,7 @@
 operations (eager), which returns its weights with its result. So nothing is computed a second time.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.evicting import Evicting
+from kvviz.caches.evicting import Evicting, Rotate
 
 Attend = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 NAME = "kvviz_watched"
@@ -26,7 +27,7 @@ class Replaceable:
     """A model whose attention function can be replaced by another; `usual` is the model's own for a module."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self.name = str(model.config._attn_implementation)
+        self.name, self.model = str(model.config._attn_implementation), model
         parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
         self._configs = list({id(part.config): part.config for part in parts}.values())
 
@@ -79,6 +80,9 @@ class Watch:
         if cache is None:
             return usual(module, query, key, value, mask, **more)
         new, total = query.shape[2], key.shape[2]
+        if cache.meets:
+            scaling = more.get("scaling") or query.shape[3] ** -0.5
+            cache.meet(query, rotation(self._model.model, module), scaling)
         unwatched = 0 if cache.queries is None else max(0, new - cache.queries)
         outputs = []
 
@@ -108,6 +112,30 @@ def _eager(module: torch.nn.Module) -> Attend:
     if found is None:
         raise KvvizError(f"{type(module).__name__} does not tell the weights of its attention: take sinks or random")
     return found
+
+
+def rotation(model: PreTrainedModel, module: torch.nn.Module) -> Rotate:
+    """Return how the model rotates the queries and keys of an attention `module`; it leaves them if it has no RoPE.
+
+    A factor by which some models lengthen what they rotate is left out. Raises KvvizError for another kind of rotation.
+    """
+    rotary = next((part for name, part in model.named_modules() if name.rpartition(".")[2] == "rotary_emb"), None)
+    apply: Any = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    if rotary is None:
+        return lambda rows, positions, mean: rows
+    kinds = {"layer_type": module.layer_type} if "layer_type" in inspect.signature(rotary.forward).parameters else {}
+
+    def rotate(rows: torch.Tensor, positions: torch.Tensor, mean: bool) -> torch.Tensor:
+        found = rotary(rows, positions[None], **kinds)
+        if apply is None or not isinstance(found, tuple):
+            raise KvvizError(f"{type(module).__name__} rotates in a way of its own: take snapkv instead of expected")
+        cos, sin = (x.to(rows.dtype) for x in found)  # (1, positions, D)
+        length = (cos[:, :1] ** 2 + sin[:, :1] ** 2).sqrt()
+        cos, sin = ((x / length).mean(1, keepdim=True) if mean else x / length for x in (cos, sin))
+        rotated, rest = rows.split([cos.shape[-1], rows.shape[-1] - cos.shape[-1]], dim=-1)
+        return torch.cat([apply(rotated, rotated, cos, sin)[0], rest], dim=-1)
+
+    return rotate
 
 
 def causal(new: int, total: int, like: torch.Tensor) -> torch.Tensor | None:

@@ -4,12 +4,16 @@ A design says in `observe` how the weights of attention make scores, or gives sc
 tokens of its own choice. Keys stay as the model rotated them, at their tokens' true positions.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.base import InTensors, Pair, Picture
 from kvviz.caches.designs import BUDGET, held_within
 
+# Rotates rows (B, H, T, D) as the model rotates those at positions (T,); if `mean`, each by the mean of all positions.
+Rotate = Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor]
 PARTS = ("keys", "values", "positions", "scores")  # what is kept of a token
 
 
@@ -26,6 +30,8 @@ class Evicting(InTensors):
     positions: torch.Tensor
     scores: torch.Tensor
     queries: int | None = None  # of how many of a forward's newest queries the weights are asked for; None: of all
+    meets = False  # it wants to `meet` the queries themselves
+    first = 0  # how many of a text's first tokens are never evicted
 
     def __init__(
         self, *, budget: int = BUDGET, at_once: int = 1, window: int | None = None, capacity: int | None = None
@@ -51,6 +57,9 @@ class Evicting(InTensors):
 
         `after` queries of the same forward come after these.
         """
+
+    def meet(self, queries: torch.Tensor, rotate: Rotate, scaling: float) -> None:
+        """Take the queries (B, H, T, D) of a forward into account; their products with keys are scaled by `scaling`."""
 
     def ranking(self) -> torch.Tensor:
         """Return what decides who stays, (B, Hkv, held): higher stays."""
@@ -100,6 +109,11 @@ class Evicting(InTensors):
         self._unseen = False  # the weights of the newest tokens' attention are still to come
 
     @property
+    def watched(self) -> bool:
+        """Whether it has to be shown what attention computes."""
+        return self.queries != 0 or self.meets
+
+    @property
     def _stored(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.keys, self.values, self.positions, self.scores
 
@@ -114,7 +128,7 @@ class Evicting(InTensors):
             *k.shape[:2], -1
         )
         arrived = (k, v, positions, self.first_scores(positions))
-        full, self.copied, self._unseen = self.held >= self.budget, self.step_bytes * new, self.queries != 0
+        full, self.copied, self._unseen = self.held >= self.budget, self.step_bytes * new, self.watched
         if new == 1 and full and self.at_once > 1:
             self._keep(self.budget - self.at_once)
             self.copied += self.held * self.step_bytes
@@ -124,7 +138,7 @@ class Evicting(InTensors):
             return self.keys, self.values
         self._add(arrived)
         pair = self.keys[:, :, : self.held], self.values[:, :, : self.held]
-        if self.queries == 0:
+        if not self.watched:
             self.settle()
         return pair
 
@@ -162,8 +176,9 @@ class Evicting(InTensors):
             stored[:, :, :count] = old.gather(2, index)
 
     def _spared(self) -> torch.Tensor:
-        """The ranking, in which no recent token is low."""
-        if not self.recent:
+        """The ranking, in which no first or recent token is low."""
+        if not (self.recent or self.first):
             return self.ranking()
-        recent = self.positions[:, :, : self.held] >= self.seen - self.recent
-        return self.ranking().masked_fill(recent, float("inf"))
+        positions = self.positions[:, :, : self.held]
+        spared = (positions >= self.seen - self.recent) | (positions < self.first)
+        return self.ranking().masked_fill(spared, float("inf"))

@@ -17,6 +17,8 @@ GROWING = ("full", "latent", "sliding", "chunked")  # kinds of layers that a des
 
 
 def _takes(row: Account, layer: LayerSpec) -> bool:
+    if isinstance(row, Design) and row.queries and layer.kind == "latent":
+        return False  # its queries can't be multiplied with latent rows
     return layer.kind in GROWING and row.takes(layer.window)
 
 
@@ -24,12 +26,17 @@ def kept_bytes(row: Account, spec: ModelSpec, tokens: int, batch: int, dtype: st
     """Bytes that a mode keeps after `tokens` tokens of each sequence, over all layers."""
     element, stored = precision(dtype), [layer.as_stored for layer in spec.layers]
     theirs = kv_memory(spec, tokens, dtype=dtype, view="hf-dynamic").layers
-    return batch * sum(
-        row.nbytes(layer, tokens, element) + state_bytes(layer, element)
-        if row.nbytes and _takes(row, layer)
-        else kept.nbytes
-        for layer, kept in zip(stored, theirs, strict=True)
-    )
+    total, taken = 0, [i for i, layer in enumerate(stored) if row.nbytes and _takes(row, layer)]
+    for i, (layer, kept) in enumerate(zip(stored, theirs, strict=True)):
+        own = row.in_layer(taken.index(i), len(taken)) if i in taken else None
+        if own is None or own.nbytes is None:
+            total += kept.nbytes
+            continue
+        total += own.nbytes(layer, tokens, element) + state_bytes(layer, element)
+        if isinstance(own, Design) and own.queries:
+            heads = spec.heads or layer.kv_heads
+            total += min(tokens, own.at_once) * heads * element.row(layer.key_dim, 1)
+    return batch * total
 
 
 def _stored_layers(config: Mapping[str, object]) -> list[LayerSpec]:

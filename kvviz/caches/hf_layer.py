@@ -3,8 +3,10 @@
 Layers of other kinds (linear attention, an indexer's, those that share another's) stay transformers' own.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy, deepcopy
+from functools import partial
 
 import torch
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
@@ -15,6 +17,7 @@ from kvviz.caches.attention import Watch
 from kvviz.caches.base import KVCache, Pair
 from kvviz.caches.designs import Design
 from kvviz.caches.evicting import Evicting
+from kvviz.caches.kvzip import KVzip
 
 
 class Layer(CacheLayerMixin):
@@ -77,7 +80,9 @@ class DesignCache(DynamicCache):
 
     def __init__(self, design: Design, config: PreTrainedConfig, *, capacity: int | None = None) -> None:
         super().__init__(config=config)
-        self.layers = [_layer_for(design, layer, capacity) for layer in self.layers]
+        taken = [i for i, layer in enumerate(self.layers) if _is_taken(design, layer)]
+        for number, i in enumerate(taken):
+            self.layers[i] = _layer_for(design.in_layer(number, len(taken)), self.layers[i], capacity)
         for number, own in enumerate(self.own):
             own.number = number
         if not self.own:
@@ -91,14 +96,48 @@ class DesignCache(DynamicCache):
     def watching(self, model: PreTrainedModel) -> Callable[[], AbstractContextManager[None]]:
         """Return what each forward of the model with this cache has to run in: `with watch(): model(...)`.
 
-        There a design that evicts by the weights of attention sees them; for any other design it does nothing.
+        There a design that evicts by the weights of attention sees them; for any other design it does nothing. If a
+        design has the model read the text again before it evicts, that happens at the end of the forward, inside this.
         """
         evicting = {
             index: layer.own
             for index, layer in enumerate(self.layers)
             if isinstance(layer, Layer) and isinstance(layer.own, Evicting)
         }
-        return Watch(model, evicting) if evicting else nullcontext
+        if not evicting:
+            return nullcontext
+        watch = Watch(model, evicting)
+        again = [own for own in evicting.values() if isinstance(own, KVzip)]
+        return partial(self._reading_again, model, watch, again) if again else watch
+
+    @contextmanager
+    def _reading_again(self, model: PreTrainedModel, watch: Watch, caches: list[KVzip]) -> Iterator[None]:
+        """Watch a forward; then, if one of the `caches` will evict, read the text again, which no layer stores.
+
+        Layers that are not the design's are put back as they were.
+        """
+        with watch():
+            yield
+        if not any(own.due for own in caches):
+            return
+        others = {i: layer for i, layer in enumerate(self.layers) if not isinstance(layer, Layer)}
+        pieces = caches[0].chunks(getattr(model.config.get_text_config(), "max_position_embeddings", None))
+        for own in caches:
+            own.begin()
+        try:
+            for ids in pieces:
+                for (
+                    i,
+                    layer,
+                ) in others.items():  # those of keys and values replace their tensors; others write into them
+                    self.layers[i] = copy(layer) if isinstance(layer, DynamicLayer) else deepcopy(layer)
+                with watch():
+                    model.base_model(input_ids=ids, past_key_values=self, use_cache=True)
+        finally:
+            for i, layer in others.items():
+                self.layers[i] = layer
+            for own in caches:
+                own.end()
 
     def note(self, ids: torch.Tensor) -> None:
         """Tell the layers which tokens come, (B, T); this waits for the device."""
@@ -107,11 +146,15 @@ class DesignCache(DynamicCache):
             own.note(rows)
 
 
+def _window(layer: CacheLayerMixin) -> int | None:
+    return layer.sliding_window if type(layer) is DynamicSlidingWindowLayer else None
+
+
+def _is_taken(design: Design, layer: CacheLayerMixin) -> bool:
+    """Whether a layer of the design stands in place of transformers' own."""
+    return type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) and design.takes(_window(layer))
+
+
 def _layer_for(design: Design, layer: CacheLayerMixin, capacity: int | None) -> CacheLayerMixin:
-    """A layer of the design in place of transformers' own, which stays if the design does not take it."""
-    if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
-        return layer
-    window = layer.sliding_window if type(layer) is DynamicSlidingWindowLayer else None
-    if not design.takes(window):
-        return layer
+    window = _window(layer)
     return Layer(design.new(window=window, capacity=capacity), is_sliding=window is not None)

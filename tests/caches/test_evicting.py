@@ -5,8 +5,11 @@ import torch
 from torch.nn.functional import avg_pool1d
 
 from kvviz.base.errors import KvvizError
-from kvviz.caches.designs import DESIGNS, held_within, tokens_of
+from kvviz.caches.attention import rotation
+from kvviz.caches.designs import DESIGNS, held_within, pyramid_budget, tokens_of
+from kvviz.caches.formula import kept_bytes
 from kvviz.caches.hf_layer import DesignCache
+from kvviz.decoding.modes import reading_new_tokens
 from tests.caches.conftest import prompt_of
 
 HEADS, KV_HEADS, BUDGET, PROMPT, STEPS = 4, 2, 16, 41, 30
@@ -100,6 +103,92 @@ def test_tova_lets_go_of_what_the_newest_token_attends_to_least():
                 assert torch.equal(now[b, 0].sort().values.long(), stay)
                 stay = looked.topk(BUDGET - 1).indices.sort().values
             kept = [kept[i] for i in stay]
+
+
+def unrotated(rows, positions, mean):
+    return rows
+
+
+def test_expected_attention_scores_by_the_mean_and_the_variance_of_the_products_so_far():
+    """For one key, μ·k and kᵀΣk are the mean and the variance of q·k over the queries q."""
+    q, k, cache = random_heads(HEADS), random_heads(KV_HEADS), DESIGNS["expected"].at(BUDGET).new()
+    for new, seen in [(PROMPT, PROMPT), *((1, PROMPT + step + 1) for step in range(STEPS))]:
+        cache.append(k[:, :, seen - new : seen], k[:, :, seen - new : seen])
+        due = cache.held >= BUDGET
+        cache.meet(q[:, :, seen - new : seen], unrotated, 8**-0.5)
+        if due:
+            recent = q[:, :, 4:PROMPT] if new > 1 else q[:, :, seen - cache.at_once : seen]
+            index = cache.positions[:, :, : cache.held].long()
+            keys = k.gather(2, index[..., None].expand(-1, -1, -1, 8))
+            products = recent @ keys.repeat_interleave(HEADS // KV_HEADS, dim=1).mT / 8**0.5  # (B, H, queries, held)
+            share = (products.mean(2) + products.var(2, correction=0) / 2).softmax(-1)
+            expected = share.unflatten(1, (KV_HEADS, -1)).mean(2) * keys.norm(dim=-1)
+            torch.testing.assert_close(cache.ranking(), expected)
+            expected[index < 4] = float("inf")
+            best = index.gather(2, expected.topk(held_within(BUDGET, cache.at_once, seen)).indices)
+        cache.settle()
+        if due and new > 1:
+            assert torch.equal(cache.positions[:, :, : cache.held].long(), best.sort().values), (
+                "the first 4 always stay"
+            )
+        assert cache.held == held_within(BUDGET, cache.at_once, seen)
+
+
+def test_a_rotation_is_the_models_own_and_can_be_taken_back(family):
+    model, _ = family("llama")
+    turn, rows = rotation(model, model.model.layers[0].self_attn), torch.randn(1, 2, 9, 16)
+    there = turn(rows, torch.arange(9), False)
+    assert (there[:, :, 1:] - rows[:, :, 1:]).abs().max() > 0.1
+    torch.testing.assert_close(turn(there, -torch.arange(9), False), rows)
+    one = rows[:, :, :1]
+    each = turn(one.expand(-1, -1, 9, -1), torch.arange(9), False)
+    torch.testing.assert_close(turn(one, torch.arange(9), True), each.mean(2, keepdim=True))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_kvzip_scores_by_a_second_reading_that_leaves_no_trace(family, name):
+    """The scores are the highest weights that `output_attentions` gives in a text that stands there twice."""
+    model, _ = family(name)
+    ids, kept = prompt_of(2, 24), {}
+    for design in ("kvzip", "h2o"):
+        cache = DesignCache(DESIGNS[design].at(24), model.config)
+        forward = reading_new_tokens(model, cache, cache.note, cache.watching(model))
+        with torch.inference_mode():
+            forward(ids, ids)
+            kept[design] = cache, forward(torch.cat([ids, ids[:, :1]], 1), ids[:, :1])[0]
+    with torch.inference_mode():
+        model.set_attn_implementation("eager")
+        try:
+            twice = model(input_ids=ids.repeat(1, 2), output_attentions=True).attentions
+        finally:
+            model.set_attn_implementation("sdpa")
+    zip_cache = kept["kvzip"][0]
+    for own in zip_cache.own:
+        most = twice[own.number if name == "llama" else 1][:, :, 24:, :24].amax(2)
+        most = most.unflatten(1, (own.shape[1], -1)).amax(2)
+        for row, head in ((0, 0), (1, own.shape[1] - 1)):
+            at = own.positions[row, head, : own.held - 1].long()
+            torch.testing.assert_close(own.scores[row, head, : own.held - 1], most[row, head][at], rtol=1e-4, atol=1e-5)
+        assert own.seen == 25 and own.held == held_within(24, own.at_once, 25)
+    assert torch.isfinite(kept["kvzip"][1]).all()
+    assert zip_cache.get_seq_length() == kept["h2o"][0].get_seq_length() == 25
+
+
+def test_a_budget_can_fall_from_layer_to_layer(family):
+    for at_once in (1, 16):
+        budgets = [pyramid_budget(64, at_once, 1_000, number, 8) for number in range(8)]
+        assert budgets == sorted(budgets, reverse=True) and budgets[0] > 100 and budgets[-1] >= 8
+        assert abs(sum(budgets) - 8 * 64) <= 8, "the mean is the budget, but for what the top layer keeps at least"
+    assert pyramid_budget(64, 1, 80, 0, 8) == 80 and pyramid_budget(64, 1, 80, 7, 8) == 48, "no more than the text has"
+    model, spec = family("gpt2")
+    for design in ("h2o", "sinks", "expected"):
+        row = DESIGNS[design].at(24, pyramid=60)
+        cache = DesignCache(row, model.config)
+        with torch.inference_mode(), cache.watching(model)():
+            model(input_ids=prompt_of(1, 60), past_key_values=cache)
+        first, second = cache.own
+        assert first.held > second.held and 36 <= first.held + second.held <= 2 * 24
+        assert sum(own.nbytes for own in cache.own) == kept_bytes(row, spec, 60, 1, "float32")
 
 
 def test_random_keeps_each_token_as_likely_as_any_other():

@@ -117,7 +117,8 @@ class Reading:
     def __init__(self, loaded: Loaded, design: Design, ids: torch.Tensor, weights: dict[int, torch.Tensor]) -> None:
         self._ids, self._weights = ids, weights
         self._cache = DesignCache(design, loaded.model.config, capacity=ids.shape[1])
-        self._forward = reading_new_tokens(loaded.model, self._cache, watch=self._cache.watching(loaded.model))
+        watch = self._cache.watching(loaded.model)
+        self._forward = reading_new_tokens(loaded.model, self._cache, self._cache.note if design.reads else None, watch)
         self._kl, self._surprise = list[float](), list[float]()
         length = ids.shape[1]
         self._gone: list[torch.Tensor] = []  # of each layer, (Hkv, T): the step in which a token went, T if never

@@ -1,0 +1,85 @@
+"""Expected Attention: keeps the tokens to which queries still to come can be expected to attend most.
+
+The queries of a head are nearly normally distributed. So the newest ones tell, by their mean μ and their covariance Σ,
+what weight a future query gives a key k on average, before anybody has asked: E[exp(q·k/√D)] = exp(μ·k/√D + kᵀΣk/2D).
+The positions are those of the queries to come: each query is rotated back to position 0, and μ and Σ are rotated by
+the mean rotation of the next FUTURE positions. The score is that expectation, as a share over all keys, times the
+length of the value. Devoto et al., https://arxiv.org/abs/2510.00636
+
+After the prefill the statistics are those of its queries; in a decode of the last `at_once`, which are kept for it.
+"""
+
+from typing import Any
+
+import torch
+
+from kvviz.base.errors import KvvizError
+from kvviz.caches.designs import SINKS
+from kvviz.caches.evicting import Evicting, Rotate
+
+FUTURE = 512  # positions over which the rotation is averaged, as in the paper
+
+
+class Expected(Evicting):
+    """Evicts `at_once` tokens together, those with the lowest expected attention; the first SINKS tokens stay.
+
+    `met` (B, H, at_once, D) are the newest queries, each as if it stood at position 0. It needs no weights of
+    attention, so a fused kernel can compute them.
+    """
+
+    queries = 0
+    meets = True
+    first = SINKS
+
+    def __init__(self, **sizes: Any) -> None:
+        super().__init__(**sizes)
+        self.met = torch.empty(0, 0, 0, 0)
+
+    def meet(self, queries: torch.Tensor, rotate: Rotate, scaling: float) -> None:
+        new, first = queries.shape[2], self.seen - queries.shape[2]
+        if queries.shape[3] != self.keys.shape[3]:
+            raise KvvizError(
+                "Expected Attention multiplies queries with the keys that are kept, and this model keeps another row "
+                "for each token: take h2o, tova or snapkv, or take cached"
+            )
+        at_zero = rotate(queries, -torch.arange(first, self.seen, device=queries.device), False)  # (B, H, T, D)
+        if not self.met.numel():
+            self.met = queries.new_empty(*queries.shape[:2], self.at_once, queries.shape[3])
+        newest = at_zero[:, :, -self.at_once :]
+        slots = torch.arange(self.seen - newest.shape[2], self.seen, device=newest.device) % self.at_once
+        self.met.index_copy_(2, slots, newest)
+        if self.held >= self.budget:  # the next token, or the end of this prefill, evicts
+            self._score(self._filled_met if new == 1 else at_zero[:, :, max(0, SINKS - first) :], rotate, scaling)
+
+    @property
+    def _filled_met(self) -> torch.Tensor:
+        return self.met[:, :, : min(self.seen, self.at_once)]
+
+    def _score(self, queries: torch.Tensor, rotate: Rotate, scaling: float) -> None:
+        """Score all tokens held by the statistics of queries (B, H, T, D) at position 0."""
+        queries, ahead = queries.float(), self.seen + torch.arange(FUTURE, device=queries.device)
+        mean = queries.mean(2, keepdim=True)  # (B, H, 1, D)
+        centred = queries - mean
+        covariance = centred.mT @ centred / queries.shape[2]  # (B, H, D, D)
+        mean = rotate(mean, ahead, True)
+        covariance = rotate(rotate(covariance, ahead, True).mT, ahead, True)
+        keys, values = (x[:, :, : self.held].float() for x in (self.keys, self.values))
+        keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)  # (B, H, held, D)
+        expected = scaling * (keys @ mean.mT).squeeze(-1) + scaling**2 / 2 * (keys @ covariance * keys).sum(-1)
+        self.scores[:, :, : self.held] = self.by_head(expected.softmax(-1)) * values.norm(dim=-1)
+
+    def filled(self) -> dict[str, torch.Tensor]:
+        return {**super().filled(), "met": self._filled_met}
+
+    @property
+    def beside_bytes(self) -> int:
+        return super().beside_bytes + self._filled_met.nbytes
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        super().reorder(rows)
+        if self.shape is not None:
+            self.met = self.met.index_select(0, rows)
+
+    def _empty(self) -> None:
+        super()._empty()
+        self.met = torch.empty(0, 0, 0, 0)
