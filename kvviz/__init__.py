@@ -1,7 +1,8 @@
 """kvviz: see the KV cache work.
 
->>> from kvviz import compare, watch
+>>> from kvviz import compare, memory, watch
 >>> compare("tiny-gpt2").figure()          # decode with and without the cache, and draw both curves
+>>> memory("llama-3.1-8b", "deepseek-v3")  # what their caches take, side by side
 >>> with watch(model) as trace:            # or watch a run of your own
 ...     model.generate(ids)
 """
@@ -13,13 +14,15 @@ if sys.platform == "win32":  # a worker inherits its pipe as a file descriptor, 
     raise ImportError("kvviz needs Linux or macOS; on Windows, run it in WSL (the Windows Subsystem for Linux)")
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "KvvizError", "Trace", "compare", "watch"]
+__all__ = ["CacheMemory", "Comparison", "KvvizError", "Trace", "compare", "memory", "watch"]
 
 _HOMES = {
+    "CacheMemory": "notebook.memory",
     "Comparison": "notebook.compare",
     "KvvizError": "base.errors",
     "Trace": "notebook.watch",
     "compare": "notebook.compare",
+    "memory": "notebook.memory",
     "watch": "notebook.watch",
 }
 

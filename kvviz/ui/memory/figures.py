@@ -55,7 +55,8 @@ def explained(main: Answer, asked: Asked) -> None:
         return
     view, row = VIEWS[asked.view], models().get(main.key)
     source = f"[{view.source}]({row.source})" if row and not view.source.startswith("https") else view.source
-    st.caption(f"{view.title} {view.version}: {view.rule} {precision(asked.dtype).title}. Source: {source}")
+    named = f"{view.title} {view.version}".strip()
+    st.caption(f"{named}: {view.rule} {precision(asked.dtype).title}. Source: {source}")
     st.markdown(f"- {_linear(memory)}\n- {TEXTS['memory']['latent']}")
 
 
