@@ -29,6 +29,7 @@ from kvviz.server.rooms.feed import routes as room_routes
 from kvviz.server.rooms.rooms import Rooms
 from kvviz.server.scheduler import scheduler
 from kvviz.server.script_slots import share_the_lock
+from kvviz.server.staff import staff
 from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL, SITE, SITE_URL
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.session import is_for_this_machine, may_follow
@@ -61,7 +62,7 @@ def rules() -> Rules:
 
 @asynccontextmanager
 async def lifespan(_app: st.App):
-    """Start and end what serves the pages: measuring has all cores but one, the server has that one."""
+    """Start and end what serves the pages: the workers have all cores but one, the server has that one."""
     logs.set_up("server")
     warn_if_open()
     measuring, serving = share_of_cores()
@@ -70,6 +71,8 @@ async def lifespan(_app: st.App):
     watch_no_files()
     PERSISTER.start()
     inbox().start()
+    if links := staff(settings().workers, measuring, serving):
+        scheduler().employ(*links)
     async with running(scheduler(), FEED, measuring):
         finish_first(finish)
         logs.event(log, "server_started", version=kvviz.__version__, public=settings().public)

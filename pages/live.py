@@ -8,6 +8,7 @@ from kvviz.ui.live import browser
 from kvviz.ui.live.component import known_over, live_view, open_recording
 from kvviz.ui.live.form import BROWSER, choose, in_words, live_form
 from kvviz.ui.shared import verdict
+from kvviz.ui.shared.devices import show_queue
 from kvviz.ui.shared.experiment import run_or_stop
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.stop_and_think import of_live, think
@@ -23,6 +24,7 @@ with page("live"):
             browser.run_or_stop(choice.work)
         else:
             run_or_stop(scheduler(), choice.work, comparison, form.address, "comparison", key=choice.key)
+            show_queue(scheduler())
     if choice.problem:
         st.warning(plain(choice.problem))
     if why := (scheduler().device or {}).get("why"):

@@ -108,16 +108,17 @@ def scheduler_without_worker():
     class Quiet(Scheduler):
         def __init__(self):
             super().__init__()
-            self.worker_state = "ready"
+            (self.worker,) = self.workers
+            self.worker.state = "ready"
             rates = {"read": 2e10, "flops": 8e10, "launch": 2e-6}
-            self.device = {"rates": rates, "device_name": "a test's device", "total_bytes": 16 * 2**30}
+            self.worker.device = {"rates": rates, "device_name": "a test's device", "total_bytes": 16 * 2**30}
 
         def record(self, comparison_id, record):
             """What a worker would have sent."""
             with self._lock:
                 self._queue.remove(comparison_id)
-                self._current = self.get(comparison_id)
-                self.received(comparison_id, record["t"], json.dumps(record))
+                self.worker.job = self.get(comparison_id)
+                self.worker.received(comparison_id, record["t"], json.dumps(record))
 
     from kvviz.server import scheduler as module
 

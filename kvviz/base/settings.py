@@ -1,5 +1,5 @@
-"""The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX, KVVIZ_DESIGNS
-and KVVIZ_DEVICE.
+"""The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX, KVVIZ_DESIGNS,
+KVVIZ_DEVICE, KVVIZ_WORKERS and KVVIZ_RAY_ADDRESS.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
 a server open to all) lowers the limits that the file does not name.
@@ -8,7 +8,7 @@ a server open to all) lowers the limits that the file does not name.
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -54,6 +54,9 @@ class Settings:
     `models`: the folder that `kvviz pull` made; its models can be had under their ids, on a public server too.
     `inbox`: a folder whose files of runs are taken in as they come; KVVIZ_INBOX overrides it.
     `device`: what `auto` stands for: cpu, cuda, cuda:1 or mps, else the fastest that works; KVVIZ_DEVICE overrides it.
+    `workers`: the devices that measure side by side, each in a process of its own, such as cuda:0, cuda:1 and cpu, or
+    cpu:0 and cpu:1 for two shares of the processor's cores; "all" is each device of the machine; empty: one worker on
+    `device`. KVVIZ_WORKERS overrides it, separated by commas.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
     a frame. Both are written https://kv.example.org. `endpoints`: servers that may decode for a comparison, such as
     http://10.0.0.5:8000/v1; a public server asks none on its own machine or network but these.
@@ -68,6 +71,7 @@ class Settings:
     embedders: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     inbox: Path | None = None
+    workers: tuple[str, ...] = ()
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -87,8 +91,9 @@ def read_settings(text: str, *, public: bool) -> Settings:
     check_fields(Limits, given, "[limits] of kvviz.toml")
     models, inbox = (_folder(data, name) for name in ("models", "inbox"))
     device = check_device("device in kvviz.toml", data.get("device", "auto"))
+    workers = check_workers("workers in kvviz.toml", _checked(data.get("workers", []), list, "workers", _WORKERS))
     limits = _overridden(PUBLIC if public else Limits(), given)
-    return Settings(public, limits, ids, models, device, origins, embedders, servers, inbox)
+    return Settings(public, limits, ids, models, device, origins, embedders, servers, inbox, workers)
 
 
 def check_device(name: str, value: object) -> str:
@@ -96,6 +101,26 @@ def check_device(name: str, value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,2})?", value):
         raise KvvizError(f"{name} is {value!r}; it is auto, cpu, cuda, mps or a card by number such as cuda:1")
     return value
+
+
+_WORKERS = "a list of devices such as cuda:0, cuda:1 and cpu, of cpu:0 and cpu:1 for two shares of the cores, or of all"
+
+
+def check_workers(name: str, values: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of workers. Raises KvvizError for one that can't be a device, or that comes twice."""
+    for value in values:
+        if not isinstance(value, str) or not re.fullmatch(r"mps|(cpu|cuda)(:\d{1,2})?|all", value):
+            raise KvvizError(f"{name} holds {value!r}; it is {_WORKERS}")
+    names = tuple(map(str, values))
+    if len(set(names)) != len(names) or ("all" in names and len(names) > 1):
+        raise KvvizError(f"{name} is {','.join(names)}; each device stands there once, and all stands alone")
+    return names
+
+
+def device_of(worker: str) -> str:
+    """The device on which a worker computes: cpu for cpu:1, a share of the cores; cuda:0 for node/cuda:0."""
+    device = worker.rpartition("/")[2]
+    return "cpu" if device.startswith("cpu") else device
 
 
 _FOLDERS = {
@@ -146,8 +171,11 @@ def settings() -> Settings:
     try:
         text = path.read_text(encoding="utf-8") if given or path.is_file() else ""
         found = _with_folders(read_settings(text, public=public), path.parent)
-        device = os.environ.get("KVVIZ_DEVICE", "").strip()
-        return replace(found, device=check_device("KVVIZ_DEVICE", device)) if device else found
+        if device := os.environ.get("KVVIZ_DEVICE", "").strip():
+            found = replace(found, device=check_device("KVVIZ_DEVICE", device))
+        if workers := os.environ.get("KVVIZ_WORKERS", "").replace(" ", ""):
+            found = replace(found, workers=check_workers("KVVIZ_WORKERS", workers.split(",")))
+        return found
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
 

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 
@@ -22,6 +23,26 @@ def share_of_cores() -> tuple[list[int], list[int]]:
         return [], []
     cores = sorted(os.sched_getaffinity(0))
     return cores[:-1] or cores, cores[-1:]
+
+
+def divided(workers: Sequence[str], measuring: Sequence[int], serving: Sequence[int]) -> list[list[int]]:
+    """Each worker's cores, disjoint: two at most for one that drives a card, equal shares of the rest for the others.
+
+    Equal shares make two workers on one processor comparable; a remainder stays free. Where there are fewer measuring
+    cores than workers, the server's core measures too. Where there are fewer cores than workers, or none can be pinned,
+    no worker is pinned.
+    """
+    cores = list(measuring)
+    if len(cores) < len(workers):
+        cores = sorted({*cores, *serving})
+    if len(cores) < len(workers):
+        return [[] for _ in workers]
+    for_card = min(2, len(cores) // len(workers))
+    processors = sum(worker.startswith("cpu") for worker in workers)
+    rest = len(cores) - for_card * (len(workers) - processors)
+    counts = [rest // processors if worker.startswith("cpu") else for_card for worker in workers]
+    ends = list(accumulate(counts))
+    return [cores[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
 def pin(cores: Sequence[int]) -> None:

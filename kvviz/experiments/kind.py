@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NotRequired, Self, TypedDict, TypeVar
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.records import check_fields
@@ -19,11 +19,15 @@ Record = Mapping[str, Any]  # JSON values; "t" names its type, and each kind has
 
 
 class DeviceChoice(TypedDict):
-    """A device that a run can ask for: the name to ask for it, its hardware's name, its memory in bytes."""
+    """A device that a run can ask for: the name to ask for it, its hardware's name, its memory in bytes.
+
+    `free_bytes` are those that were free after its last job, where a worker of its own tells them.
+    """
 
     device: str
     device_name: str
     total_bytes: int
+    free_bytes: NotRequired[int]
 
 
 class Device(TypedDict, total=False):

@@ -1,5 +1,6 @@
 """A queue that goes round by owner. Standard library only; it knows no job and no clock."""
 
+from collections.abc import Callable
 from itertools import zip_longest
 
 
@@ -18,15 +19,16 @@ class FairQueue:
         """Put an id behind its owner's others."""
         self._waiting.setdefault(owner, []).append(name)
 
-    def take(self) -> str | None:
-        """Take out the id whose turn it is; None if nothing waits."""
+    def take(self, fits: Callable[[str], bool] = lambda name: True) -> str | None:
+        """Take out the id whose turn it is among those that fit; None if none of them waits."""
         self._waiting = dict(self._round())
-        self._served = next(iter(self._waiting), None)
-        if self._served is None:
-            return None
-        name = self._waiting[self._served][0]
-        self.remove(name)
-        return name
+        self._served = self._served if self._waiting else None
+        for owner, names in self._waiting.items():
+            if (name := next(filter(fits, names), None)) is not None:
+                self._served = owner
+                self.remove(name)
+                return name
+        return None
 
     def put_back(self, name: str, owner: str) -> None:
         """Make an id that was taken last, and could not be begun, the next again."""

@@ -19,9 +19,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import kvviz
-from kvviz.experiments.eta import in_line
 from kvviz.server.jobs import Job
-from kvviz.server.scheduler import Scheduler
+from kvviz.server.scheduler import Place, Scheduler
 
 log = logging.getLogger("kvviz.server.feed")
 
@@ -165,15 +164,13 @@ def status_message(scheduler: Scheduler, job: Job | None) -> str:
     `wait_s` is null if it is not known; `held` says who has the device while the worker waits for it; `words`
     is the sentence for a job that waits.
     """
-    ahead, wait = 0, None
-    if job is not None and job.active:
-        ahead, wait = scheduler.ahead(job.id), scheduler.expected_wait(job.id)
+    place = scheduler.place(job.id) if job is not None and job.active else Place(0, None)
     status = {
         "worker": scheduler.worker_state,
-        "ahead": ahead,
-        "wait_s": None if wait is None else round(wait, 1),
-        "held": scheduler.held_by,
-        "words": in_line(ahead, wait, scheduler.held_by),
+        "ahead": place.ahead,
+        "wait_s": None if place.wait_s is None else round(place.wait_s, 1),
+        "held": place.held_by,
+        "words": place.words,
     }
     return json.dumps({"comparison": job and job.id, "state": job.state if job else "none", "status": status})
 

@@ -62,6 +62,7 @@ class Job:
     made_by: str = NOBODY
     cut_off: bool = False
     key: str | None = field(default=None, repr=False)  # for an endpoint; gone when the job has ended
+    asked_at: float | None = None  # when it was queued, on the monotonic clock
     begun: float | None = None  # when the worker began with it, on the monotonic clock
 
     def __post_init__(self) -> None:

@@ -1,15 +1,16 @@
 """What waits, what is being measured, and who may stop it. Standard library only; no torch in this process.
 
-Threads: the worker's link reports from a thread of its own; page scripts call `submit`, `stop` and `get` from theirs.
+Threads: each worker's link reports from a thread of its own; page scripts call `submit`, `stop` and `get` from theirs.
 Records are kept as the JSON text that the worker sent: encoded once, read by everyone.
 """
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from kvviz.base.errors import KvvizError
@@ -18,11 +19,13 @@ from kvviz.base.records import new_id
 from kvviz.base.settings import Limits, settings
 from kvviz.base.single import Single
 from kvviz.base.words import lasting
-from kvviz.experiments.kind import Device, Record, Spec
+from kvviz.experiments.eta import in_line
+from kvviz.experiments.kind import Device, DeviceChoice, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
+from kvviz.server.employed import Employed, able
 from kvviz.server.fair_queue import FairQueue
 from kvviz.server.jobs import NOBODY, Clock, Forecast, Job, Jobs, mark_of, may_change
-from kvviz.server.worker_process import WorkerLink, why_it_ended
+from kvviz.server.worker_process import Link, WorkerLink, why_it_ended
 
 if TYPE_CHECKING:
     from kvviz.server.persister import Persister
@@ -36,26 +39,34 @@ CUT_SHORT = "the server was ended in the middle of this run; what it had measure
 NOT_BEGUN = "the server was ended before this run began"
 
 
-class Scheduler:
-    """Queues jobs, fairly by owner, and has the worker measure one at a time."""
+@dataclass(frozen=True)
+class Place:
+    """Where a job stands in the queue: how many come before it, its wait in seconds by estimate, who has its device."""
 
-    def __init__(
-        self, link: WorkerLink | None = None, *, limits: Limits | None = None, clock: Clock = time.monotonic
-    ) -> None:
-        self._link = link or WorkerLink()
+    ahead: int
+    wait_s: float | None
+    held_by: str = ""
+
+    @property
+    def words(self) -> str:
+        """The place in a sentence."""
+        return in_line(self.ahead, self.wait_s, self.held_by)
+
+
+class Scheduler:
+    """Queues jobs, fairly by owner, and has each of its workers measure one at a time."""
+
+    def __init__(self, *links: Link, limits: Limits | None = None, clock: Clock = time.monotonic) -> None:
+        self.workers = [Employed(self, link) for link in links or (WorkerLink(),)]
         self._given_limits = limits
         self._clock = clock
         self._lock = threading.Condition()  # notified of every change
         self._jobs = Jobs(clock)
         self._queue = FairQueue()
         self._forecast = Forecast()
-        self._current: Job | None = None  # the job that the worker has in hand
-        self._last: Job | None = None  # the job that it was handed last
-        self._told_to_stop: float | None = None  # when
+        self._handed: list[Job] = []  # the jobs that workers have in hand, the one handed over last at the end
+        self._last: Job | None = None  # the job that was handed over last
         self._closing = False
-        self.device: Device | None = None
-        self.held_by = ""  # who has the device while the worker waits for it
-        self.worker_state = "off"
         self.version = 0
 
     @property
@@ -64,23 +75,64 @@ class Scheduler:
         return self._given_limits or settings().limits
 
     def start(self, cores: Sequence[int] = ()) -> None:
-        """Start the worker on the given cores and keep it alive until `close`."""
+        """Start the workers, those without cores of their own on the given ones, and keep them alive until `close`."""
         self._closing = False
-        self._link.start(self, cores)
+        for worker in self.workers:
+            worker.link.start(worker, cores)
+
+    def employ(self, *links: Link) -> None:
+        """Take these in place of the workers so far, before `start`."""
+        self.workers = [Employed(self, link) for link in links]
 
     def close(self) -> None:
-        """Stop the running job after its step and all that wait; end the worker and the thread that reads it."""
+        """Stop the running jobs after their step and all that wait; end the workers and the threads that read them."""
         with self._lock:
             self._closing = True
             for job in self._jobs:
-                if job.active and job is not self._current:
+                if job.active and job not in self._handed:
                     self._queue.remove(job.id)
                     self._end(job, "stopped", NOT_BEGUN)
-            running = self._current
-            if running is not None and running.state == "running":
-                self._link.tell({"do": "stop", "id": running.id})
-                self._lock.wait_for(lambda: not (running.active and self._link.up), LAST_STEP_S)
-        self._link.close()
+            running = [worker for worker in self.workers if worker.job and worker.job.state == "running"]
+            for worker in running:
+                worker.link.tell({"do": "stop", "id": worker.job.id if worker.job else ""})
+            self._lock.wait_for(lambda: not any(one.job and one.link.up for one in running), LAST_STEP_S)
+        closing = [threading.Thread(target=worker.link.close) for worker in self.workers]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+
+    # --- the devices ---------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device | None:
+        """The device that `auto` stands for; None before its worker has said hello."""
+        return self.device_for("auto")
+
+    def device_for(self, asked: str) -> Device | None:
+        """The device that measures a job which asks for this one; None before its worker has said hello."""
+        return able(self.workers, asked)[0].device
+
+    def devices(self) -> list[DeviceChoice]:
+        """The devices that a job can ask for by name: those of the only worker's machine, or of each worker."""
+        found = [(worker, worker.device) for worker in self.workers if worker.device]
+        if len(self.workers) == 1 and not self.workers[0].name:
+            return found[0][1].get("devices", []) if found else []
+        return [
+            DeviceChoice(
+                device=worker.name,
+                device_name=device["device_name"],
+                total_bytes=device["total_bytes"],
+                free_bytes=device["free_bytes"],
+            )
+            for worker, device in found
+        ]
+
+    @property
+    def worker_state(self) -> str:
+        """The state of the first worker, or of one that is ready."""
+        states = [worker.state for worker in self.workers]
+        return "ready" if "ready" in states else states[0]
 
     # --- what pages and routes call ------------------------------------------------------------------------
 
@@ -111,11 +163,13 @@ class Scheduler:
             job = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner), key=key)
             self._check_queue_limits(job.made_by)
             self._jobs.add(job)
-            self._forecast.estimate(job, self.device)
+            job.asked_at = self._clock()
+            self._forecast.estimate(job, self.device_for(_asked(job)))
             self._queue.add(job.id, job.made_by)
             event(log, "work_queued", **job.log_fields())
             self._changed()
-            self._link.wake()
+            for worker in self._able(job):
+                worker.link.wake()
             self._hand_over_next()
         return job.id
 
@@ -169,14 +223,15 @@ class Scheduler:
                 return
             if not self.may_stop(job_id, owner):
                 raise KvvizError("this run belongs to another browser, which alone may stop it")
-            if job is not self._current:
+            worker = self._worker_of(job)
+            if worker is None:
                 self._queue.remove(job_id)
                 self._end(job, "stopped")
             elif job.state == "loading":
-                self._replace_worker(job, "")
+                self._replace_worker(worker, job, "")
             else:
-                self._link.tell({"do": "stop", "id": job_id})
-                self._told_to_stop = self._told_to_stop or self._clock()
+                worker.link.tell({"do": "stop", "id": job_id})
+                worker.told_to_stop = worker.told_to_stop or self._clock()
 
     def get(self, job_id: str) -> Job | None:
         """A job by id, one of an earlier day included; None for an unknown id."""
@@ -189,8 +244,8 @@ class Scheduler:
     def shown(self, comparison: str | None = None) -> Job | None:
         """What the live page shows: the comparison that its address names, else whatever the device is measuring.
 
-        Without an address that is the comparison being measured, else the next one, else the one measured last; never
-        what somebody opened from a file.
+        Without an address that is the comparison being measured (of several, the one begun first), else the next one,
+        else the one measured last; never what somebody opened from a file.
         """
         if comparison:
             return self._jobs.get(comparison)
@@ -198,7 +253,9 @@ class Scheduler:
             last = self._last if self._last is not None and KINDS[self._last.kind].live else None
             waiting = map(self._jobs.present, self._queue.order())
             following = next((job for job in waiting if job is not None and KINDS[job.kind].live), None)
-            if self._current is None and following is not None:
+            if measured := next((job for job in self._handed if KINDS[job.kind].live), None):
+                return measured
+            if not self._handed and following is not None:
                 return following
             return last or following or self._newest(lambda job: KINDS[job.kind].live)
 
@@ -228,35 +285,96 @@ class Scheduler:
 
     # --- the queue -----------------------------------------------------------------------------------------
 
+    def place(self, job_id: str) -> Place:
+        """Where a job stands."""
+        with self._lock:
+            job = self._jobs.present(job_id)
+            own = None if job is None else self._worker_of(job)
+            held = [worker.held_by for worker in ([own] if own else self._able(job) if job else [])]
+            return Place(self.ahead(job_id), self.expected_wait(job_id), held[0] if held and all(held) else "")
+
     def ahead(self, job_id: str) -> int:
-        """How many jobs come before this one, the one under way included."""
-        return len(self._before(job_id))
+        """How many jobs come before this one on the devices that may measure it, the one under way included."""
+        with self._lock:
+            order = self._queue.order()
+            if job_id not in order:
+                return 0
+            workers = self._able(self._jobs[job_id])
+            before = order[: order.index(job_id)]
+            competing = sum(any(one in workers for one in self._able(self._jobs[name])) for name in before)
+            return competing + all(worker.job is not None for worker in workers)
 
     def expected_wait(self, job_id: str) -> float | None:
-        """Seconds until a job's turn, by estimate; None if that of a job before it is unknown."""
-        with self._lock:
-            if self.held_by:
-                return None
-            now = self._clock()
-            waits = [self._forecast.left(job, now) for job in self._before(job_id)]
-        known = [wait for wait in waits if wait is not None]
-        return sum(known) if len(known) == len(waits) else None
+        """Seconds until a job's turn, by estimate: each job before it goes to the first device that is free for it.
 
-    def _before(self, job_id: str) -> list[Job]:
+        None if that of a job before it is unknown, or if its device is held.
+        """
         with self._lock:
-            line = [*([self._current.id] if self._current else []), *self._queue.order()]
-            return [self._jobs[name] for name in line[: line.index(job_id)]] if job_id in line else []
+            order, now = self._queue.order(), self._clock()
+            if job_id not in order:
+                return 0.0
+            free = {worker: self._free_in(worker, now) for worker in self.workers}
+            for name in order:
+                job = self._jobs[name]
+                worker = min(self._able(job), key=free.__getitem__)
+                if name == job_id:
+                    return free[worker] if math.isfinite(free[worker]) else None
+                left = self._forecast.left(job, now)
+                free[worker] += math.inf if left is None else left
+        return None
+
+    def _free_in(self, worker: Employed, now: float) -> float:
+        """Seconds until a worker has ended what it has in hand; infinity if nobody knows."""
+        if worker.held_by:
+            return math.inf
+        left = 0.0 if worker.job is None else self._forecast.left(worker.job, now)
+        return math.inf if left is None else left
+
+    def line(self) -> list[tuple[Job, float]]:
+        """The jobs under way and those that wait, in their order, and the seconds since each was asked for."""
+        with self._lock:
+            now, waiting = self._clock(), map(self._jobs.present, self._queue.order())
+            return [(job, now - (job.asked_at or now)) for job in (*self._handed, *waiting) if job is not None]
+
+    def measured_on(self, job: Job) -> str:
+        """The name of the worker that has a job in hand; "" for none, and for the only one."""
+        worker = self._worker_of(job)
+        return worker.name if worker is not None else ""
+
+    def _able(self, job: Job) -> list[Employed]:
+        return able(self.workers, _asked(job))
+
+    def _worker_of(self, job: Job) -> Employed | None:
+        return next((worker for worker in self.workers if worker.job is job), None)
 
     def _hand_over_next(self) -> None:
-        if self._current is not None or not self._link.up or self.worker_state != "ready":
-            return
-        job_id = self._queue.take()
+        for worker in self.workers:
+            if worker.ready:
+                self._hand_over(worker)
+
+    def _hand_over(self, worker: Employed) -> None:
+        job_id = self._queue.take(lambda name: worker in self._able(self._jobs[name]))
         if job_id is None:
             return
-        job = self._current = self._last = self._jobs[job_id]
-        self._told_to_stop = None
-        asked = {"spec": job.description(), "limits": asdict(self.limits), "earlier": list(job.earlier), "key": job.key}
-        self._link.tell({"do": job.kind, "id": job_id, **asked})
+        job = worker.job = self._last = self._jobs[job_id]
+        self._handed.append(job)
+        worker.told_to_stop = None
+        spec = dict(job.description())
+        if worker.is_called(_asked(job)) and worker.device is not None:
+            spec["device"] = worker.device.get("device", spec["device"])
+        asked = {"spec": spec, "limits": asdict(self._limits_of(worker)), "earlier": list(job.earlier), "key": job.key}
+        worker.link.tell({"do": job.kind, "id": job_id, **asked})
+
+    def _limits_of(self, worker: Employed) -> Limits:
+        """What its job may ask for: workers on one processor share its memory."""
+        beside = [one for one in self.workers if one.name.startswith("cpu") and worker.name.startswith("cpu")]
+        return replace(self.limits, memory_share=self.limits.memory_share / max(1, len(beside)))
+
+    def _release(self, worker: Employed) -> Job | None:
+        """Take from a worker what it has in hand."""
+        job, worker.job = worker.job, None
+        self._handed = [other for other in self._handed if other is not job]
+        return job
 
     def _changed(self) -> None:
         self.version += 1
@@ -272,40 +390,44 @@ class Scheduler:
 
     # --- what the worker's link reports -----------------------------------------------------------------------
 
-    def worker_is(self, state: str) -> None:
-        """Note the worker's new state."""
+    def worker_is(self, worker: Employed, state: str) -> None:
+        """Note a worker's new state."""
         with self._lock:
-            self.worker_state = state
+            worker.state = state
             self._changed()
 
-    def received(self, job_id: str, kind: str, body: str) -> None:
-        """Take in a message of the worker."""
+    def received(self, worker: Employed, job_id: str, kind: str, body: str) -> None:
+        """Take in a message of a worker."""
         with self._lock:
             if kind == "hello":
-                self._greet(json.loads(body))
+                self._greet(worker, json.loads(body))
             elif kind == "held":
-                self.held_by = json.loads(body).get("by", "")
+                worker.held_by = json.loads(body).get("by", "")
+            elif kind == "free" and worker.device is not None:
+                worker.device["free_bytes"] = json.loads(body)["bytes"]
             else:
-                self._take_record(job_id, kind, body)
+                self._take_record(worker, job_id, kind, body)
             self._changed()
             self._hand_over_next()
 
-    def _greet(self, device: Device) -> None:
-        self.device = device
-        self.worker_state, self.held_by = "ready", ""
-        event(log, "worker_ready", device=device.get("device_name"))
+    def _greet(self, worker: Employed, device: Device) -> None:
+        worker.device = device
+        worker.state, worker.held_by = "ready", ""
+        event(log, "worker_ready", device=device.get("device_name"), **({"name": worker.name} if worker.name else {}))
         for job_id in self._queue.order():
-            self._forecast.estimate(self._jobs[job_id], device)
+            job = self._jobs[job_id]
+            self._forecast.estimate(job, self.device_for(_asked(job)))
 
-    def _take_record(self, job_id: str, kind: str, body: str) -> None:
+    def _take_record(self, worker: Employed, job_id: str, kind: str, body: str) -> None:
         job = self._jobs.present(job_id)
-        if job is None or not job.active:
+        if job is None or job is not worker.job:
             return  # it was stopped while its worker was still loading
-        self.held_by = ""
+        worker.held_by = ""
         if kind == "done":
+            self._release(worker)
             self._finish(job, json.loads(body)["document"])
         elif kind in ("stopped", "failed"):
-            self._current = None
+            self._release(worker)
             cut_short = kind == "stopped" and self._closing
             self._end(job, kind, CUT_SHORT if cut_short else json.loads(body).get("message", ""))
         else:
@@ -319,7 +441,6 @@ class Scheduler:
             job.records.append(body)
 
     def _finish(self, job: Job, document: Record) -> None:
-        self._current = None
         job.document = document
         closing = KINDS[job.kind].closing
         if closing is not None:
@@ -327,30 +448,30 @@ class Scheduler:
         self._forecast.learn(job, self._clock())
         self._end(job, "done")
 
-    def polled(self) -> None:
+    def polled(self, worker: Employed) -> None:
         """Note that time has passed: a job that does not end though it has to is ended with its worker."""
         with self._lock:
-            job, now = self._current, self._clock()
+            job, now = worker.job, self._clock()
             if job is None:
                 return
             limit = getattr(self.limits, KINDS[job.kind].limit)
-            if self._told_to_stop is not None and now - self._told_to_stop > GRACE_S:
-                self._replace_worker(job, f"its step did not end within {lasting(GRACE_S)}")
+            if worker.told_to_stop is not None and now - worker.told_to_stop > GRACE_S:
+                self._replace_worker(worker, job, f"its step did not end within {lasting(GRACE_S)}")
             elif job.begun is not None and now - job.begun > limit + GRACE_S:
-                self._replace_worker(job, f"it did not end at this server's limit of {lasting(limit)}")
+                self._replace_worker(worker, job, f"it did not end at this server's limit of {lasting(limit)}")
 
-    def _replace_worker(self, job: Job, why: str) -> None:
+    def _replace_worker(self, worker: Employed, job: Job, why: str) -> None:
         """End a job together with the worker that has it in hand."""
-        self._current = None
-        self.worker_state = "restarting"
+        self._release(worker)
+        worker.state = "restarting"
         self._end(job, "stopped", why and f"{why}, so the measuring process was ended; a new one takes its place")
-        self._link.kill()
+        worker.link.kill()
 
-    def worker_ended(self, code: int) -> None:
-        """Say on the job that the worker was measuring how the worker ended."""
+    def worker_ended(self, worker: Employed, code: int) -> None:
+        """Say on the job that a worker was measuring how the worker ended."""
         with self._lock:
-            self.held_by = ""
-            job, self._current = self._current, None
+            worker.held_by = ""
+            job = self._release(worker)
             if job is not None and self._closing:
                 self._end(job, "stopped", NOT_BEGUN if job.state == "queued" else CUT_SHORT)
             elif job is not None and job.state == "queued":  # handed over, but never begun
@@ -358,6 +479,11 @@ class Scheduler:
             elif job is not None:
                 self._end(job, "failed", why_it_ended(code, KINDS[job.kind].spec.called))
             self._changed()
+
+
+def _asked(job: Job) -> str:
+    """The device that a job asks for."""
+    return getattr(job.spec, "device", "auto")
 
 
 scheduler = Single(Scheduler)  # of this server process

@@ -1,4 +1,7 @@
-"""The worker process and the pipe to it: started, read, ended, replaced. It knows no job. Standard library only."""
+"""The worker process and the pipe to it: started, read, ended, replaced. It knows no job. Standard library only.
+
+What the scheduler needs of a link, and a link of its listener, stands here too.
+"""
 
 import json
 import logging
@@ -8,13 +11,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kvviz.base.logs import event
-
-if TYPE_CHECKING:
-    from kvviz.server.scheduler import Scheduler
 
 log = logging.getLogger("kvviz.worker")
 
@@ -23,9 +24,55 @@ POLL_S = 0.25  # seconds after which the listener is told that time has passed, 
 RETRY_AFTER_S = (0.2, 0.5, 1, 2, 5)
 
 
-def worker_command(descriptor: int, cores: str) -> list[str]:
+class Listener(Protocol):
+    """Whoever is told what becomes of a worker; a link calls it from one thread."""
+
+    def worker_is(self, state: str) -> None:
+        """Hear that the worker is starting, restarting, down or off."""
+
+    def received(self, job_id: str, kind: str, body: str) -> None:
+        """Hear what the worker sent: a record of this kind as JSON, of a job, or of none ("-")."""
+
+    def polled(self) -> None:
+        """Hear that time has passed."""
+
+    def worker_ended(self, code: int) -> None:
+        """Hear that the worker's process has ended, and its exit status."""
+
+
+class Link(Protocol):
+    """A worker that is kept alive, and the way to it. `name` is what a job asks for it by; "" for the only worker."""
+
+    name: str
+
+    @property
+    def up(self) -> bool:
+        """Whether there is somebody to speak to."""
+
+    def start(self, listener: Listener, cores: Sequence[int] = ()) -> None:
+        """Start the worker, and keep it alive."""
+
+    def close(self) -> None:
+        """End the worker."""
+
+    def tell(self, message: Mapping[str, object]) -> None:
+        """Send the worker a message."""
+
+    def kill(self) -> None:
+        """End this worker at once; a new one takes its place."""
+
+    def wake(self) -> None:
+        """Try again to start a worker that was given up on: there is new work."""
+
+
+def worker_command(descriptor: int, cores: str, name: str = "") -> list[str]:
     """The command line that starts a worker on an inherited pipe."""
-    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores]
+    return [sys.executable, "-m", "kvviz.worker", str(descriptor), cores, *([name] if name else [])]
+
+
+def named_worker(name: str, cores: Sequence[int]) -> "WorkerLink":
+    """The link to one of several workers of this machine, on cores of its own."""
+    return WorkerLink(partial(worker_command, name=name), name=name, cores=cores)
 
 
 class WorkerLink:
@@ -34,9 +81,17 @@ class WorkerLink:
     It also tells it the worker's state (starting, restarting, down, off), how it ended, and that time has passed.
     """
 
-    def __init__(self, command: Callable[[int, str], list[str]] = worker_command) -> None:
+    def __init__(
+        self,
+        command: Callable[[int, str], list[str]] = worker_command,
+        *,
+        name: str = "",
+        cores: Sequence[int] = (),
+    ) -> None:
+        self.name = name
         self.command = command
         self.process: subprocess.Popen[bytes] | None = None
+        self._cores = cores
         self._pipe: Connection | None = None
         self._closing = threading.Event()
         self._wake = threading.Event()
@@ -47,10 +102,10 @@ class WorkerLink:
         """Whether there is a pipe to speak into."""
         return self._pipe is not None
 
-    def start(self, listener: "Scheduler", cores: Sequence[int] = ()) -> None:
-        """Start the worker on the given cores, and keep it alive."""
+    def start(self, listener: Listener, cores: Sequence[int] = ()) -> None:
+        """Start the worker on its own cores, else on the given ones, and keep it alive."""
         self._closing.clear()
-        among = ",".join(map(str, cores))
+        among = ",".join(map(str, self._cores or cores))
         self._thread = threading.Thread(
             target=self._keep_alive, args=(listener, among), name="worker-link", daemon=True
         )
@@ -84,7 +139,7 @@ class WorkerLink:
         """Try again to start a worker that was given up on: there is new work."""
         self._wake.set()
 
-    def _keep_alive(self, listener: "Scheduler", cores: str) -> None:
+    def _keep_alive(self, listener: Listener, cores: str) -> None:
         failures = 0
         while not self._closing.is_set():
             greeted = False
@@ -104,7 +159,7 @@ class WorkerLink:
             else:
                 self._closing.wait(RETRY_AFTER_S[failures])
 
-    def _start_process(self, listener: "Scheduler", cores: str) -> Connection:
+    def _start_process(self, listener: Listener, cores: str) -> Connection:
         self._wake.clear()
         listener.worker_is("starting")
         ours, theirs = Pipe()
@@ -116,7 +171,7 @@ class WorkerLink:
         return ours
 
     @staticmethod
-    def _read(pipe: Connection, listener: "Scheduler") -> bool:
+    def _read(pipe: Connection, listener: Listener) -> bool:
         """Read until the worker ends; returns whether it ever said hello."""
         greeted = False
         while True:
@@ -131,7 +186,7 @@ class WorkerLink:
                 listener.received(job_id, kind, body)
             listener.polled()
 
-    def _clean_up(self, listener: "Scheduler") -> None:
+    def _clean_up(self, listener: Listener) -> None:
         if self._pipe is None or self.process is None:  # it was never started
             return
         self._pipe.close()

@@ -82,8 +82,10 @@ class Task:
 class Worker:
     """The loaded models and the pipe. A second thread only listens, so that a stop is seen between two steps."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, name: str = "") -> None:
         self._pipe = pipe
+        self._measuring = partial(measuring, HOLDER, worker=name)
+        self._is_one_of_several = bool(name)
         self._models = LoadedModels()
         self._device: Device = {}
         self._messages: queue.SimpleQueue[Record | None] = queue.SimpleQueue()  # a signal may put into it
@@ -96,15 +98,17 @@ class Worker:
         The libraries' objects stay out of the full collections before each load and each timed pass.
         """
         threading.Thread(target=self._listen, daemon=True).start()
-        with measuring(HOLDER, tell=self._tell_holder):
+        with self._measuring(tell=self._tell_holder):
             self._device = hello()  # an error here ends the process
         self._send("-", {"t": "hello", **self._device})
         keep_libraries_out()
         signal.signal(signal.SIGTERM, self._leave)
         self._rehearse()
-        compiling = compile_ahead()
+        compiling = compile_ahead(beside_others=self._is_one_of_several)
         while (message := self._messages.get()) is not None and not self._leaving:
             self._perform(Task(message, self._is_stopped))
+            if self._is_one_of_several:
+                self._send("-", {"t": "free", "bytes": device_memory(self._device["device"])[0]})
             if figures_in_doubt():
                 self._refresh()
         if compiling is not None:
@@ -120,7 +124,7 @@ class Worker:
             if kind.rehearsal is None or self._is_wanted():
                 continue
             try:
-                with measuring(HOLDER, between=self._check_wanted):
+                with self._measuring(between=self._check_wanted):
                     bench = Bench("-", self._models, settings().limits, should_stop=self._is_wanted, watched=True)
                     for _ in kind.runner()(kind.rehearsal(), bench):
                         pass
@@ -140,7 +144,7 @@ class Worker:
         self._let_jobs_come()
         try:
             self._check_wanted()
-            with measuring(HOLDER, between=self._check_wanted):
+            with self._measuring(between=self._check_wanted):
                 refresh_figures(self._check_wanted)
                 self._device = hello()
         except Stopped:
@@ -183,7 +187,7 @@ class Worker:
         """Measure one job and send its records; whatever goes wrong is the last one."""
         begun, last, no_memory, lost = time.monotonic(), None, False, False
         try:
-            with measuring(HOLDER, tell=self._tell_holder, between=task.check):
+            with self._measuring(tell=self._tell_holder, between=task.check):
                 task.begin()
                 self._models.share = task.limits.memory_share
                 self._send(task.id, {"t": "loading"})
@@ -259,8 +263,8 @@ def hello() -> Device:
     return cast(Device, found)
 
 
-def main(descriptor: int) -> None:
-    """Serve the scheduler at the other end of an inherited pipe."""
+def main(descriptor: int, name: str = "") -> None:
+    """Serve the scheduler at the other end of an inherited pipe; one of several workers has a name."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
@@ -270,4 +274,4 @@ def main(descriptor: int) -> None:
         restrict(settings().hub_models)  # this process opens the files, whoever asked for them
     pinned = hasattr(os, "sched_getaffinity")  # to all cores but the server's; else one is left to the server here
     set_threads(usable_cores() if pinned else max(1, usable_cores() - 1))
-    Worker(Connection(descriptor)).run()
+    Worker(Connection(descriptor), name).run()

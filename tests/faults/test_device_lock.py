@@ -95,14 +95,14 @@ def test_without_a_place_for_the_lock_there_is_a_warning(monkeypatch, caplog):
 
 def test_a_server_waits_for_another_process_and_says_for_whom(real, holder):
     own, other = real.submit(SHORT), real.submit(SHORT)
-    until(lambda: real.held_by)
-    assert f"a test (process {holder.pid})" in real.held_by
+    until(lambda: real.workers[0].held_by)
+    assert f"a test (process {holder.pid})" in real.place(own).held_by
     assert real.get(own).state == "queued" and real.expected_wait(other) is None
     real.stop(own)
     assert finished(real, own).state == "stopped", "waiting can be stopped"
-    until(lambda: real.held_by)
+    until(lambda: real.workers[0].held_by)
     kill(holder)
-    assert finished(real, other).state == "done" and real.held_by == ""
+    assert finished(real, other).state == "done" and real.place(other).held_by == ""
 
 
 def test_a_command_waits_for_another_process_and_says_for_whom(holder, kvviz):

@@ -33,11 +33,11 @@ def test_a_worker_killed_mid_run(fake):
     victim = scheduler.submit(asking("100000 records"), "a" * 22)
     own, other = scheduler.submit(few, "a" * 22), scheduler.submit(few, "b" * 22)
     until(lambda: scheduler.get(victim).state == "running")
-    records, pid = list(before.records), scheduler._link.process.pid
+    records, pid = list(before.records), scheduler.workers[0].link.process.pid
     os.kill(pid, signal.SIGKILL)
     assert finished(scheduler, victim).state == "failed" and "killed" in scheduler.get(victim).message
     assert finished(scheduler, other).state == finished(scheduler, own).state == "done"
-    assert scheduler._link.process.pid != pid
+    assert scheduler.workers[0].link.process.pid != pid
     assert before.state == "done" and before.records == records, "what was finished is untouched"
 
 
@@ -48,7 +48,7 @@ def test_a_worker_out_of_memory(real, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     huge = ComparisonSpec(model=str(tmp_path / "config.json"), prompt_tokens=4, weights="random")
     assert finished(real, real.submit(SHORT)).state == "done"
-    pid, (_, hard) = real._link.process.pid, resource.getrlimit(resource.RLIMIT_AS)
+    pid, (_, hard) = real.workers[0].link.process.pid, resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(pid, resource.RLIMIT_AS, (used + 300_000_000, hard))
     try:
@@ -112,11 +112,11 @@ def test_the_file_is_named_wherever_it_is_cut(folder, kept):
 def test_a_runaway_run_ends_by_itself(real):
     real._given_limits = Limits(run_seconds=0.3)
     try:
-        pid = real._link.process.pid
+        pid = real.workers[0].link.process.pid
         runaway = finished(real, real.submit(LONG))
         assert runaway.state == "stopped" and "0.3 s, which is this server's limit" in runaway.message
         assert any('"t":"started"' in record for record in runaway.records), "what was measured stands"
-        assert real._link.process.pid == pid
+        assert real.workers[0].link.process.pid == pid
     finally:
         real._given_limits = None
 

@@ -231,7 +231,7 @@ CARDS = {
 @pytest.mark.slow
 def test_one_of_several_devices_can_be_chosen_and_is_described(page):
     assert all(box.key != "device" for box in page.selectbox), "one device is no choice"
-    page.scheduler.device |= CARDS
+    page.scheduler.device.update(CARDS)
     page.run()
     assert any("driver 580.159.04, CUDA 13.0" in said.value and "selftest" in said.value for said in page.caption)
     page.selectbox(key="device").select("cuda:1").run()
@@ -242,7 +242,7 @@ def test_one_of_several_devices_can_be_chosen_and_is_described(page):
 @pytest.mark.slow
 @pytest.mark.parametrize(("device", "dtype"), [({}, "float32"), (CARDS, "bfloat16")])
 def test_a_large_model_starts_in_the_precision_that_the_device_is_made_for(page, device, dtype):
-    page.scheduler.device |= device
+    page.scheduler.device.update(device)
     page.selectbox(key="model").select("llama-3.2-1b").run()
     page.button(key="run").click().run()
     assert page.scheduler.jobs()[-1].spec.dtype == dtype
@@ -251,7 +251,7 @@ def test_a_large_model_starts_in_the_precision_that_the_device_is_made_for(page,
 @pytest.mark.slow
 def test_a_card_that_is_not_used_is_said_on_the_page(page):
     assert not any("too old" in said.value for said in page.info)
-    page.scheduler.device |= {"why": "This machine has a card, and its driver is too old."}
+    page.scheduler.device.update(why="This machine has a card, and its driver is too old.")
     page.run()
     assert any("too old" in said.value for said in page.info)
 

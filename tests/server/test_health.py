@@ -41,14 +41,14 @@ def test_a_server_that_works(ask, scheduler_without_worker):
 
 @pytest.mark.parametrize("state", ["starting", "restarting"])
 def test_a_worker_that_is_on_its_way_is_no_reason_to_restart_the_server(ask, scheduler_without_worker, state):
-    scheduler_without_worker.worker_state, scheduler_without_worker.device = state, None
+    scheduler_without_worker.worker.state, scheduler_without_worker.worker.device = state, None
     answer = ask()
     assert (answer.status_code, answer.json()["worker"], answer.json()["device"]) == (200, state, None)
 
 
 @pytest.mark.parametrize(("state", "says"), [("down", "does not start"), ("off", "starting or leaving")])
 def test_a_server_without_a_worker_is_degraded(ask, scheduler_without_worker, state, says):
-    scheduler_without_worker.worker_state = state
+    scheduler_without_worker.worker.state = state
     answer = ask()
     assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
     assert says in answer.json()["reason"]

@@ -149,7 +149,7 @@ def test_an_unknown_estimate_before_makes_the_wait_unknown(scheduler_without_wor
     assert scheduler.expected_wait(unknown) == 0 and scheduler.expected_wait(after) is None
     scheduler.stop(unknown, ANN)
     assert scheduler.expected_wait(after) == 0
-    scheduler.held_by = "someone else has had the device since noon"
+    scheduler.worker.held_by = "someone else has had the device since noon"
     assert scheduler.expected_wait(after) is None
 
 

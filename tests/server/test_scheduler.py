@@ -34,7 +34,7 @@ def scheduler():
     scheduler.start(share_of_cores()[0])
     yield scheduler
     scheduler.close()
-    assert scheduler._link.process.poll() is not None, "the worker ends with the scheduler"
+    assert scheduler.workers[0].link.process.poll() is not None, "the worker ends with the scheduler"
 
 
 def finished(scheduler, comparison_id):
@@ -173,7 +173,7 @@ def test_a_process_that_can_not_be_made_does_not_end_the_scheduler(monkeypatch, 
     scheduler = Scheduler(WorkerLink(no_memory))
     scheduler.start()
     until(lambda: scheduler.worker_state == "down")
-    scheduler._link.command = odd_command("none")
+    scheduler.workers[0].link.command = odd_command("none")
     assert finished(scheduler, scheduler.submit(SHORT)).message == "second worker", "it starts one as soon as it can"
     scheduler.close()
 

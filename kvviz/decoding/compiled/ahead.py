@@ -39,11 +39,17 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def compile_ahead() -> "subprocess.Popen[bytes] | None":
-    """Start compiling at the lowest priority, on the cores that this process leaves free; None if there is no need."""
+def compile_ahead(*, beside_others: bool = False) -> "subprocess.Popen[bytes] | None":
+    """Start compiling at the lowest priority, on the cores that this process leaves free; None if there is no need.
+
+    `beside_others`: other processes measure on some of these cores, and the last one is the server's.
+    """
     if is_compiled() or not hasattr(os, "sched_getaffinity"):
         return None
-    free = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+    own = os.sched_getaffinity(0)
+    free = set(range(os.cpu_count() or 1)) - own
+    if beside_others:
+        free = {core for core in free if core == max(free) > max(own)}
     if not free:
         return None
     return subprocess.Popen(

@@ -10,12 +10,11 @@ from streamlit.delta_generator import DeltaGenerator
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
-from kvviz.base.words import human
 from kvviz.decoding.modes import MODES
 from kvviz.decoding.requirements import usual_dtype
 from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, PRECISION, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
-from kvviz.experiments.kind import Device, DeviceChoice, described
+from kvviz.experiments.kind import Device, described
 from kvviz.models.catalog.rows import models
 from kvviz.models.pulled_folder import find_pulled
 from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id, stored_weights
@@ -23,11 +22,11 @@ from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.live.browser import decoded_there
+from kvviz.ui.shared.devices import AUTO, choose_device
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
 from kvviz.ui.shared.own_designs import say_left_out, unloadable
 
-AUTO = "auto"
 SERVER, BROWSER = "server", "browser"
 PLACES = {SERVER: "This server", BROWSER: "This browser"}
 OWN = "A folder, a config.json or a Hugging Face id …"
@@ -131,8 +130,9 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
             modes = _modes(form, scheduler)
             key = _endpoint(form)
-            _settings(form, scheduler.device or {})
+            _settings(form, scheduler)
             more()
+    device = scheduler.device_for(form["device"])
     length, top_p = form["prompt_tokens"], form["top_p"] if form["top_p"] < 1 else None
     try:
         work = ComparisonSpec(
@@ -145,7 +145,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             prompt=None if length else form["prompt"],
             prompt_tokens=length or None,
             filler="book" if length else "random",
-            dtype=_dtype(form, model, weights, scheduler.device or {}),
+            dtype=_dtype(form, model, weights, device or {}),
             precision=form["precision"] or None,
             draft=form["draft"].strip() or None if any(MODES[name].drafts for name in modes) else None,
             **{name: form[name] for name in ("new_tokens", "repeats", "warmup", "device", "attn", "batch")},
@@ -154,7 +154,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
         if form["on"] == BROWSER:
             return Choice(decoded_there(work)), run
         accepted(scheduler, work)
-        return Choice(work, seconds=seconds_of(work, scheduler.device), key=key), run
+        return Choice(work, seconds=seconds_of(work, device), key=key), run
     except KvvizError as error:
         return Choice(None, problem=str(error)), run
 
@@ -278,7 +278,7 @@ def _summaries(names: Sequence[str]) -> str:
     return "  \n".join(f"**{MODES[name].title}**: {MODES[name].summary}" for name in names)
 
 
-def _settings(form: Form, device: Device) -> None:
+def _settings(form: Form, scheduler: Scheduler) -> None:
     """What a first look does without."""
     public = settings().public
     one, two, three = st.columns(3)
@@ -302,25 +302,9 @@ def _settings(form: Form, device: Device) -> None:
     eight.text_input("Stop at this text", max_chars=200, **form.value("stop_text"))
     nine.checkbox("Stop at the end token", help=TEXTS["live"]["stop_at_eos"], **form.value("stop_at_eos"))
     _sampling(form)
-    _device(form, device)
-
-
-def _device(form: Form, device: Device) -> None:
-    """Which device measures, and a choice of others if there are any."""
-    if not device:
-        return
-    named = {one["device"]: one for one in device.get("devices", ())}
-    if len(named) > 1:
-        st.selectbox(
-            "Device",
-            format_func=lambda name: f"auto ({device['device']})" if name == AUTO else _described(named[name]),
-            **form.choice("device", [AUTO, *named]),
-        )
-    st.caption(f"{described(device)}. {TEXTS['live']['selftest']}")
-
-
-def _described(choice: DeviceChoice) -> str:
-    return f"{choice['device']}: {choice['device_name']}, {human(choice['total_bytes'])}"
+    device = scheduler.device_for(choose_device(scheduler, form))
+    if device:
+        st.caption(f"{described(device)}. {TEXTS['live']['selftest']}")
 
 
 def _sampling(form: Form) -> None:

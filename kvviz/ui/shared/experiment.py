@@ -13,7 +13,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from kvviz.base.errors import KvvizError
-from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record, Spec
 from kvviz.server.jobs import Job
 from kvviz.server.scheduler import Scheduler
@@ -200,8 +199,7 @@ def _wait(scheduler: Scheduler, work_id: str, running: Callable[[Job], object], 
         if work is None or not work.active:
             st.rerun()
         elif work.state == "queued":
-            ahead, expected = scheduler.ahead(work_id), scheduler.expected_wait(work_id)
-            st.info(in_line(ahead, expected, scheduler.held_by), icon=":material/hourglass_empty:")
+            st.info(scheduler.place(work_id).words, icon=":material/hourglass_empty:")
         else:
             running(work)
 

@@ -94,10 +94,10 @@ def accepted(scheduler: Scheduler, work: ComparisonSpec) -> Source:
     """The model of a work. Raises KvvizError, before anything is queued, for what the worker would refuse."""
     source = find_source(work.model, work.weights)
     check_sizes(work, scheduler.limits)
-    check_modes(work.modes, source.config, (scheduler.device or {}).get("device"))
-    if scheduler.device is not None and source.params is not None and source.spec is not None:
-        size, device = scheduler.device["total_bytes"], scheduler.device["device_name"]
-        needs(source, work).check(size, device, scheduler.limits.memory_share)
+    device = scheduler.device_for(work.device)
+    check_modes(work.modes, source.config, (device or {}).get("device"))
+    if device is not None and source.params is not None and source.spec is not None:
+        needs(source, work).check(device["total_bytes"], device["device_name"], scheduler.limits.memory_share)
     return source
 
 

@@ -11,6 +11,7 @@ from kvviz.experiments.sweep.plan import PATIENCE, preset_spec, stands_in, withi
 from kvviz.experiments.sweep.spec import PRESETS, Preset, SweepSpec, cells, check_sweep
 from kvviz.models.catalog.rows import models
 from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.devices import AUTO, choose_device
 from kvviz.ui.shared.form import Field, Form
 from kvviz.ui.shared.model_choice import title
 from kvviz.ui.shared.plain import errors_said, plain
@@ -27,7 +28,7 @@ def ask(scheduler: Scheduler) -> tuple[SweepSpec | None, DeltaGenerator]:
     with bar:
         chosen = st.selectbox("Experiment", format_func=titles.__getitem__, width=380, **form.choice("preset", names))
         with errors_said():
-            spec = _preset(chosen, scheduler) if chosen in PRESETS else _grid()
+            spec = _preset(chosen, scheduler) if chosen in PRESETS else _grid(scheduler)
             check_sweep(spec)
             return spec, bar
     return None, bar
@@ -40,13 +41,15 @@ def chosen_preset() -> Preset | None:
 
 def _preset(name: str, scheduler: Scheduler) -> SweepSpec:
     preset = preset_spec(name, scheduler.device)
-    fields = {"model": Field(preset.models[0]), "repeats": Field(preset.repeats), "budget": Field()}
-    form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": each for field, each in fields.items()})
+    usual = {"model": preset.models[0], "repeats": preset.repeats, "budget": None, "device": AUTO}
+    form = Form(f"sweep {name}", "s_", **{f"{field}_{name}": Field(value) for field, value in usual.items()})
     model = st.selectbox("Model", format_func=title, width=270, **form.choice(f"model_{name}", _ids()))
     with st.popover("More", icon=":material/tune:"):
         repeats = st.number_input("Passes of each point", width=150, **form.within(f"repeats_{name}", 1, 20))
         budget_s = _budget(form, f"budget_{name}")
-    return preset_spec(name, scheduler.device, models=(model,), repeats=repeats, budget_s=budget_s)
+        device = choose_device(scheduler, form, f"device_{name}")
+    given = {"models": (model,), "repeats": repeats, "budget_s": budget_s, "device": device}
+    return preset_spec(name, scheduler.device_for(device), **given)
 
 
 def _ids() -> list[str]:
@@ -59,7 +62,7 @@ def _budget(form: Form, field: str) -> float | None:
     return minutes * 60 if minutes else None
 
 
-def _grid() -> SweepSpec:
+def _grid(scheduler: Scheduler) -> SweepSpec:
     ids = _ids()
     form = Form(
         "sweep grid",
@@ -73,6 +76,7 @@ def _grid() -> SweepSpec:
         repeats=Field(3),
         budget=Field(),
         prompt=Field(""),
+        device=Field(AUTO),
     )
     chosen = st.multiselect("Models", format_func=title, width=400, **form.choices("models", ids))
     modes = st.multiselect(
@@ -96,6 +100,7 @@ def _grid() -> SweepSpec:
         repeats=repeats,
         budget_s=_budget(form, "budget"),
         prompt=st.text_input("Prompt", placeholder="random tokens", width=250, **form.value("prompt")) or None,
+        device=choose_device(scheduler, form),
     )
 
 
@@ -108,7 +113,8 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
 
 def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
     """Say what it will take, before it starts, and what a budget leaves out."""
-    cut = within(spec, spec.budget_s, scheduler.device)
+    device = scheduler.device_for(spec.device)
+    cut = within(spec, spec.budget_s, device)
     time = (
         f"{lasting(cut.seconds)} on this machine, by estimate"
         if cut.seconds is not None
@@ -121,4 +127,4 @@ def expected(spec: SweepSpec, scheduler: Scheduler) -> None:
         said.append(f"Within the limit of {lasting(spec.budget_s)}: {plain(cut.words)}.")
     if spec.prompt is not None:
         said.append(f"Each prompt is “{plain(spec.prompt)}” in the model's tokens, repeated or cut to its length.")
-    st.caption(" ".join([*said, stands_in(spec, scheduler.device)]).rstrip())
+    st.caption(" ".join([*said, stands_in(spec, device)]).rstrip())

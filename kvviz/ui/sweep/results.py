@@ -9,7 +9,6 @@ from kvviz.base.words import human, lasting
 from kvviz.charts.layout import on_one_scale, watermark
 from kvviz.charts.sweep import AXES, MEASURES, against, far_apart, heat, measures, varying
 from kvviz.decoding.modes import title_of
-from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Record
 from kvviz.experiments.sweep.by_formula import counted
 from kvviz.experiments.sweep.plan import preset_spec
@@ -109,7 +108,7 @@ def _results(scheduler: Scheduler, sweep_id: str, address: Address) -> None:
 def _progress(scheduler: Scheduler, work: Job, records: Sequence[Record]) -> None:
     last = next((record for record in reversed(records) if record["t"] == "progress"), None)
     if work.state == "queued":
-        st.progress(0.0, in_line(scheduler.ahead(work.id), scheduler.expected_wait(work.id), scheduler.held_by))
+        st.progress(0.0, scheduler.place(work.id).words)
     elif work.active and last:
         share = last["done"] / last["of"] if last["of"] else 0.0
         left = f", {lasting(last['left_s'])} left" if last.get("left_s") is not None else ""

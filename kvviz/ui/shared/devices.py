@@ -1,0 +1,90 @@
+"""The devices that a form offers by name, and the queue for them."""
+
+import streamlit as st
+
+from kvviz.base.words import human, lasting, ordinal
+from kvviz.decoding.modes import title_of
+from kvviz.experiments.kind import DeviceChoice
+from kvviz.experiments.registry import KINDS
+from kvviz.models.catalog.rows import models
+from kvviz.server.jobs import Job, mark_of
+from kvviz.server.scheduler import Scheduler
+from kvviz.ui.shared.form import Form
+from kvviz.ui.shared.model_choice import title
+from kvviz.ui.shared.plain import plain
+from kvviz.ui.shared.session import owner
+from kvviz.ui.shared.tables import draw_table
+
+AUTO = "auto"
+
+
+def choose_device(scheduler: Scheduler, form: Form, field: str = "device") -> str:
+    """Choose the device that measures, where there are several; returns its name."""
+    named = {one["device"]: one for one in scheduler.devices()}
+    if len(named) > 1:
+        here = (scheduler.device or {}).get("device", "")
+        st.selectbox(
+            "Device",
+            format_func=lambda name: f"auto ({here})" if name == AUTO else _described(named[name]),
+            **form.choice(field, [AUTO, *named]),
+        )
+    return str(form[field])
+
+
+def _described(choice: DeviceChoice) -> str:
+    total = human(choice["total_bytes"])
+    room = f"{human(choice['free_bytes'])} of {total} free" if "free_bytes" in choice else total
+    return f"{choice['device']}: {choice['device_name']}, {room}"
+
+
+def show_queue(scheduler: Scheduler) -> None:
+    """Offer to see who waits for what and how long, when more than one job is under way or waits."""
+    jobs = scheduler.line()
+    if len(jobs) < 2:
+        return
+    with st.popover(f"Queue: {len(jobs)}", icon=":material/hourglass_empty:"):
+        _line(scheduler)
+
+
+@st.fragment
+def _line(scheduler: Scheduler) -> None:
+    mine = mark_of(owner())
+    rows = [
+        {
+            "place": _place(scheduler, job),
+            "what": _what(job),
+            "whose": "yours" if mine and job.made_by == mine else "another's",
+            "asked for": f"{lasting(waited)} ago",
+            "wait": _wait(scheduler, job),
+        }
+        for job, waited in scheduler.line()
+    ]
+    if rows:
+        draw_table(rows)
+    else:
+        st.caption("Nobody waits.")
+    st.caption("Browsers take turns. A wait is the estimate for the jobs before yours, without loading.")
+    st.button("Look again", key="queue_again")
+
+
+def _place(scheduler: Scheduler, job: Job) -> str:
+    if job.state != "queued" or not scheduler.place(job.id).ahead:
+        on = scheduler.measured_on(job)
+        return f"on {on}" if on else "under way"
+    return f"{ordinal(scheduler.place(job.id).ahead)} in line"
+
+
+def _what(job: Job) -> str:
+    """What a job measures: a model outside the catalog may be somebody's folder, so it is not named."""
+    asked = job.description()
+    model, modes = asked.get("model"), ", ".join(title_of(name) for name in asked.get("modes", ()))
+    named = title(model) if model in models() else "a model of somebody's own"
+    called = KINDS[job.kind].spec.called + (f" of {named}" if model else "")
+    return plain(f"{called}: {modes}" if modes else called)
+
+
+def _wait(scheduler: Scheduler, job: Job) -> str:
+    if job.state != "queued":
+        return "none"
+    place = scheduler.place(job.id)
+    return "unknown" if place.wait_s is None else f"about {lasting(place.wait_s)}"
