@@ -22,7 +22,6 @@ class FairQueue:
     def take(self, fits: Callable[[str], bool] = lambda name: True) -> str | None:
         """Take out the id whose turn it is among those that fit; None if none of them waits."""
         self._waiting = dict(self._round())
-        self._served = self._served if self._waiting else None
         for owner, names in self._waiting.items():
             if (name := next(filter(fits, names), None)) is not None:
                 self._served = owner

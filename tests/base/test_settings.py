@@ -68,3 +68,13 @@ def test_a_public_server_runs_nobodys_code(tmp_path, monkeypatch):
         settings.__wrapped__()
     with pytest.raises(KvvizError, match="no field designs"):  # only whoever starts the server names the folder
         read_settings('designs = "designs"', public=False)
+
+
+def test_workers_are_devices_each_named_once(monkeypatch):
+    assert read_settings('workers = ["cuda:0", "cpu"]', public=False).workers == ("cuda:0", "cpu")
+    monkeypatch.setenv("KVVIZ_WORKERS", "cpu:0, cpu:1")
+    assert settings.__wrapped__().workers == ("cpu:0", "cpu:1")
+    for text in ("cpu,cpu", "all,cpu", "gpu0"):
+        monkeypatch.setenv("KVVIZ_WORKERS", text)
+        with pytest.raises(KvvizError, match="KVVIZ_WORKERS"):
+            settings.__wrapped__()
