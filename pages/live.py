@@ -32,7 +32,8 @@ with page("live"):
     takes = "" if choice.seconds is None else f"A run takes {in_words(choice.seconds)}"
     asked = browser.order(form["on"] == BROWSER)
     tokens = form["new_tokens"] if choice.work else None
-    told = live_view(comparison, over=over, takes=takes, new_tokens=tokens, order=asked)
+    everyone = browser.for_a_class(choice.work)
+    told = live_view(comparison, over=over, takes=takes, new_tokens=tokens, everyone=everyone, order=asked)
     browser.take_in(scheduler(), told, form.address)
     if said := browser.agreement(scheduler(), comparison):
         st.caption(said)

@@ -75,6 +75,23 @@ def test_a_class_answers_and_draws_and_sees_all_of_it_when_it_is_revealed(open_p
         expect(pupil.get_by_test_id("kv-class-area")).to_be_hidden()
         follows(pupil, 2)
 
+    # the live page again: everyone is asked to run; who wants to does
+    teacher.get_by_test_id("kv-everyone-run").click()
+    joins, declines = pupils
+    declines.get_by_test_id("kv-everyone-not").click()
+    expect(declines.get_by_test_id("kv-everyone-words")).to_have_text("Your browser takes no part.")
+    joins.get_by_test_id("kv-everyone-join").click()
+    dotted = "Your browser is one of 1: dotted, and named “you”."
+    expect(joins.get_by_test_id("kv-everyone-words")).to_have_text(dotted, timeout=120_000)  # it decodes a whole run
+    expect(teacher.get_by_test_id("kv-everyone-words")).to_contain_text("1 browser has sent two curves")
+    expect(declines.get_by_test_id("kv-everyone-curves").locator(".legendtext")).to_have_count(2)
+    expect(joins.get_by_test_id("kv-everyone-curves").locator(".legendtext")).to_have_count(4)
+    with teacher.expect_download() as event:
+        teacher.get_by_test_id("kv-everyone-csv").click()
+    assert len(Path(event.value.path()).read_text(encoding="utf-8").splitlines()) == 1 + 192
+    teacher.get_by_test_id("kv-everyone-end").click()
+    expect(joins.get_by_test_id("kv-everyone")).to_be_hidden()
+
 
 def test_the_handout_prints_without_the_frame(open_page):
     page = open_page("/lesson?view=Handout")

@@ -14,13 +14,14 @@ import torch
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.decoding.loop import chooser, decode
+from kvviz.experiments.comparison.in_browser import decoded_there, order_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.models.sources import BUNDLED
 from kvviz.models.text import STORY, book
 from kvviz.store.files.browser import from_browser
 from kvviz.store.files.reading import Imported
 from kvviz.ui.folders import ASSETS
-from kvviz.ui.live.browser import agreement, decoded_there, order_of
+from kvviz.ui.live.browser import agreement
 
 ENGINE = ASSETS / "engine"
 BUNDLED_MODELS = ("mini-gpt2", "mini-qwen3")

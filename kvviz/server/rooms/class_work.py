@@ -33,7 +33,7 @@ class ClassWork:
 
         The first answer to a question in a round counts; a new drawing replaces the old one.
         """
-        pupil = hashlib.sha256(f"pupil {browser}".encode()).hexdigest()
+        pupil = pupil_of(browser)
         if len({*self.answers, *self.drawings} | {pupil}) > settings().limits.viewers:
             raise KvvizError("more pupils have answered here than this server takes")
         if message.get("t") == "drawing":
@@ -76,6 +76,11 @@ class ClassWork:
                 if any(any(cell) for cell in cells):
                     table.writerow([number, name, *cells[0], *cells[1]])
         return text.getvalue()
+
+
+def pupil_of(browser: str) -> str:
+    """The hash by which a browser's work is kept."""
+    return hashlib.sha256(f"pupil {browser}".encode()).hexdigest()
 
 
 def _rows(name: str, counts: Counter[str]) -> list[tuple[str, int, bool]]:

@@ -1,8 +1,9 @@
 """The WebSocket of a room: `/kv/room?code=CODE` follows, `&want=lead` leads, `?want=open` opens one.
 
 The first answer describes the room (`welcome`) or says why there is none (`none`); changes follow (`news`), and the end
-(`ended`). Followers send what they draw and answer; all messages are small, checked and counted. Whoever leads has the
-answers as a table from `/kv/room/answers.csv?code=CODE`.
+(`ended`). Followers send what they draw, answer and measure; all messages are small, checked and counted. The curves of
+a run of the class come apart (`curves`), at most once a second. Whoever leads has the answers as a table from
+`/kv/room/answers.csv?code=CODE`, and the curves from `/kv/room/curves.csv?code=CODE`.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import ipaddress
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
@@ -30,27 +31,30 @@ from kvviz.server.rooms.rooms import LONGEST_MESSAGE, Room, Rooms, Seat
 PAUSE_S = 0.08  # between two messages to one page; what happens meanwhile comes in one
 PER_SECOND = 40  # messages that a page may send; a dragged slider sends ten
 OUTSIDE = ("203.0.113.1", 9)  # a documentation address (RFC 5737): only asks for a route, sends nothing
+CURVES_S = 1.0  # between two messages with curves to one page
 PURGE_S = 300.0  # seconds of silence after which a seat has rooms without a leader ended
 
 
 def routes(rooms: Rooms) -> list[BaseRoute]:
-    """The room's socket, and its answers as a table."""
-    return [
-        WebSocketRoute("/kv/room", partial(serve_seat, rooms)),
-        Route("/kv/room/answers.csv", partial(serve_answers, rooms)),
-    ]
+    """The room's socket, and its answers and curves as tables."""
+    tables: dict[str, Callable[[Room], str]] = {
+        "answers": lambda room: room.work.csv(),
+        "curves": lambda room: room.run.csv() if room.run else "",
+    }
+    served = [Route(f"/kv/room/{name}.csv", partial(serve_table, rooms, name, text)) for name, text in tables.items()]
+    return [WebSocketRoute("/kv/room", partial(serve_seat, rooms)), *served]
 
 
-async def serve_answers(rooms: Rooms, request: Request) -> Response:
-    """Hand the class's answers on, to the browser that leads the room."""
+async def serve_table(rooms: Rooms, name: str, text: Callable[[Room], str], request: Request) -> Response:
+    """Hand the class's work on, to the browser that leads the room."""
     try:
         room = rooms.find(request.query_params.get("code", ""))
     except KvvizError as error:
         return PlainTextResponse(str(error), 404)
     if browser_of(request.cookies) != room.browser:
-        return PlainTextResponse("only the browser that opened this room has its answers", 403)
-    named = {"content-disposition": f'attachment; filename="kvviz-{room.code}.csv"', "cache-control": "no-store"}
-    return Response(room.work.csv(), media_type="text/csv", headers=named)
+        return PlainTextResponse(f"only the browser that opened this room has its {name}", 403)
+    named = {"content-disposition": f'attachment; filename="kvviz-{room.code}-{name}.csv"', "cache-control": "no-store"}
+    return Response(text(room), media_type="text/csv", headers=named)
 
 
 async def serve_seat(rooms: Rooms, websocket: WebSocket) -> None:
@@ -104,13 +108,19 @@ def address_for_others(websocket: WebSocket) -> tuple[str, str]:
 
 async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, changed: asyncio.Event) -> None:
     await websocket.send_text(json.dumps(await welcome(room, seat, websocket)))
+    patience, due = 0.0, 0.0  # seconds until the next look; when curves may be sent again
     while not room.ended:
         with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), PURGE_S)
+            await asyncio.wait_for(changed.wait(), patience)
         changed.clear()
         if news := room.news(seat):
             await websocket.send_text(json.dumps({"t": "news", **news}))
-            await asyncio.sleep(PAUSE_S)
+        early = due - time.monotonic()
+        if early <= 0 and (curves := room.curves(seat)):
+            await websocket.send_text(curves)
+            due = time.monotonic() + CURVES_S
+        patience = early if early > 0 and seat.behind else PURGE_S
+        await asyncio.sleep(PAUSE_S)
         rooms.purge()
     await websocket.send_text(json.dumps({"t": "ended", "message": room.ended}))
     await websocket.close()
@@ -124,6 +134,9 @@ async def _read(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket) -> N
         began, count = (now, 1) if now - began > 1 else (began, count + 1)
         text = message.get("text") or ""
         if count > PER_SECOND or not text or len(text) > LONGEST_MESSAGE:
+            long = f"a message has at most {LONGEST_MESSAGE:,} characters, and this one has {len(text):,}"
+            if len(text) > LONGEST_MESSAGE:
+                await websocket.send_text(json.dumps({"t": "refused", "message": long}))
             await websocket.close(NOT_ALLOWED)
             return
         try:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.records import is_whole
+from kvviz.base.records import is_whole, new_id
 from kvviz.base.settings import settings
-from kvviz.server.rooms.class_work import ClassWork
+from kvviz.server.rooms.class_run import ClassRun
+from kvviz.server.rooms.class_work import ClassWork, pupil_of
 
 CODE_ALPHABET = "CDFGHJKMNPQRTVWXY23456789"  # no vowels, so no words; one each of letters and digits that look alike
 READ_AS = str.maketrans("BSZ", "852")
@@ -82,11 +83,23 @@ def read_code(text: str) -> str:
 
 @dataclass(eq=False)
 class Seat:
-    """One open page in a room. `wake` is called when there may be news; `sent` is what it knows already."""
+    """One open page in a room. `wake` is called when there may be news; `sent` is what it knows already.
+
+    `curves` are the class's run and how many of its curves the page knows; it is `behind` from when it has been woken
+    for more of them until it is sent them.
+    """
 
     browser: str | None
     wake: Callable[[], None]
     sent: dict[str, object] = field(default_factory=dict)
+    curves: tuple[ClassRun | None, int] = (None, 0)
+    behind: bool = False
+    page: str = field(default_factory=new_id)
+
+    @property
+    def named(self) -> str:
+        """By what the class's work is told apart: the browser's name, or this page's own if the browser has none."""
+        return self.browser or self.page
 
 
 @dataclass(eq=False)
@@ -100,6 +113,7 @@ class Room:
     lead: Seat | None = None
     followers: set[Seat] = field(default_factory=set)
     work: ClassWork = field(default_factory=ClassWork)
+    run: ClassRun | None = None  # that the class is asked for
     left_at: float = field(default_factory=time.monotonic)
     ended: str = ""
 
@@ -117,6 +131,7 @@ class Room:
         """What this seat should know and was not sent yet; it counts as sent from here on."""
         known: dict[str, object] = {"role": "lead", "followers": len(self.followers)}
         known["work"] = self.work.seen(leads=seat is self.lead)
+        known["run"] = self.run.asked if self.run else None
         if seat is not self.lead:
             known |= {"role": "follow", "away": self.lead is None}
             known |= {"place": asdict(self.place) if self.place else None, "look": self.shown}
@@ -124,10 +139,26 @@ class Room:
         seat.sent.update(fresh)
         return fresh
 
+    def curves(self, seat: Seat) -> str:
+        """The class's curves that this seat was not sent yet, as a message; they count as sent from here on."""
+        seat.behind = False
+        run, known = seat.curves if seat.curves[0] is self.run else (self.run, 0)
+        if run is None or known == run.sent:
+            return ""
+        seat.curves = run, run.sent
+        return run.text(known, pupil_of(seat.named))
+
     def wake(self) -> None:
         """Tell every seat that there may be news."""
         for seat in self.pages:
             seat.wake()
+
+    def wake_for_curves(self) -> None:
+        """Tell every seat that is not behind already: a class of a hundred sends its curves almost at once."""
+        for seat in self.pages:
+            if not seat.behind:
+                seat.behind = True
+                seat.wake()
 
 
 class Rooms:
@@ -206,8 +237,14 @@ class Rooms:
             raise KvvizError("a message is an object")
         if message.get("t") in ("answer", "drawing"):
             if seat is not room.lead:
-                room.work.hear(seat.browser or str(id(seat)), message)
+                room.work.hear(seat.named, message)
                 room.wake()
+            return
+        if message.get("t") == "curves":
+            if room.run is None:
+                raise KvvizError("the class is not asked for a run")
+            if room.run.hear(pupil_of(seat.named), message):
+                room.wake_for_curves()
             return
         if seat is not room.lead:
             raise KvvizError("only whoever leads a room may speak in it")
@@ -217,10 +254,12 @@ class Rooms:
             room.shown = read_shown_step(message)
         elif message.get("t") == "reveal" and set(message) == {"t", "what", "shown"}:
             room.work.reveal(message["what"], message["shown"])
+        elif message.get("t") == "everyone" and set(message) == {"t", "work"}:
+            room.run = None if message["work"] is None else ClassRun(message["work"])
         elif message == {"t": "close"}:
             self._end(room, CLOSED)
         else:
-            raise KvvizError("a message tells a place, a look, what is revealed, or close")
+            raise KvvizError("a message tells a place, a look, what is revealed, what everyone runs, or close")
         room.wake()
 
     def purge(self) -> None:

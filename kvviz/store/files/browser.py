@@ -10,12 +10,11 @@ from kvviz.base.checks import Unfit
 from kvviz.base.errors import KvvizError
 from kvviz.experiments.comparison.enough import speedup_interval
 from kvviz.experiments.comparison.figures import figures, figures_record, reference_mode, speedups
+from kvviz.experiments.comparison.in_browser import DEVICE
 from kvviz.experiments.comparison.records import Record
 from kvviz.experiments.comparison.verdict import shape_of
 from kvviz.store.files import schema
 from kvviz.store.files.reading import Imported, checked
-
-DEVICE = "browser"  # the device of such a comparison's environment
 
 
 def from_browser(records: object) -> Imported:

@@ -1,47 +1,37 @@
 """A run in the reader's own browser: what its engine is asked for, and what comes back of it."""
 
 import json
-from dataclasses import replace
 
 import streamlit as st
 
 from kvviz.base.checks import parse
 from kvviz.base.errors import KvvizError
-from kvviz.base.hashing import config_hash
-from kvviz.base.records import new_id
 from kvviz.base.settings import settings
-from kvviz.decoding.modes import MODES
+from kvviz.experiments.comparison.in_browser import DEVICE, order_of
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.kind import Record
-from kvviz.models.sources import find_source
-from kvviz.models.text import book
 from kvviz.server.jobs import Job
+from kvviz.server.rooms.class_run import ASKED_OF_A_CLASS, read_work
 from kvviz.server.scheduler import Scheduler
-from kvviz.store.files.browser import DEVICE, from_browser
-from kvviz.ui.folders import ASSETS_URL, MODELS_URL
+from kvviz.store.files.browser import from_browser
 from kvviz.ui.shared.form import Address
 from kvviz.ui.shared.plain import plain
 from kvviz.ui.shared.session import owner
 
-DECODED = ("uncached", "cached", "unpassed", "prealloc", "concat")  # the modes that the browser's engine has
 ASKED = "browser_run"  # what this session's browser was asked for last
 _SAME_WORK = ("model", "weights", "sampling")  # and the same prompt
 
 
-def decoded_there(work: ComparisonSpec) -> ComparisonSpec:
-    """Return the work as the browser does it. Raises KvvizError, before anything starts, where its engine can't."""
-    source = find_source(work.model, work.weights)
-    if source.weights != "bundled":
-        raise KvvizError("a browser decodes the models that come with kvviz: take mini-gpt2 or mini-qwen3")
-    others = [MODES[name].title for name in work.modes if name not in DECODED]
-    if others:
-        known = ", ".join(f"“{MODES[name].title}”" for name in DECODED)
-        raise KvvizError(f"a browser's engine has the modes {known}: leave “{others[0]}” out")
-    if work.batch > 1 or work.dtype != "float32":
-        raise KvvizError("a browser decodes one sequence in float32: take batch 1 and float32 or auto")
-    if work.stop_at_eos or work.stop_text:
-        raise KvvizError("a browser decodes all new tokens: leave the stop text empty and the end token alone")
-    return replace(work, device=DEVICE, weights=source.weights, precision=None)
+def for_a_class(work: ComparisonSpec | None) -> Record:
+    """Return what whoever leads a room may ask the class for: `work`, or the `problem` why its browsers can't."""
+    if work is None:
+        return {"problem": "it can't be measured as it stands"}
+    asked = {name: getattr(work, name) for name in ASKED_OF_A_CLASS}
+    try:
+        read_work(asked)
+    except KvvizError as error:
+        return {"problem": str(error)}
+    return {"work": asked}
 
 
 def run_or_stop(work: ComparisonSpec | None) -> None:
@@ -56,29 +46,6 @@ def run_or_stop(work: ComparisonSpec | None) -> None:
     if pressed and work is not None:
         st.session_state[ASKED] = {"order": order_of(work), "over": False}
         st.rerun()
-
-
-def order_of(work: ComparisonSpec) -> Record:
-    """What the engine needs for this work: the files' addresses, their checksum, what the records say of the model."""
-    source = find_source(work.model, work.weights)
-    assert source.folder is not None and source.spec is not None
-    card = json.loads((source.folder / "card.json").read_text(encoding="utf-8"))
-    checksum = card["weights"]["sha256"]
-    files = {"config": "config.json", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
-    spec = source.spec
-    modes = [MODES[name] for name in work.modes]
-    about = {"id": source.model, "title": source.title, "weights": source.weights, "params": source.params}
-    return {
-        "id": new_id(),
-        **{name: f"{MODELS_URL}/{source.model}/{file}?{checksum[:12]}" for name, file in files.items()},
-        "wasm": f"{ASSETS_URL}/engine/kernels.wasm",
-        "sha256": checksum,
-        "spec": work.to_dict(),
-        "book": "" if work.prompt is not None else book(),
-        "config_hash": config_hash(source.config) if source.config else None,
-        "model": {**about, "layers": len(spec.layers), "context": spec.context},
-        "modes": [{"name": m.name, "title": m.title, "summary": m.summary, "exact": True} for m in modes],
-    }
 
 
 def order(chosen: bool) -> Record | None:

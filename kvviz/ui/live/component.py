@@ -30,18 +30,31 @@ def known_over(scheduler: Scheduler, comparison: str | None) -> str | None:
 
 
 def live_view(
-    comparison: str | None, *, over: str | None, takes: str, new_tokens: int | None, order: Record | None = None
+    comparison: str | None,
+    *,
+    over: str | None,
+    takes: str,
+    new_tokens: int | None,
+    everyone: Record,
+    order: Record | None = None,
 ) -> str | None:
     """Draw the comparison with this id as it happens; None follows whatever the device measures.
 
     The page is drawn again when it ends, unless this drawing knew that (`over`, see `known_over`). `takes` says how
     long the form's run would take. `new_tokens` is how many it asks for: the width of the chart on which a viewer
-    draws what to expect. With an `order` (`kvviz.ui.live.browser`) the browser measures that instead; returns what it
-    sends at the end, JSON.
+    draws what to expect. `everyone` is what a class may be asked for. With an `order` (`kvviz.ui.live.browser`) the
+    browser measures that instead; returns what it sends at the end, JSON.
     """
     guess = {"new_tokens": new_tokens, "modes": [[name, MODES[name].title] for name in GUESSED]}
-    about = {"comparison": comparison, "over": over, "takes": takes, "guess": guess, "browser": order}
-    return _mount("live", about)
+    about = {
+        "comparison": comparison,
+        "over": over,
+        "takes": takes,
+        "guess": guess,
+        "browser": order,
+        "everyone": everyone,
+    }
+    return _mount("live", {**about, "browser": order, "everyone": everyone})
 
 
 def recorded_view() -> None:

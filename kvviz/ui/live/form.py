@@ -12,6 +12,7 @@ from kvviz.base.records import DTYPES, Sampling
 from kvviz.base.settings import settings
 from kvviz.decoding.modes import MODES
 from kvviz.decoding.requirements import usual_dtype
+from kvviz.experiments.comparison.in_browser import decoded_there
 from kvviz.experiments.comparison.spec import ATTENTION, OPENING_TOKENS, PRECISION, ComparisonSpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.kind import Device, described
@@ -21,7 +22,6 @@ from kvviz.models.sources import beside_catalog, find_source, looks_like_hub_id,
 from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
-from kvviz.ui.live.browser import decoded_there
 from kvviz.ui.shared.devices import AUTO, choose_device
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions

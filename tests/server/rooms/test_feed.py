@@ -192,14 +192,55 @@ def test_a_pupil_answers_the_teacher_sees_it_and_reveals_it(client):
             assert "no answer" in until(one, "message")
 
 
+def test_a_class_runs_sends_its_curves_and_all_see_them(client):
+    work = {"model": "mini-gpt2", "prompt": "Once", "prompt_tokens": None, "new_tokens": 3, "repeats": 1}
+    with opened(client) as teacher:
+        code = teacher.receive_json()["code"]
+        with connect(client, f"code={code}", OTHER) as one, connect(client, f"code={code}") as two:
+            one.receive_json(), two.receive_json()
+            two.send_json({"t": "everyone", "work": work})
+            assert "only whoever leads" in until(two, "message")
+            two.send_json({"t": "curves"})
+            assert "not asked" in until(two, "message")
+            teacher.send_json({"t": "everyone", "work": {**work, "model": "gpt2"}})
+            assert "comes with kvviz" in until(teacher, "message")
+            teacher.send_json({"t": "everyone", "work": work})
+            run = until(one, "run")
+            assert run["order"]["spec"]["new_tokens"] == 3 and until(teacher, "run") == run
+            row = {"uncached": [1, 2, 3], "cached": [1, 1, 1]}
+            two.send_json({"t": "curves", "number": run["number"], **row, "cached": [1] * 4})
+            assert "has 3 steps" in until(two, "message")
+            one.send_json({"t": "curves", "number": run["number"], **row})
+            assert until(teacher, "rows") == until(two, "rows") == [row]
+            two.send_json({"t": "curves", "number": run["number"], **row})
+            assert until(one, "mine") == 0 and until(two, "mine") == 1
+            with connect(client, f"code={code}") as late:
+                assert until(late, "rows") == [row, row]
+            assert len(client.rooms.find(code).run.csv().splitlines()) == 1 + 2 * 3
+            teacher.send_json({"t": "everyone", "work": None})
+            assert until(two, "run") is None
+
+
+def test_a_message_with_a_million_points_is_refused_with_a_sentence(client):
+    with opened(client) as teacher:
+        code = teacher.receive_json()["code"]
+        with connect(client, f"code={code}", OTHER) as one:
+            one.receive_json()
+            one.send_json({"t": "curves", "number": "x", "uncached": [1] * 10**6, "cached": []})
+            assert "at most 16,384 characters" in until(one, "message")
+            with pytest.raises(WebSocketDisconnect):
+                until(one, "nothing")
+
+
+@pytest.mark.parametrize("table", ["answers", "curves"])
 @pytest.mark.parametrize(("browser", "status"), [(TEACHER, 200), (OTHER, 403), (None, 403)])
-def test_the_answers_as_a_table_are_for_the_teacher_alone(client, browser, status):
+def test_the_answers_and_curves_as_tables_are_for_the_teacher_alone(client, browser, status, table):
     with opened(client) as teacher:
         code = teacher.receive_json()["code"]
         room = client.rooms.find(code)
         room.work.hear("x", {"t": "answer", "question": "square", "round": "before", "answer": "100"})
         cookie = {"cookie": f"{COOKIE}={browser}"} if browser else {}
-        found = client.get(f"/kv/room/answers.csv?code={code}", headers=cookie)
+        found = client.get(f"/kv/room/{table}.csv?code={code}", headers=cookie)
         assert found.status_code == status
-        assert ("100 pairs" in found.text) == (status == 200)
-    assert client.get("/kv/room/answers.csv?code=K7M4QX").status_code == 404
+        assert ("100 pairs" in found.text) == (status == 200 and table == "answers")
+    assert client.get(f"/kv/room/{table}.csv?code=K7M4QX").status_code == 404

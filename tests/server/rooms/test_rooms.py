@@ -66,6 +66,7 @@ def test_who_joins_is_told_everything_and_then_only_what_is_new(rooms, led):
         "place": {"page": "live", "query": {"comparison": "abc"}},
         "look": {"comparison": "abc", "step": 7, "mode": "cached"},
         "work": NO_WORK,
+        "run": None,
     }
     assert room.news(one) == {}
     rooms.hear(room, lead, {"t": "look", "comparison": "abc", "step": None, "mode": "cached"})
@@ -118,7 +119,7 @@ def test_of_the_leaders_pages_the_one_that_asked_last_leads(rooms, led):
     second = seat(TEACHER)
     rooms.enter(room, second, lead=True)
     assert room.news(first)["role"] == "follow"
-    assert room.news(second) == {"role": "lead", "followers": 1, "work": NO_WORK}
+    assert room.news(second) == {"role": "lead", "followers": 1, "work": NO_WORK, "run": None}
     with pytest.raises(KvvizError):
         rooms.hear(room, first, LIVE)
     rooms.leave(room, first)

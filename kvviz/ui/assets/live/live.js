@@ -9,6 +9,7 @@ import { isDark } from "../shared/theme.js"
 import { apply, cacheBytes, curve, emptyState, ended, firstLookOnly, headline, mark, named, onlyDisturbed, watched, withStatus } from "../shared/state.js"
 import { BrowserRun } from "./browser_run.js"
 import { CurveChart } from "./chart.js"
+import { ClassRun } from "./class_run.js"
 import { ClassDrawings } from "./drawings.js"
 import { checked, Figures } from "./figures.js"
 import { Guess } from "./guess.js"
@@ -66,6 +67,7 @@ class Live {
     this.guess = new Guess(this.node, look, () => this.redraw())
     this.chart.under = () => this.guess.traces(this.state)
     this.drawings = new ClassDrawings(this.guess.box, look, () => this.data.guess?.modes ?? [])
+    this.everyone = new ClassRun(data.assets, look, () => this.data.everyone)
     this.claim = element("p", { class: "kv-claim", "data-testid": "kv-claim" })
     this.key = element("p", { class: "kv-note kv-key", "data-testid": "kv-key" })
     this.keyed = ""
@@ -80,6 +82,7 @@ class Live {
       new Fold("How it was measured", "", this.environment, this.proof),
     ]
     root.replaceChildren(
+      this.everyone.node,
       this.status.node,
       this.figures.call,
       element("div", { class: "kv-first" },
@@ -93,6 +96,7 @@ class Live {
     root.kvFeed = () => this.feed
     this.resizer = new ResizeObserver(() => {
       this.chart.resize()
+      this.everyone.resize()
       this.layers.grid.redraw()
     })
     this.resizer.observe(root)
@@ -190,6 +194,7 @@ class Live {
     this.root.dataset.comparison = this.state.id ?? ""
     this.root.dataset.empty = String(!state.modes.length)
     this.guess.follow(this.state, this.data.guess)
+    this.everyone.draw()
     this.viewpoint.report(this.state.id)
     return this.chart.draw(state, this.slider.at)
   }
@@ -264,6 +269,7 @@ class Live {
     this.here?.close()
     this.viewpoint.close()
     this.drawings.close()
+    this.everyone.close()
     this.resizer.disconnect()
     this.chart.purge()
   }

@@ -20,6 +20,8 @@ const TRANSITIONS = {
   left: { connect: "joining", forget: "none" },
 }
 
+const NO_CURVES = { rows: [], mine: null } // of the class's run
+
 let room = null
 
 export function mount({ data, parentElement, setTriggerValue }) {
@@ -33,6 +35,7 @@ class TabRoom {
     this.role = "none" // a key of TRANSITIONS
     this.why = "" // a sentence to be shown
     this.joined = 0
+    this.curves = NO_CURVES
     this.given = new Map() // what was drawn and answered in this tab, for the room that it follows
     this.view = new RoomView(data.assets, this)
     const stored = remembered()
@@ -45,6 +48,8 @@ class TabRoom {
     document.addEventListener("kv-drawn", ({ detail }) => this.contribute("drawing", { t: "drawing", strokes: inHundredths(detail) }))
     document.addEventListener("kv-answered", ({ detail }) => this.contribute(`${detail.question} ${detail.round}`, { t: "answer", ...detail }))
     document.addEventListener("kv-reveal", ({ detail }) => this.link?.say({ t: "reveal", ...detail }))
+    document.addEventListener("kv-everyone", ({ detail }) => this.link?.say({ t: "everyone", work: detail }))
+    document.addEventListener("kv-curves", ({ detail }) => this.contribute("curves", { t: "curves", ...detail }))
     document.addEventListener("kv-class-asked", () => this.tellClass())
     for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, (e) => this.hand(e), true)
     window.addEventListener("popstate", () => { this.touched = true })
@@ -125,10 +130,12 @@ class TabRoom {
     const { t, ...said } = message
     if (t === "welcome") this.welcome(said)
     else if (t === "news") this.news(said)
+    else if (t === "curves") this.gather(said)
     else if (t === "none") this.none(said.message)
     else if (t === "refused") {
-      this.refused = true
+      Object.assign(this, { refused: true, refusal: said.message })
       this.view.draw()
+      this.tellClass()
     } else if (t === "ended") this.forget(`Room ${spaced(this.code)} ${said.message}.`)
   }
 
@@ -139,10 +146,11 @@ class TabRoom {
     }
     this.state = said
     this.lost = null
-    Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "", refused: false })
+    Object.assign(this, { code: said.code, mark: said.mark, want: said.role, reported: "", told: "", last: "", refused: false, refusal: "", curves: NO_CURVES })
     this.after(said.role)
     this.arrive(true)
-    if (said.role === "follow") for (const message of this.given.values()) this.link.say(message)
+    const asked = (message) => message.t !== "curves" || message.number === said.run?.number
+    if (said.role === "follow") for (const message of [...this.given.values()].filter(asked)) this.link.say(message)
     this.tellClass()
   }
 
@@ -154,7 +162,8 @@ class TabRoom {
       this.after(said.role)
     }
     this.arrive("place" in said, "look" in said)
-    if (role || "work" in said) this.tellClass()
+    if ("run" in said) Object.assign(this, { curves: NO_CURVES, refusal: "" })
+    if (role || "work" in said || "run" in said) this.tellClass()
     this.view.draw()
   }
 
@@ -188,7 +197,15 @@ class TabRoom {
 
   tellClass() {
     const work = this.state?.work ?? { answers: {}, drawings: [], revealed: [] }
-    document.dispatchEvent(new CustomEvent("kv-class", { detail: { role: this.role, code: this.code, work } }))
+    const { role, code, curves, refusal } = this
+    document.dispatchEvent(new CustomEvent("kv-class", { detail: { role, code, work, run: this.state?.run ?? null, curves, refusal } }))
+  }
+
+  // The curves of a class's run come bit by bit; `from` is how many came before.
+  gather({ number, from, mine, rows }) {
+    if (number !== this.state?.run?.number) return
+    this.curves = { rows: [...this.curves.rows.slice(0, from), ...rows], mine }
+    this.tellClass()
   }
 
   // --- leading ---------------------------------------------------------------------------------------------
