@@ -1,6 +1,7 @@
 # make run: the dashboard. make test: all tests. make test-quick: those for the edit loop. make test-long: many more draws.
 # make check: lint, format and types. make audit: known weaknesses of its dependencies. make train: the small
-# models. make docs: the documentation's site. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
+# models. make docs: the documentation's site. make screens: the README's pictures. make picture: the picture of the
+# packages. Each sets up what it needs. The browser's tests run apart: Playwright keeps an event loop in its process.
 # Bytecode is kept, or each of the many processes of the tests would compile kvviz again. Files begin in the order of their
 # folders; xdist would begin those of few tests last, among which are the longest. Some tests mostly wait for a server, so
 # two cores are busy with three processes.
@@ -16,7 +17,7 @@ TORCH_INDEX ?= $(if $(CARD)$(filter-out Linux,$(shell uname -s)),,https://downlo
 TORCH := $(shell grep '^torch==' requirements.txt)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-quick test-long check audit python train docs
+.PHONY: run test test-quick test-long check audit python train docs screens picture
 
 run: $(VENV)/.app
 	PORT=$(PORT) HOST=$(HOST) $(VENV)/bin/python app.py
@@ -40,6 +41,12 @@ check: $(VENV)/.dev
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 	@echo "kvviz/site/index.html; the dashboard serves it at /docs from its next start"
+
+screens: $(VENV)/.dev
+	$(VENV)/bin/python -m tools.screens
+
+picture: $(VENV)/bin/python
+	$(VENV)/bin/python -m tools.architecture
 
 audit: $(VENV)/.dev
 	$(VENV)/bin/pip-audit --requirement requirements.txt

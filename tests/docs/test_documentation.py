@@ -51,10 +51,12 @@ def test_there_are_commands_and_examples_to_be_tested():
     assert len(OURS) > 20 and sum(block.language == "python" for block in blocks()) >= 5
 
 
+COMMANDS = typer.main.get_command(app).commands
+
+
 def parse(arguments):
     """Read a command's arguments as typer does, without running it."""
-    command = typer.main.get_command(app).commands[arguments[0]]
-    return command.make_context(arguments[0], list(arguments[1:]))
+    return COMMANDS[arguments[0]].make_context(arguments[0], list(arguments[1:]))
 
 
 def test_typer_takes_each_command_as_it_is_written():
@@ -171,7 +173,7 @@ def test_its_links_lead_somewhere(page):
         file = (folder / path).resolve() if path else ROOT / page
         name = file.relative_to(ROOT).as_posix()
         made = name in pages() or name.startswith("docs/schemas/") or name.removeprefix("docs/") in AT_ROOT
-        assert file.exists() or made, f"{page}: {target}"
+        assert file.exists() or (made and page.startswith("docs/")), f"{page}: {target}"
         if place and name in pages():
             assert place in headings(pages()[name]), f"{page}: {target}"
 
