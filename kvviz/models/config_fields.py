@@ -120,7 +120,7 @@ class Fields:
         """Return a whole number of at least `least`. Raises ConfigError for an absent field."""
         value = self.optional(name, least)
         if value is None:
-            raise ConfigError(f"the config has no {name}; a decoder's config.json gives it")
+            raise ConfigError(f"the config has no {self._aliases.get(name, name)}; a decoder's config.json gives it")
         return value
 
     def first(self, *names: str, least: int = 1) -> int | None:
