@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.cli import caches, calc, experiments, files, models, ready, run, selftest, serve, sweep
+from kvviz.cli import caches, calc, experiments, files, models, plan, ready, run, selftest, serve, sweep
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -24,6 +24,7 @@ app.command("serve")(serve.serve)
 app.command("models")(models.models)
 app.command("calc")(calc.calc)
 app.command("probe")(calc.probe)
+app.command("plan")(plan.plan)
 app.command("cost")(calc.cost)
 app.command("run")(run.run)
 app.command("export", context_settings={"ignore_unknown_options": True})(files.export)  # an id may begin with a dash
