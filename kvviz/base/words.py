@@ -34,6 +34,11 @@ def brief(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
+def two_digits(count: float) -> str:
+    """A figure that rests on some dozens of counts, which know no third digit: 62.87 -> '63', 1234 -> '1,200'."""
+    return f"{float(f'{count:.2g}'):,g}"
+
+
 def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th."""
     last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -253,7 +253,7 @@ class RaggedCache(DynamicCache):
             k, v = (_rows(x, old, span.rows, span.length) for x in (key, value))
             outputs.append(function(module, q, k, v, span.mask, **more)[0].flatten(0, 1))  # (rows x new, H, D)
             new, old = new + span.rows * span.new, old + span.rows * span.length
-        return torch.cat(outputs)[None], None
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
 
 
 def _rows(x: torch.Tensor, first: int, rows: int, tokens: int) -> torch.Tensor:

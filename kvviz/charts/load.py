@@ -6,6 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from kvviz.base.words import two_digits
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_at_edge, name_ends
 from kvviz.experiments.load.figures import decided, goodput, wait_s
@@ -41,7 +42,7 @@ def throughput_figure(found: Found, ttft_s: float, itl_s: float) -> go.Figure:
     tops = [max(values, default=0) for values in (completed, good)]
     for top, values, colour in zip(tops, (completed, good), (palette.KEPT, palette.NEW), strict=True):
         if top:
-            label = {"text": f"<b>{top:.3g}</b>", "font_color": colour, "showarrow": False}
+            label = {"text": f"<b>{two_digits(top)}</b>", "font_color": colour, "showarrow": False}
             below = top is tops[1] and tops[1] > CLOSE * tops[0]
             side = {"yanchor": "top", "yshift": -4} if below else {"yanchor": "bottom", "yshift": 2}
             figure.add_annotation(x=x[values.index(top)], y=top, **label, **side)

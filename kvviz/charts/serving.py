@@ -22,6 +22,8 @@ BATCHES = {
     "batched": ("Static batches, reserved for the longest", palette.FREE),
 }
 Found = Mapping[str, Any]
+CLOSE = 0.014  # of the axis: the points of two returns would cover one another
+ASIDES = (0.0, 0.26, -0.26, 0.13, -0.13, 0.39, -0.39)  # of the distance between two rows
 
 
 def batches_figure(ways: Sequence[Found]) -> go.Figure:
@@ -52,18 +54,32 @@ def waste_figure(ways: Sequence[Found], slots: int, last: int) -> go.Figure:
 def returns_figure(found: Mapping[str, tuple[Sequence[float], str]]) -> go.Figure:
     """Draw the seconds of each return from a preemption as a point, a row for each rule, and the median of each.
 
-    `found` maps a rule's name to its seconds and its colour; the first stands on top.
+    `found` maps a rule's name to its seconds and its colour; the first stands on top. Points that would cover one
+    another stand beside their row's middle.
     """
+    most = max((each for seconds, _ in found.values() for each in seconds), default=0)
     figure = blank("ms from a return to the next token", "", height=200, showlegend=False, margin_t=0)
-    for (name, (seconds, colour)), above in zip(found.items(), (1, -1), strict=True):
+    for row, ((name, (seconds, colour)), above) in enumerate(zip(found.items(), (1, -1), strict=True)):
         words = f"{name}: %{{x:.3g}} ms<extra></extra>"
         look = {"color": colour, "size": 13, "opacity": 0.55, "line": {"width": 1, "color": colour}}
         ms = [1e3 * each for each in seconds]
-        figure.add_scatter(x=ms, y=[name] * len(ms), mode="markers", marker=look, name=name, hovertemplate=words)
-        middle = {"x": 1e3 * median(seconds), "y": name}
+        y = [row + aside for aside in _asides(seconds, CLOSE * most)]
+        figure.add_scatter(x=ms, y=y, mode="markers", marker=look, name=name, hovertemplate=words)
+        middle = {"x": 1e3 * median(seconds), "y": row}
         figure.add_annotation(text="|", font={"size": 26, "color": colour}, showarrow=False, **middle)
         words = f"<b>{millis(median(seconds))}</b>, the median of {len(seconds)}"
         figure.add_annotation(text=words, font_color=colour, showarrow=False, yshift=26 * above, **middle)
-    figure.update_yaxes(range=[1.9, -0.9], rangemode="normal", showgrid=False, tickfont_size=14)
-    most = max((each for seconds, _ in found.values() for each in seconds), default=0)
+    rows = {"tickvals": list(range(len(found))), "ticktext": list(found)}
+    figure.update_yaxes(**rows, range=[1.9, -0.9], rangemode="normal", showgrid=False, zeroline=False, tickfont_size=14)
     return figure.update_xaxes(range=[0, 1.05e3 * most])
+
+
+def _asides(seconds: Sequence[float], close: float) -> list[float]:
+    """Return how far each point stands from its row's middle: 0, or to either side of points that are `close`."""
+    asides = [0.0] * len(seconds)
+    order, taken = sorted(range(len(seconds)), key=seconds.__getitem__), list[tuple[float, float]]()
+    for place in order:
+        near = {aside for at, aside in taken if seconds[place] - at < close}
+        asides[place] = next((aside for aside in ASIDES if aside not in near), 0.0)
+        taken.append((seconds[place], asides[place]))
+    return asides

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.base.words import brief, human, lasting, millis, ordinal
+from kvviz.base.words import brief, human, lasting, millis, ordinal, two_digits
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,7 @@ def test_ordinals():
 
 def test_a_figure_in_a_sentence_has_three_digits_and_the_unit_that_suits_it():
     assert [brief(s) for s in (0.001234, 0.9, 1.234, 123.4)] == ["1.23 ms", "900 ms", "1.23 s", "123 s"]
+
+
+def test_two_digits():
+    assert [two_digits(n) for n in (62.87, 7.04, 0.316, 1234, 10, 0)] == ["63", "7", "0.32", "1,200", "10", "0"]

@@ -2,6 +2,7 @@
 
 import math
 
+from kvviz.base.words import two_digits
 from kvviz.charts.load import latency_figure, steps_figure, throughput_figure
 from kvviz.experiments.load.figures import goodput
 from kvviz.ui.shared.experiment import recording
@@ -39,7 +40,7 @@ def test_what_is_completed_is_drawn_beside_what_is_offered_and_what_keeps_to_the
     assert list(drawn["completed"].y) == [row["completed_per_s"] for row in found["rows"]]
     assert list(drawn["goodput"].y) == [goodput(row, 0.1, 0.01) for row in found["rows"]]
     said = notes(throughput_figure(found, 0.1, 0.01))
-    assert {f"<b>{max(drawn[name].y):.3g}</b>" for name in ("completed", "goodput")} < set(said)
+    assert {f"<b>{two_digits(max(drawn[name].y))}</b>" for name in ("completed", "goodput")} < set(said)
     assert {"level", "undecided", "grows"} < set(said)
 
 

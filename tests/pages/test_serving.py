@@ -208,6 +208,11 @@ def test_the_trees_of_both_orders_after_each_request(visit):
             for state, figure in counts.items():
                 assert tree.count(f'class="kvt-{state}"') * kept["block"] == one[figure]
             assert tree.count('class="kvt-evicted"') == one["evicted_blocks"]
+            boxes = sum(tree.count(f'class="kvt-{state}"') for state in ("computed", "again"))
+            (why,) = (text.value for text in app.markdown if text.value.startswith(f"**{row['title']}**: "))
+            beyond = boxes * kept["block"] - one["computed_tokens"]
+            tokens = f"{beyond} of its answer's {len(one['token_ids'])} tokens fill {boxes} new boxes of 16 tokens."
+            assert beyond > 0 and why.endswith(f"These and {tokens}")
 
 
 @pytest.mark.slow

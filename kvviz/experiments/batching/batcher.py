@@ -161,7 +161,9 @@ class Batcher:
         The blocks that the running ones need for their prompts, or for one more token, are not given away.
         """
         joins, admitted = self.policy.joins, list[Sequence]()
-        if not self.waiting or (self.running and (joins == "empty" or (joins == "end" and not self._ended))):
+        if not self.waiting or len(self.running) == self.places:
+            return admitted
+        if self.running and (joins == "empty" or (joins == "end" and not self._ended)):
             return admitted
         owed = sum(self.groups.needed(one.place, one.pending) for one in self.running)
         while self.waiting and len(self.running) < self.places and owed < self.groups.free:

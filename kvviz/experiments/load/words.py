@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, two_digits
 from kvviz.experiments.batching.words import mark
 from kvviz.experiments.load.figures import FREE, decided, goodput, wait_s
 
@@ -30,8 +30,13 @@ def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     if top is None:
         return f"No request keeps to both limits at any rate; {without}"
     point, good = top
-    within = f"At most {mark(point)}{good:.3g} requests a second keep to your limits"
-    return f"{within}, of {point['rate']:.3g} offered; {without}"
+    level = decided(found["rows"]).level or 0
+    sure = max((goodput(row, ttft_s, itl_s) for row in found["rows"] if row["rate"] <= level), default=0)
+    most_good = f"{mark(point)}{two_digits(good)} requests a second keep to your limits"
+    if point["rate"] <= level:
+        return f"At most {most_good}, of {point['rate']:.3g} offered; {without}"
+    queue = f"at {point['rate']:.3g} offered the queue {'grows' if point['unbounded'] else 'may grow'}"
+    return f"{f'From {two_digits(sure)} to' if sure else 'At most'} {most_good}: {queue}; {without}"
 
 
 def throughput_claim(found: Found) -> str:

@@ -102,6 +102,18 @@ def evicted_of(row: Mapping[str, Any]) -> dict[str, int]:
     return {name: counts[name] for name in ("AB", "A", "B", "V") if counts[name]}
 
 
+def new_boxes(request: Mapping[str, Any], block: int) -> str:
+    """Say why the tree's new boxes hold other tokens than those of the prompt that were computed for them."""
+    states = [state for run in runs_of(request["tree"]) for state in run["states"]]
+    boxes = sum(state in ("computed", "again") for state in states)
+    beyond = boxes * block - request["computed_tokens"]
+    filled = f"{boxes} new box{'' if boxes == 1 else 'es'} of {block} tokens"
+    if beyond < 0:
+        return f"They fill {filled}; the last {-beyond} fill no block, and are not drawn."
+    answer = f" and {beyond} of its answer's {len(request['token_ids'])} tokens" if beyond else ""
+    return f"These{answer} fill {filled}."
+
+
 def runs_of(tree: Rows) -> Iterator[Mapping[str, Any]]:
     """All runs of a document's tree."""
     for run in tree:

@@ -8,6 +8,7 @@ import streamlit as st
 from kvviz.charts import claims
 from kvviz.charts.prefix_tree import KEY, STYLE, costs, prefix_tree
 from kvviz.experiments.serving.spec import PrefixesSpec
+from kvviz.experiments.serving.words import new_boxes
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.serving.form import PERCENTS, expected, progress, whose
@@ -58,7 +59,7 @@ def _moment(found: Document) -> None:
         again = f", {one['recomputed_tokens']:,} of them **again**" if one["recomputed_tokens"] else ""
         gone = f"; {one['evicted_blocks']:,} blocks evicted" if one["evicted_blocks"] else ""
         figures = f"{one['hit_tokens']:,} tokens hit, {one['computed_tokens']:,} computed{again}{gone}"
-        st.markdown(f"**{row['title']}**: {figures}")
+        st.markdown(f"**{row['title']}**: {figures}. {new_boxes(one, found['block'])}")
         st.html(prefix_tree(one["tree"], names, found["block"]))
     st.caption(TEXTS["serving"]["prefix_tree"])
 

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from kvviz.base.words import human, lasting
+from kvviz.base.words import human, lasting, two_digits
 from kvviz.charts.load import latency_figure, steps_figure, throughput_figure
 from kvviz.experiments.batching.policies import POLICIES
 from kvviz.experiments.batching.words import mark
@@ -115,7 +115,7 @@ def _row(point: Document, ttft_s: float, itl_s: float) -> dict[str, object]:
         "Offered": f"{point['rate']:.3g}/s" if point["rate"] else "all at once",
         "Completed": f"{mark(point)}{point['completed_per_s']:.3g}/s",
         "Predicted": f"{foretold['completed_per_s']:.3g}/s" if foretold else "–",
-        "Goodput": f"{mark(point)}{goodput(point, ttft_s, itl_s):.3g}/s",
+        "Goodput": f"{mark(point)}{two_digits(goodput(point, ttft_s, itl_s))}/s",
         **times_of(point, names),
         "Queue": f"grows by {point['per_s']:.2g}/s" if point.get("unbounded") else "–",
     }

@@ -30,13 +30,21 @@ FOUND = {
 @pytest.mark.parametrize(
     ("ttft", "itl", "says"),
     [
-        (0.2, 0.02, "At most 15 requests a second keep to your limits, of 40 offered; without limits 30 are completed"),
-        (0.5, 0.005, "At most 7.5 requests a second keep to your limits, of 40 offered"),
+        (0.2, 0.02, "From 10 to 15 requests a second keep to your limits: at 40 offered the queue grows; without"),
+        (0.5, 0.005, "At most 7.5 requests a second keep to your limits: at 40 offered the queue grows; without"),
         (0.05, 0.02, "No request keeps to both limits at any rate; without limits 30 are completed"),
     ],
 )  # fmt: skip
 def test_the_goodput_is_read_off_at_the_limits(ttft, itl, says):
     assert claim(FOUND, ttft, itl).startswith(says)
+
+
+def test_a_goodput_is_certain_only_where_the_queue_is_known_not_to_grow():
+    slow, fast = point(10, 9.87, QUICK), point(40, 37.43, QUICK, per_s=1.0, within=9.0)
+    may_grow = "From 9.9 to 37 requests a second keep to your limits: at 40 offered the queue may grow; without limits"
+    assert claim({**FOUND, "rows": [slow, fast]}, 0.2, 0.02).startswith(may_grow)
+    level = claim({**FOUND, "rows": [slow, {**fast, "within": 0.0}]}, 0.2, 0.02)
+    assert level.startswith("At most 37 requests a second keep to your limits, of 40 offered; without limits 37.4")
 
 
 def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():
