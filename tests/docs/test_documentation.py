@@ -27,7 +27,7 @@ ELSEWHERE = {
     "import": "a file",
     "export": "a kept run",
 }
-AT_ONCE = {"models", "calc", "cost"}  # the others measure: `make test-long` runs them
+AT_ONCE = {"models", "calc", "cost", "plan"}  # the others measure: `make test-long` runs them
 # A measuring command runs on a model so small that it takes seconds, and no longer than these.
 SMALLER = {"gpt2": "tiny-gpt2", "mini-gpt2": "tiny-gpt2", "mini-qwen3": "tiny-qwen3", "deepseek-v3": "tiny-llama"}
 SHORTER = {"--prompt-tokens": "16", "--new-tokens": "4", "--budget": "2", "--precision": None}
