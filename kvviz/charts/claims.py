@@ -140,10 +140,12 @@ def _of_context(title: str, memory: Memory) -> str:
     return f"{title}: {grows}" + (f", and {human(fixed)} stay the same at any length" if fixed else "")
 
 
-def of_fit(needed: int, capacity: int) -> str:
-    """Whether weights, cache and activations fit an accelerator's memory."""
-    said = f"take {human(needed)} of its {human(capacity)}"
-    return f"Weights, cache and activations {said}: {'it fits' if needed <= capacity else 'it does not fit'}"
+def of_plan(fits: bool | None, needed: tuple[int, int], budget: int) -> str:
+    """Whether a deployment fits: the least and the most bytes that a card needs, against those that may be used."""
+    least, most = map(human, needed)
+    span = most if least == most else f"{least} to {most}"
+    words = {True: "It fits", None: "It may fit: what driver and engine take decides", False: "It does not fit"}
+    return f"{words[fits]}: a card needs {span} of the {human(budget)} that may be used"
 
 
 def of_shared_prompt(rows: Sequence[Found]) -> str:

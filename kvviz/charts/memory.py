@@ -69,16 +69,28 @@ def batch_figure(cache: Mapping[int, int], weights: int | None) -> go.Figure:
     return figure
 
 
-_PARTS = {"weights": "weights", "KV cache": "full", "prefill activations (estimate)": "activations"}  # their colours
+_PARTS = {"weights": "weights", "KV cache": "full", "activations": "activations", "Captured CUDA graphs": "graphs"}
 
 
-def fit_figure(parts: Mapping[str, int], capacity: int, title: str) -> go.Figure:
-    """Draw one bar of the bytes that an accelerator's memory must hold, against its capacity."""
-    unit, size = unit_for(max(capacity, sum(parts.values())))
-    label = {"text": title, "showarrow": False, "x": capacity / size, "xref": "x", "xanchor": "right"}
-    label |= {"y": 1, "yref": "paper", "yanchor": "bottom"}
-    figure = _blank(unit, "", height=210, barmode="stack", annotations=[label])
-    for name, value in parts.items():
-        words = {"hovertext": f"{name}: {human(value)} ({value:,} B)", "hoverinfo": "text", "name": name}
-        figure.add_bar(y=[""], x=[value / size], orientation="h", marker_color=palette.KINDS[_PARTS[name]], **words)
-    return figure.add_vline(x=capacity / size, line={"width": 3, "color": "#777777"})
+def card_figure(parts: Sequence[tuple[str, int, int]], capacity: int, budget: int, title: str) -> go.Figure:
+    """Draw what one card's memory holds: each part's name, its least and its most bytes, against the capacity.
+
+    What lies between the least and the most is hatched. A second line stands at the `budget` that the engine may use.
+    """
+    unit, size = unit_for(max(capacity, sum(most for _, _, most in parts)))
+    figure = _blank(unit, "", height=250, barmode="stack", legend_y=1.2, margin={**MARGIN, "t": 60})
+    words: dict[str, Any]
+    for name, least, most in parts:
+        span = f"{human(least)} ({least:,} B)" if least == most else f"{human(least)} to {human(most)}"
+        colour = palette.KINDS[_PARTS.get(name, "overhead")]
+        words = {"hovertext": f"{name}: {span}", "hoverinfo": "text", "name": name, "orientation": "h", "y": [""]}
+        figure.add_bar(x=[least / size], marker_color=colour, legendgroup=name, **words)
+        if most > least:
+            hatched = {"color": colour, "pattern": {"shape": "/", "fillmode": "replace", "solidity": 0.35}}
+            figure.add_bar(x=[(most - least) / size], marker=hatched, showlegend=False, legendgroup=name, **words)
+    for place, said, anchor in ((capacity, title, "left"), (budget, "the engine may use", "right")):
+        if place == capacity or budget < capacity:
+            label = {"text": said, "textangle": 0, "xanchor": anchor, "yanchor": "bottom", "y": 1}
+            look = {"width": 3, "color": "#777777", "dash": "solid" if place == capacity else "dot"}
+            figure.add_vline(x=place / size, line=look, annotation=label)
+    return figure

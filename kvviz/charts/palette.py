@@ -80,6 +80,8 @@ KINDS = {
     "state": "#E69F00",
     "weights": "#8A94A0",
     "activations": "#D8B26E",
+    "overhead": "#A34700",
+    "graphs": "#7A6FBE",
 }
 
 # On a dark page each colour above is replaced by a lighter one; a colour without an entry stays unchanged.

@@ -22,6 +22,7 @@ from kvviz.deployment.cards import card_named
 from kvviz.deployment.weights import Sharing, Weights, read_weights
 from kvviz.memory.engine_views import view_named
 from kvviz.memory.formula import kv_memory
+from kvviz.memory.llama_cpp import LlamaCpp
 from kvviz.models.catalog.rows import Accelerator, accelerators
 from kvviz.models.config_fields import checked
 from kvviz.models.spec import ModelSpec
@@ -40,7 +41,8 @@ class Asked:
 
     `tokens`: the context of each sequence. `dtype` is the cache's, `weights` the weights'. `chunk`: tokens of a prefill
     at once; None for the engine's default, or the whole prompt. `utilization`: the share of each card that the engine
-    may use; None for its default. `offload_bytes`: weights of each card that stay in the host's memory.
+    may use; None for its default. `offload_bytes`: weights of each card that stay in the host's memory. `beams` of each
+    sequence; `source_tokens` of an encoder's output; `llama_cpp`: how that is started, in its view.
     """
 
     card: str = "h100-sxm"
@@ -59,6 +61,9 @@ class Asked:
     utilization: float | None = None
     offload_bytes: int = 0
     whole_head: bool = False
+    beams: int = 1
+    source_tokens: int | None = None
+    llama_cpp: LlamaCpp | None = None
 
     @property
     def computed_in(self) -> str:
@@ -171,6 +176,25 @@ class _Model:
     weights: Weights
 
     @cached_property
+    def kept(self) -> Callable[[Asked, int, int], int]:
+        """Bytes of the cache on the fullest card, for so many sequences of so many tokens; they differ by no card."""
+
+        @cache
+        def nbytes(asked: Asked, sequences: int, tokens: int) -> int:
+            names = {name: getattr(asked, name) for name in ("dtype", "view", "beams", "source_tokens", "llama_cpp")}
+            share, stages = asked.sharing.tensor, self.stages(asked.pipeline)
+            each = (kv_memory(s, tokens, batch=sequences, tensor_parallel=share, **names) for s in stages)
+            return max(memory.reserved_bytes for memory in each)
+
+        return nbytes
+
+    @cached_property
+    def windows(self) -> tuple[bool, frozenset[int]]:
+        """Whether any layer has a window or a chunk, and the lengths of the chunks."""
+        windowed = [layer for layer in self.spec.layers if layer.window]
+        return bool(windowed), frozenset(layer.window or 0 for layer in windowed if layer.kind == "chunked")
+
+    @cached_property
     def stages(self) -> Callable[[int], tuple[ModelSpec, ...]]:
         """The layers of each pipeline stage, as specs."""
 
@@ -204,11 +228,18 @@ class _Case:
 
     def cache(self, sequences: int, tokens: int) -> int:
         """Bytes of the cache on the fullest card."""
-        asked, sharing = self.asked, self.asked.sharing
-        own = -(-sequences // sharing.data)
-        stages = self.model.stages(sharing.pipeline)
-        names: dict[str, Any] = {"dtype": asked.dtype, "view": asked.view, "tensor_parallel": sharing.tensor}
-        return max(kv_memory(stage, tokens, batch=own, **names).reserved_bytes for stage in stages)
+        own = -(-sequences // self.asked.sharing.data)
+        return self.model.kept(replace(self.asked, card="", sequences=None), own, tokens)
+
+    def peak(self, sequences: int, tokens: int) -> int:
+        """The most bytes of the cache on the way to that many tokens.
+
+        An engine that frees blocks behind a window needs a little less after a block's end, and much less after a
+        chunk's, than just before: Llama 4, in chunks of 8,192 tokens, needs less for 16,385 tokens than for 16,384.
+        """
+        windowed, chunks = self.model.windows
+        ends = [tokens // chunk * chunk for chunk in chunks] + ([tokens - 1] if windowed else [])
+        return max(self.cache(sequences, n) for n in (tokens, *ends) if n >= 1)
 
     def chunk(self, tokens: int) -> int:
         """Tokens of a prefill that go through at once."""
@@ -250,8 +281,9 @@ class _Case:
         )
 
     def total(self, sequences: int, tokens: int, *, most: bool) -> int:
-        """Bytes on the fullest card."""
-        return sum(part.most if most else part.least for part in self.parts(sequences, tokens))
+        """The most bytes on the fullest card on the way to that many tokens."""
+        at_the_end = sum(part.most if most else part.least for part in self.parts(sequences, tokens))
+        return at_the_end - self.cache(sequences, tokens) + self.peak(sequences, tokens)
 
     @property
     def budget(self) -> int:
@@ -427,4 +459,29 @@ def options(
                 context, count = case.context(1), case.sequences(asked.tokens, most=True)
                 beyond = bool(trained and context and context > trained)
                 rows.append(Option(weights, dtype, case.parts(1, 1)[0].most, context, beyond, count))
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class OnCard:
+    """What is asked, on another kind of card: whether it fits, how many sequences do, and their longest context.
+
+    `fits`, `sequences` (for certain) and `context` (of the asked sequences) are those of a `Plan`.
+    """
+
+    card: Accelerator
+    fits: bool | None
+    sequences: int
+    context: int | None
+
+
+def on_every_card(config: Mapping[str, object], asked: Asked, *, params: int | None = None) -> tuple[OnCard, ...]:
+    """Work out the same deployment on each card of the catalog, in its order."""
+    _check(asked)
+    model, rows = _read(config, asked, "", params), []
+    for card in accelerators().values():
+        case, wanted = _Case(model, replace(asked, card=card.id), card), asked.sequences or 1
+        most, least = (case.total(wanted, asked.tokens, most=most) for most in (True, False))
+        fits = True if most <= case.budget else None if least <= case.budget else False
+        rows.append(OnCard(card, fits, case.sequences(asked.tokens, most=True), case.context(wanted)))
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""Bytes of a cache: the formula, whose view of it, its explanation, what fits on a device. No torch.
+"""Bytes of a cache: the formula, whose view of it, its explanation, what makes it smaller. No torch.
 
 The package can be called: `kvviz.memory("llama-3.1-8b")` is `memory()` of kvviz/notebook/memory.py.
 """

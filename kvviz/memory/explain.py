@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvviz.base.precision import Precision, precision
-from kvviz.memory.capacity import Activations
 from kvviz.memory.engine_views import rows_bytes
 from kvviz.memory.formula import LayerMemory, Memory
 from kvviz.models.layers import LayerSpec
@@ -152,14 +151,6 @@ def _labelled(what: str, label: str) -> str:
 
 def _number(value: int) -> str:
     return f"{value:,}".replace(",", "{,}")
-
-
-def activation_equation(estimate: Activations) -> str:
-    """The estimate of a prefill's activations, as a formula with its numbers."""
-    sequences, tokens = _under(estimate.batch, "sequences"), _under(estimate.tokens, "tokens")
-    widths = rf"2 \cdot {_under(estimate.hidden, 'hidden')} + 2 \cdot {_under(estimate.intermediate, 'intermediate')}"
-    total = rf"{_number(estimate.nbytes)}\ \text{{B}}"
-    return rf"{sequences} \cdot {tokens} \cdot ({widths}) \cdot {_under(estimate.element_bytes, 'bytes')} = {total}"
 
 
 _STATE_FIELDS = ("mamba_", "linear_", "conv", "ssm_", "state_size", "expand", "n_groups", "lru_", "cca_")

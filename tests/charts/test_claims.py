@@ -128,8 +128,11 @@ def test_context_says_what_one_more_token_takes(tokens, words):
     model = "gpt2" if tokens == 10 else "mamba-130m"
     (found,) = answers(Asked(models=(model,), tokens=tokens))
     assert words in claims.of_contexts({found.title: found.memory})
-    assert claims.of_fit(2**30, 2**30).endswith("take 1.0 GiB of its 1.0 GiB: it fits")
-    assert claims.of_fit(2**30 + 1, 2**30).endswith("it does not fit")
+    assert claims.of_plan(True, (2**30, 2**30), 2**31) == (
+        "It fits: a card needs 1.0 GiB of the 2.0 GiB that may be used"
+    )
+    assert claims.of_plan(None, (2**30, 2**31), 2**30).startswith("It may fit: what driver and engine take decides")
+    assert claims.of_plan(False, (2**31, 2**32), 2**30).startswith("It does not fit: a card needs 2.0 GiB to 4.0 GiB")
     both = claims.of_contexts({found.title: found.memory, "another": found.memory})
     assert (
         both.startswith(f"At {tokens:,} tokens the cache takes ") and both.count(human(found.memory.total_bytes)) == 2

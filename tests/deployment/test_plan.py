@@ -6,7 +6,7 @@ import pytest
 
 from kvviz.base.errors import ConfigError
 from kvviz.deployment.cards import card_named
-from kvviz.deployment.plan import Asked, options, plan, short
+from kvviz.deployment.plan import Asked, on_every_card, options, plan, short
 from kvviz.deployment.weights import Sharing, read_weights
 from kvviz.memory.formula import kv_memory
 from kvviz.models.catalog.rows import accelerators, model_row, models
@@ -132,3 +132,25 @@ def test_refuses_in_a_sentence(asked, words):
 
 def test_tokens_as_people_write_them():
     assert (short(32_768), short(1000), short(131_072)) == ("32k", "1,000", "128k")
+
+
+def test_a_chunk_that_is_given_back_does_not_hide_what_it_took():
+    """Llama 4 in vLLM takes less just behind a chunk of 8,192 tokens than just before its end."""
+    asked = Asked("h100-sxm", 4, weights="int4", sequences=1, utilization=1.0)
+    peak, after = (part(planned("llama-4-scout", replace(asked, tokens=n)), "KV cache").most for n in (16_384, 16_385))
+    assert after < peak
+    whole = planned("llama-4-scout", replace(asked, tokens=16_384))
+    tight = replace(asked, utilization=(whole.most - 1) / whole.card.memory_bytes)
+    assert planned("llama-4-scout", tight).context < 16_384
+
+
+def test_every_card_is_answered_as_it_is_alone():
+    row, asked = model_row("gemma-3-4b"), Asked(tokens=131_072, sequences=4, beams=2)
+    every = on_every_card(row.config, asked, params=row.params)
+    assert [each.card.id for each in every] == list(accelerators())
+    assert {each.fits for each in every} >= {True, False}
+    for each in spread(every, 2):
+        alone = planned("gemma-3-4b", replace(asked, card=each.card.id))
+        assert (each.fits, each.sequences, each.context) == (alone.fits, alone.most_sequences[0], alone.context)
+    one = planned("gemma-3-4b", replace(asked, beams=1))
+    assert part(one, "KV cache").most * 2 == part(planned("gemma-3-4b", asked), "KV cache").most

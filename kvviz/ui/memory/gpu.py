@@ -1,90 +1,142 @@
-"""Weights, cache and an estimate of the prefill's activations against an accelerator's memory."""
+"""The whole memory of a deployment on a card: weights, cache, activations, and what driver and engine take."""
 
+import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import streamlit as st
 
-from kvviz.base.precision import precision, weight_bytes
 from kvviz.base.words import human
 from kvviz.charts import claims
-from kvviz.charts.memory import batch_figure, fit_figure
+from kvviz.charts.memory import batch_figure, card_figure
+from kvviz.deployment import plan as deployment
+from kvviz.deployment.plan import OnCard, Option, Plan, short
 from kvviz.memory.calculator import Answer, Asked, memory_of
-from kvviz.memory.capacity import UNLIMITED, Activations, Fit, fits_all, states_intermediate, widths
-from kvviz.memory.explain import activation_equation
 from kvviz.models.catalog.rows import accelerators
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.memory.layers import counted_params
 from kvviz.ui.shared.form import Form
-from kvviz.ui.shared.plots import MEMORY_CHART, plot
+from kvviz.ui.shared.plain import errors_said, plain
+from kvviz.ui.shared.plots import MEMORY_CHART, choose_picture, plot
 from kvviz.ui.shared.tables import draw_table
 
 
 def on_a_gpu(main: Answer, asked: Asked, form: Form) -> None:
-    """Draw what fits on the chosen accelerator, and a row for each of the others."""
+    """Draw what a card holds, whether it fits, what would make it fit, and a row for each of the other cards."""
     if main.memory is None or main.spec is None:
         return
     rows = accelerators()
     chosen = form.choice("gpu", list(rows), Asked().gpu)
-    row = rows[st.selectbox("Accelerator", format_func=lambda name: rows[name].title, **chosen)]
-    weights, devices = _weights(main, asked), asked.tensor_parallel
-    if weights is None:
-        return
-    weights = -(-weights // devices)
-    size = precision(asked.dtype).state_bytes  # the cache's dtype, if that is a float
-    estimate = Activations(*widths(main.config), asked.tokens, asked.batch, size)  # of a prefill of the whole context
-    cache = main.memory.reserved_bytes
-    parts = {"weights": weights, "KV cache": cache, "prefill activations (estimate)": estimate.nbytes}
-    claim = claims.of_fit(sum(parts.values()), row.memory_bytes)
-    plot(fit_figure(parts, row.memory_bytes, row.title), config=MEMORY_CHART, key="m_fit", claim=claim)
-    st.caption(f"{row.title}: {human(row.memory_bytes)}. {row.memory_note} Source: {row.source}")
-    if devices > 1:
-        st.caption(TEXTS["memory"]["one_device"].format(devices=devices))
-    _show_estimate(main, estimate)
-    case: dict[str, Any] = {"batch": asked.batch, "dtype": asked.dtype, "view": asked.view, "beams": asked.beams}
-    case |= {"tensor_parallel": devices, "llama_cpp": asked.llama_cpp}
-    every = fits_all(main.spec, asked.tokens, weights_bytes=weights, activation_bytes=estimate.nbytes, **case)
-    draw_table([_row(found, main.spec.context) for found in every], key="m_fits")
-    if main.spec.context is None:
-        st.caption(TEXTS["memory"]["context_untold"])
-    counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
-    claim = "The weights are there once; every sequence brings a cache of its own"
-    plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        card = st.selectbox("Accelerator", format_func=lambda name: rows[name].title, width=330, **chosen)
+        saved = choose_picture("m_card_picture", "kvviz-memory")
+    params = main.params or counted_params(main) or _asked_params(main)
+    wanted = _deployment(replace(asked, gpu=card))
+    with errors_said():
+        found, others, every = _worked_out(json.dumps(main.config), wanted, main.title, params)
+        claim = claims.of_plan(found.fits, (found.least, found.most), found.budget_bytes)
+        parts = [(part.name, part.least, part.most) for part in found.parts]
+        figure = card_figure(parts, found.card.memory_bytes, found.budget_bytes, found.card.title)
+        plot(figure, config=saved, key="m_fit", claim=claim)
+        _said(found, asked)
+        st.subheader("The same cards with other precisions", anchor=False)
+        draw_table([_option(each, found) for each in others], key="m_options")
+        st.subheader("Every card", anchor=False)
+        draw_table([_row(each, found.trained) for each in every], key="m_fits")
+        weights = found.parts[0].most
+        counts = {n: memory_of(main.spec, replace(asked, batch=n)).reserved_bytes for n in (1, 2, 4, 8, 16, 32, 64)}
+        claim = "The weights are there once; every sequence brings a cache of its own"
+        plot(batch_figure(counts, weights), config=MEMORY_CHART, key="m_batch_chart", claim=claim)
 
 
-def _show_estimate(main: Answer, estimate: Activations) -> None:
-    assumed = " The config states no intermediate size; 4 x hidden is assumed."
-    assumed = "" if states_intermediate(main.config) else assumed
-    with st.expander("The estimate of the activations"):
-        st.latex(activation_equation(estimate))
-        st.caption(TEXTS["memory"]["activations"] + assumed)
+@lru_cache(maxsize=64)
+def _worked_out(
+    config: str, wanted: deployment.Asked, title: str, params: int | None
+) -> tuple[Plan, tuple[Option, ...], tuple[OnCard, ...]]:
+    """The plan, what the same cards hold in other precisions, and what every other card would."""
+    read = json.loads(config)
+    return (
+        deployment.plan(read, wanted, name=title, params=params),
+        deployment.options(read, wanted, params=params),
+        deployment.on_every_card(read, wanted, params=params),
+    )
 
 
-def _weights(main: Answer, asked: Asked) -> int | None:
-    """Bytes of the weights: those of the GGUF file, or of parameters: known, counted by the probe, or asked for."""
+def _deployment(asked: Asked) -> deployment.Asked:
+    """The calculator's case as a deployment: its tensor-parallel devices are the cards."""
+    names = ("tokens", "dtype", "weights", "view", "beams", "source_tokens", "llama_cpp")
+    same: dict[str, Any] = {name: getattr(asked, name) for name in names}
+    count = asked.tensor_parallel
+    return deployment.Asked(card=asked.gpu, count=count, tensor=count, sequences=asked.batch, **same)
+
+
+def _asked_params(main: Answer) -> int | None:
+    """The parameters in a field, for a model of which nobody states them; None to have them counted from the config."""
     if main.file:
-        return main.file.nbytes
-    params = main.params or counted_params(main)
-    if params is None:
-        billions = st.number_input("Parameters, billions", 0.0, 10_000.0, value=None, key="m_billions")
-        st.caption("A config alone does not say how many parameters the model has; 'Look inside' counts them.")
-        if not billions:
-            return None
-        params = int(billions * 1e9)
-    return weight_bytes(params, asked.weights)
+        return None
+    billions = st.number_input("Parameters, billions", 0.0, 10_000.0, value=None, key="m_billions")
+    st.caption("Empty: they are counted from the config's matrices; 'Look inside' counts them in the model itself.")
+    return int(billions * 1e9) if billions else None
 
 
-def _row(found: Fit, trained: int | None) -> dict[str, object]:
-    """A row; `trained` is the longest context that the model was made for."""
-    row = found.accelerator
-    room = "any" if found.context == UNLIMITED else f"{found.context or 0:,}"
-    beyond = trained and (found.context or 0) > trained
+def _said(found: Plan, asked: Asked) -> None:
+    """Say what the parts are from, how many sequences and which context fit, and what would make it fit."""
+    certain, possible = found.most_sequences
+    perhaps = f", perhaps {possible:,}" if possible > certain else ""
+    counted = f"**{certain:,}** sequence{'s' * (certain != 1)} of {short(asked.tokens)} tokens"
+    said = [f"- {counted} fit{'s' * (certain == 1)} on {_cards(found)}{perhaps}."]
+    if found.context:
+        reach = _reach(found.context, found.trained)
+        said.append(
+            f"- {found.sequences:,} at once can grow to **{reach}**."
+            if found.sequences > 1
+            else f"- One can grow to **{reach}**."
+        )
+    said += [f"- {plain(change.sentence)}" for change in found.changes]
+    st.markdown("\n".join(said))
+    card = found.card
+    st.caption(f"{card.title}: {human(card.memory_bytes)}. {card.memory_note} Source: {card.source}")
+    if asked.tensor_parallel > 1:
+        st.caption(TEXTS["memory"]["one_device"].format(devices=asked.tensor_parallel))
+    with st.expander("Where each part is from"):
+        st.markdown(
+            "\n".join(f"- **{part.name}**: {_span(part.least, part.most)}; {plain(part.says)}" for part in found.parts)
+        )
+        st.caption("  \n".join(plain(note) for note in found.notes))
+
+
+def _cards(found: Plan) -> str:
+    count = found.asked.count
+    return f"{count} of these cards" if count > 1 else "this card"
+
+
+def _span(least: int, most: int) -> str:
+    return human(most) if least == most else f"{human(least)} to {human(most)}"
+
+
+def _reach(context: int, trained: int | None) -> str:
+    """A longest context, which says so if the model was made for less."""
+    return f"{trained:,} tokens (room for {context:,})" if trained and context > trained else f"{context:,} tokens"
+
+
+def _option(each: Option, found: Plan) -> dict[str, object]:
     return {
-        "accelerator": row.title,
-        "memory": human(row.memory_bytes),
-        "left for caches": human(found.room) if found.room > 0 else "none",
-        "longest context, tokens": f"{trained:,} (room for {room})" if beyond else room,
-        "sequences at once": "any" if found.sequences == UNLIMITED else f"{found.sequences:,}",
-        "fits as asked": found.fits,
-        "source": row.source,
+        "weights": each.weights,
+        "cache": each.dtype,
+        "weights take": human(each.weights_bytes),
+        "longest context of one sequence": _reach(each.context, found.trained) if each.context else "none",
+        f"sequences of {short(found.asked.tokens)} tokens": f"{each.sequences:,}",
+    }
+
+
+def _row(each: OnCard, trained: int | None) -> dict[str, object]:
+    """A row; `trained` is the longest context that the model was made for."""
+    return {
+        "accelerator": each.card.title,
+        "memory": human(each.card.memory_bytes),
+        "longest context, tokens": _reach(each.context, trained).replace(" tokens", "") if each.context else "none",
+        "sequences at once": f"{each.sequences:,}",
+        "fits as asked": {True: "yes", None: "perhaps", False: "no"}[each.fits],
+        "source": each.card.source,
     }
