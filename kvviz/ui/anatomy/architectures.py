@@ -36,6 +36,7 @@ def latent(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         listings = {way.lower(): listing(way, "latent.py").as_dict() for way in ("Expanded", "Absorbed")}
         _latent(key="latent", data={"look": work, "assets": ASSETS_URL, "listings": listings})
     _untrained("latent")
+    _think("latent")
     st.subheader("The same in published models", anchor=False)
     draw_table([_saved(row) for row in models().values() if row.config.get("kv_lora_rank")])
 
@@ -47,6 +48,7 @@ def delta(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         source = listing("GatedDelta", "delta.py").as_dict()
         _delta(key="delta", data={"look": work, "assets": ASSETS_URL, "listing": source})
     _untrained("delta")
+    _think("delta")
     st.subheader("The same in published models", anchor=False)
     draw_table([_hybrid(models()[name]) for name in HYBRIDS])
 
@@ -58,6 +60,7 @@ def indexer(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
         source = listing("Indexer", "indexer.py").as_dict()
         _indexer(key="indexer", data={"look": work, "assets": ASSETS_URL, "listing": source})
     _untrained("indexer")
+    _think("indexer")
 
 
 def shared(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
@@ -66,6 +69,7 @@ def shared(scheduler: Scheduler, form: Form, bar: DeltaGenerator) -> None:
     if work is not None:
         _shared(key="shared", data={"look": work, "assets": ASSETS_URL})
     _untrained("shared")
+    _think("shared")
     st.subheader("The same in published models", anchor=False)
     draw_table([_spared(row) for row in models().values() if row.config.get("num_kv_shared_layers")])
 
@@ -85,6 +89,14 @@ def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) ->
 
 def _untrained(scene: str) -> None:
     st.caption(TEXTS["anatomy"]["untrained"].format(title=TINY[scene]["title"]))
+
+
+def _think(scene: str) -> None:
+    """Draw a question about this layer, with its answer folded up."""
+    said = TEXTS["anatomy"]["think"][scene]
+    st.header("Stop and think", anchor=False)
+    with st.container(key="fold_questions", gap=None), st.expander(said["question"]):
+        st.markdown(said["answer"])
 
 
 def _saved(model: ModelRow) -> dict[str, object]:

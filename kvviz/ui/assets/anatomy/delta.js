@@ -1,6 +1,6 @@
 // A gated delta layer: a matrix of constant size that each token corrects, beside layers whose cache grows.
 
-import { element, put } from "../shared/dom.js"
+import { element, put, svg } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid } from "./grid.js"
 import { largest, scales } from "./matrix.js"
@@ -33,8 +33,8 @@ export const mount = mounting(class extends Walkthrough {
     this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
     this.table = element("table", {})
     return [
-      section("What each layer holds now", "Bytes in two hybrid models, read off transformers' own cache, all bars to one scale. Press Next: which of them grow?", this.stacks),
-      section("One head's matrix", "Choose a head, and point at a number to see how it came about.", this.heads,
+      section("Attention's cache grows with each token; a state stays as large as it was", "Bytes of all layers of a kind in two hybrid models, read off transformers' own cache. To the right: the tokens; one scale for both.", this.stacks),
+      section("One head's matrix: every token changes its cells, none adds one", "Choose a head, and point at a number to see how it came about.", this.heads,
               element("div", { class: "kv-beside kv-statebeside" }, element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The matrix" }, this.board), this.rule), this.same, this.rates),
       section("The same matrix after each token", "Each square is the whole memory of all tokens up to that one.", this.film),
       section("The code that runs", "It reads one token. The lit lines are at work in this scene; the grey tags are the shapes that they made.", this.code),
@@ -105,24 +105,33 @@ export const mount = mounting(class extends Walkthrough {
     put(this.same, this.reached("read") ? `From transformers, which reads the whole text at once in chunks: logits differ by at most ${small(this.now.difference)} here, the matrix after the last token by ${small(look.difference)}.` : "")
   }
 
-  // A bar a layer: a state stays as it is, keys and values become more.
+  // Two lines for each model, over the tokens: its states, which stay, and its keys and values, which become more.
   drawStacks() {
-    const most = Math.max(...this.look.stacks.flatMap((stack) => stack.bytes[stack.bytes.length - 1].map(([all]) => all)))
-    this.stacks.replaceChildren(...this.look.stacks.map((stack) => {
-      const held = stack.bytes[this.step]
-      const total = (pick) => held.reduce((sum, row, i) => sum + (pick(stack.kinds[i]) ? row[0] : 0), 0)
-      const growing = (kind) => kind !== "linear"
-      return element("figure", { class: "kv-stack" },
-        element("figcaption", {}, element("b", {}, stack.title[0].toUpperCase() + stack.title.slice(1))),
-        ...held.map(([all], i) => {
-          const kind = growing(stack.kinds[i]) ? "grows" : "stays"
-          const fill = element("i", { class: "kv-layerfill", "data-kind": kind })
-          fill.style.width = `${(100 * all) / most}%`
-          return element("div", { class: "kv-stackrow" }, element("span", {}, `layer ${i}`), element("span", { class: "kv-kind" }, kind === "grows" ? "attention" : "state"),
-                         element("div", { class: "kv-track" }, fill), element("b", {}, bytes(all)))
-        }),
-        element("p", { class: "kv-note" }, `States: ${bytes(total((kind) => !growing(kind)))} after every token. Keys and values: ${bytes(total(growing))} after ${this.now.total}.`))
-    }))
+    const { look } = this
+    const kinds = look.stacks.map(({ kinds, bytes: held }) => [["stays", kinds.map((kind) => kind === "linear")], ["grows", kinds.map((kind) => kind !== "linear")]].map(
+      ([way, mine]) => ({ way, layers: mine.filter(Boolean).length, bytes: held.map((row) => row.reduce((sum, [all], i) => sum + (mine[i] ? all : 0), 0)) })))
+    const most = Math.max(...kinds.flat().flatMap((line) => line.bytes))
+    this.stacks.replaceChildren(...look.stacks.map(({ title }, i) => element("figure", { class: "kv-stack" },
+      element("figcaption", {}, element("b", {}, title[0].toUpperCase() + title.slice(1))), this.lines(kinds[i], most), ...kinds[i].map((line) => this.named(line)))))
+  }
+
+  // What a line of the chart is, and where it is now.
+  named({ way, layers, bytes: held }) {
+    const words = way === "stays" ? `state${layers === 1 ? "" : "s"}, after every token` : `attention layer${layers === 1 ? "" : "s"}, after ${this.now.total}`
+    return element("div", { class: "kv-stackrow" }, element("i", { class: "kv-swatch", "data-kind": way }), element("span", {}, `${layers} ${words}`), element("b", {}, bytes(held[this.step])))
+  }
+
+  lines(drawn, most) {
+    const across = 560, high = 120, edge = 6
+    const x = (i) => edge + (i / Math.max(1, this.look.steps.length - 1)) * (across - 2 * edge)
+    const y = (value) => high - edge - (value / most) * (high - 2 * edge)
+    const board = svg("svg", { class: "kv-lines", viewBox: `0 0 ${across} ${high}`, role: "img", "aria-label": "Bytes over the tokens; the figures stand below, and all of them in the table at the end" })
+    board.append(svg("line", { class: "kv-ground", x1: edge, x2: across - edge, y1: y(0), y2: y(0) }), svg("line", { class: "kv-nowline", x1: x(this.step), x2: x(this.step), y1: 0, y2: y(0) }))
+    for (const { way, bytes: held } of drawn) {
+      board.append(svg("polyline", { "data-kind": way, points: held.map((value, i) => `${x(i)},${y(value)}`).join(" ") }),
+                   svg("circle", { "data-kind": way, cx: x(this.step), cy: y(held[this.step]), r: 4.5 }))
+    }
+    return board
   }
 
   drawState(scale, dark, most) {
@@ -182,18 +191,18 @@ export const mount = mounting(class extends Walkthrough {
     const keep = this.of("keep")[0], strength = this.of("strength")[0]
     const [k, v, answer, delta] = ["k", "v", "answer", "delta"].map((name) => this.of(name))
     const s = (at) => lower("S", at)
-    const where = `${i},${j}`
+    const where = `${i + 1},${j + 1}` // counted from 1, as the formulas do
     const line = (key, words, ...formulas) => element("div", { class: "kv-ruleline", "data-lit": String(this.scene.key === key) }, element("span", {}, words), ...formulas)
     this.rule.replaceChildren(
-      element("p", { class: "kv-words" }, `For the number in row ${i}, column ${j}, outlined in the matrix:`),
+      element("p", { class: "kv-words" }, `For the number in row ${i + 1}, column ${j + 1}, outlined in the matrix:`),
       line("forget", "forget", formula("α", s("t−1")), formula(keep, "·", ...signed(before), "=", keep * before)),
-      line("recall", "recall", formula(upper(lower("k", "t"), "⊤"), "(", "α", s("t−1"), ")"), formula(lower("a", String(j)), "=", answer[j])),
+      line("recall", "recall", formula(upper(lower("k", "t"), "⊤"), "(", "α", s("t−1"), ")"), formula(lower("a", String(j + 1)), "=", answer[j])),
       line("write", "correct", formula(lower("δ", "t"), "=", "β", "(", lower("v", "t"), "−", lower("a", "t"), ")"),
            formula(strength, "·", "(", v[j], "−", ...signed(answer[j]), ")", "=", delta[j])),
       line("write", "write", formula(s("t"), "=", "α", s("t−1"), "+", lower("k", "t"), upper(lower("δ", "t"), "⊤")),
            formula(lower("S", number(where)), "=", keep * before, "+", ...signed(k[i]), "·", ...signed(delta[j]), "=", after)),
       line("read", "read", formula(lower("o", "t"), "=", upper(lower("q", "t"), "⊤"), s("t"), "/", root(String(this.look.design.key_dim))),
-           formula(lower("o", String(j)), "=", this.of("read")[j])))
+           formula(lower("o", String(j + 1)), "=", this.of("read")[j])))
   }
 }, ".kv-delta")
 

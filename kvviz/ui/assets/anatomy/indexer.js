@@ -23,11 +23,15 @@ export const mount = mounting(class extends Walkthrough {
     this.same = element("p", { class: "kv-same", "data-testid": "kv-same" })
     this.code = element("pre", { class: "kv-code", tabindex: "0", "aria-label": "The code" })
     this.table = element("table", {})
+    this.claim = element("span", {})
+    this.saved = element("span", {})
+    const key = (state, words) => element("span", {}, element("i", { class: "kv-swatch", "data-state": state }), words)
+    const legend = element("div", { class: "kv-legend kv-pickkey" }, key("read", "read"), key("left", "kept, not read"), key("now", "the newest token's row"))
     return [
       element("div", { class: "kv-beside kv-pickbeside" },
-              section("Which tokens are read", "A row for each token that reads, a column for each token that it could read. Filled: read.", element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The map" }, this.map)),
-              section("This token", "The indexer's score of each token, and the share that attention gives it, the mean over its heads.", this.list, this.same)),
-      section("Numbers read in this step, in each layer", "What has to come from memory for one new token.", this.reads),
+              section(this.claim, "Down: the token that reads. Across: the tokens that it could read.", legend, element("div", { class: "kv-lanebox", tabindex: "0", role: "region", "aria-label": "The map" }, this.map)),
+              section("It reads those with the best scores", "The indexer's score of each token, and the share that attention gives it, the mean over its heads.", this.list, this.same)),
+      section(this.saved, "What has to come from memory for one new token, in each layer.", this.reads),
       section("The code that runs", "The indexer, which stands before the attention. The lit lines are at work in this scene.", this.code),
       folded("All tokens as a table", this.table),
     ]
@@ -60,7 +64,7 @@ export const mount = mounting(class extends Walkthrough {
       case "pick":
         return [now.total <= most ? `All ${now.total} are read: there are no more than ${most}` : `The best ${most} of ${now.total} are read`, step && now.total > most ? `${fresh} of them ${fresh === 1 ? "was" : "were"} not read by the token before. The set moves: each token picks anew.` : `From the token after the ${most}th on, some are left out.`]
       default:
-        return ["Attention reads only those", now.total > most ? `The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, though their rows are still in the cache.` : "As long as all are picked, this is attention as it always was."]
+        return [now.total > most ? `${token} reads ${now.picked.length} of ${now.total} rows; all ${now.total} stay in the cache` : `${token} reads all ${now.total}: there are no more than ${most}`, now.total > most ? `The shares of the picked ${now.picked.length} add up to 1; the other ${now.total - now.picked.length} get nothing in this step, but may be picked by a later one.` : "As long as all are picked, this is attention as it always was."]
     }
   }
 
@@ -85,11 +89,13 @@ export const mount = mounting(class extends Walkthrough {
               bar(this.reached("attend") ? now.shares[at] / top : 0, this.reached("attend") ? (picked ? `${(100 * now.shares[at]).toFixed(0)} %` : "not read") : "", !picked)]
     }))
     const { all, index, rows } = this.read(now)
+    put(this.claim, `No token reads more than ${look.design.most} rows, and each picks anew`)
+    put(this.saved, now.total > look.design.most ? `The step reads ${count(index + rows)} numbers in place of ${count(all)}` : "As long as all rows are picked, the indexer only adds to the reading")
     const line = (words, value, ...parts) => element("div", { class: "kv-countrow" }, element("span", {}, words), element("div", { class: "kv-track kv-stacked" }, ...parts), element("b", {}, count(value)))
     const widest = this.read(look.steps[size - 1]), scale = Math.max(widest.all, widest.index + widest.rows)
     this.reads.replaceChildren(line("All latent rows", all, part(all / scale, "expanded")),
-                               line("Indexer, then picked", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
-                               element("p", { class: "kv-note" }, `${now.total} × ${look.numbers.latent} = ${count(all)}, or ${now.total} × ${look.numbers.key} + ${now.picked.length} × ${look.numbers.latent} = ${count(index + rows)}. The second term stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
+                               line("Picked rows", index + rows, part(index / scale, "transformers", "the indexer's keys"), part(rows / scale, "absorbed", "the picked latent rows")),
+                               element("p", { class: "kv-note" }, `All: ${now.total} × ${look.numbers.latent} = ${count(all)}. Picked: ${now.total} × ${look.numbers.key} for the indexer's keys (grey) + ${now.picked.length} × ${look.numbers.latent} (blue) = ${count(index + rows)}. The blue part stops growing at ${look.design.most} rows; the cache itself does not shrink.`))
     drawCode(this.code, this.data.listing, this.scene.stages, now.shapes)
     put(this.same, this.reached("attend") ? now.difference ? `With transformers' own indexer the logits differ by at most ${small(now.difference)}.` : "With transformers' own indexer the logits are the same." : "")
   }

@@ -3,7 +3,7 @@
 import { element, put } from "../shared/dom.js"
 import { bytes, count } from "../shared/format.js"
 import { Grid } from "./grid.js"
-import { largest, scales } from "./matrix.js"
+import { largest, scaleBar, scales } from "./matrix.js"
 import { dataTable, drawCode, folded, isDark, mounting, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [
@@ -24,7 +24,7 @@ const times = (more, less) => (more / less).toFixed(1)
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
-    super(root, data, SCENES, { step: 1, scene: "mix" })
+    super(root, data, SCENES, { step: 1, scene: "next" })
   }
 
   build() {
@@ -43,11 +43,14 @@ export const mount = mounting(class extends Walkthrough {
     this.work = element("div", { class: "kv-counts", "data-testid": "kv-work" })
     this.table = element("table", {})
     const beside = (nodes) => element("div", { class: "kv-beside" }, ...nodes)
+    this.claim = element("span", {})
+    this.colours = element("div", { class: "kv-scale", "aria-hidden": "true" })
     return [
-      element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)),
+      section(this.claim, "A row for each token, a stripe for each number, both equally wide.",
+              element("div", { class: "kv-helds" }, ...Object.values(this.caches).map((cache) => cache.node)), this.colours),
       beside([section("Bytes of the cache", "All layers, read off the tensors.", this.held),
               section("Work of attention in this step", "Multiply-adds of all layers, counted as they ran.", this.work)]),
-      section("One head, the newest token's query", "Choose a head here, or in the wide cache above.", this.heads,
+      section("One head: the same scores and shares, in two orders", "The newest token's query above, a row for each cached token. Choose a head here, or in the wide cache.", this.heads,
               beside(Object.values(this.lanes).map((one) => one.node)), this.same),
       section("The code that runs", "The lit lines are at work in this scene; the grey tags are the shapes that they made in this step.",
               beside(Object.entries(ways).map(([way, { title }]) => element("div", {}, element("b", {}, title), this.codes[way])))),
@@ -93,9 +96,9 @@ export const mount = mounting(class extends Walkthrough {
       case "score":
         return ["The same scores, in another order", `A score is query × matrix × latent row. Expanded, the matrix has met each row already: that made the keys. Absorbed, it meets the one query instead, which is then ${slim} numbers wide and fits the latent rows as they are.`]
       case "mix":
-        return ["Shares of values, or of latent rows", `Softmax makes shares of the scores. Expanded, the head mixes its values. Absorbed, it mixes latent rows, and the matrix that makes a value is used once, on the mixture.`]
+        return ["A head mixes values, or the latent rows they are made of", `Softmax makes shares of the scores. Expanded, the head mixes its values. Absorbed, it mixes latent rows, and the matrix that makes a value is used once, on the mixture.`]
       default:
-        return ["The same logits from a small cache", `The two differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: a cached token costs a head ${slim} + ${latent} multiply-adds instead of ${plain + rotated} + ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
+        return [`The same logits from a cache ${times(heads * wide, slim)} times smaller`, `They differ by at most ${small(now.difference.logits)}, which is rounding. The price is arithmetic: a cached token costs a head ${slim} + ${latent} multiply-adds instead of ${plain + rotated} + ${value}. But a step reads less, and on most devices the reading is what a decode step waits for.`]
     }
   }
 
@@ -110,6 +113,8 @@ export const mount = mounting(class extends Walkthrough {
     const full = this.root.clientWidth, narrow = full < NARROW
     const cell = [narrow ? (full - LABEL) / (look.design.heads * this.wide) : (full - 2 * LABEL - 130) / (look.design.heads * this.wide + this.slim), narrow ? 9 : ROW]
     const framed = this.reached("append") ? [head * this.wide, this.wide] : null
+    this.colours.replaceChildren("negative", scaleBar(scale.signed, -1, 1), "positive")
+    put(this.claim, `What a layer keeps of a token: ${count(all[0].length)} numbers, or ${count(this.slim)}`)
     this.drawCache("expanded", all, { cell, scale, there, framed, most: largest(all), first, cuts: Array.from({ length: look.design.heads - 1 }, (_, h) => (h + 1) * this.wide) })
     this.drawCache("absorbed", latent, { cell, scale, there: (row) => row < first || this.reached("compress"), most: largest(latent), first, cuts: [look.design.latent] })
     for (const [i, tab] of [...this.heads.children].entries()) tab.setAttribute("aria-pressed", String(i === head))

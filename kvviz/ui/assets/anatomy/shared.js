@@ -1,12 +1,12 @@
 // Cross-layer sharing: the upper layers keep nothing and read the keys and values of a lower one.
 
-import { element } from "../shared/dom.js"
+import { element, put, svg } from "../shared/dom.js"
 import { bytes } from "../shared/format.js"
 import { dataTable, folded, mounting, nameByToken, section, shown, Walkthrough } from "./walkthrough.js"
 
 const SCENES = [{ key: "token", stages: [] }]
 const tall = 32, beside = 74 // CSS pixels: a layer's height, and the room for the arrows beside them
-const COLOURS = { sliding: "#009E73", full: "#0072B2" }
+const COLOURS = { sliding: "light-dark(#56B4E9, #A9D8F5)", full: "light-dark(#0072B2, #56B4E9)" } // as in charts/palette.py
 
 export const mount = mounting(class extends Walkthrough {
   constructor(root, data) {
@@ -16,8 +16,9 @@ export const mount = mounting(class extends Walkthrough {
   build() {
     this.layers = element("div", { class: "kv-sharing", "data-testid": "kv-sharing" })
     this.table = element("table", {})
+    this.claim = element("span", {})
     return [
-      section("The layers, the first at the bottom", "A bar is what a layer holds. An arrow leads from the layer whose keys and values are read to those that read them too.", this.layers),
+      section(this.claim, "The first layer is at the bottom. A bar is what a layer holds. An arrow leads from the layer whose keys and values are read to those that read them too.", this.layers),
       folded("All tokens as a table", this.table),
     ]
   }
@@ -41,6 +42,7 @@ export const mount = mounting(class extends Walkthrough {
   draw() {
     const { look, now } = this
     const most = Math.max(...look.steps[look.steps.length - 1].bytes)
+    put(this.claim, `The upper ${look.reads.filter((from, i) => from !== i).length} read the rows of a lower layer of their kind`)
     const layers = look.reads.length
     const middle = (layer) => (layers - 1 - layer) * tall + tall / 2
     const rows = look.reads.map((from, layer) => {
@@ -62,15 +64,9 @@ export const mount = mounting(class extends Walkthrough {
 
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0)
 
-function svg(tag, attributes) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag)
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value)
-  return node
-}
-
 // From the layer that keeps to the one that reads, to the left and back, with a point at its end.
 function arrow(from, to, depth, colour) {
   const left = Math.max(2, beside - depth)
-  return [svg("path", { d: `M${beside},${from} C${left},${from} ${left},${to} ${beside - 6},${to}`, fill: "none", stroke: colour, "stroke-width": 2.5 }),
-          svg("path", { d: `M${beside},${to} l-9,-5 l0,10 z`, fill: colour })]
+  return [svg("path", { d: `M${beside},${from} C${left},${from} ${left},${to} ${beside - 6},${to}`, fill: "none", style: `stroke: ${colour}`, "stroke-width": 2.5 }),
+          svg("path", { d: `M${beside},${to} l-9,-5 l0,10 z`, style: `fill: ${colour}` })]
 }

@@ -10,6 +10,12 @@ export function element(tag, attributes = {}, ...children) {
   return node
 }
 
+export function svg(tag, attributes) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value)
+  return node
+}
+
 // A part that scrolls by itself: within reach of the keyboard, and named.
 export function scrolled(name, kind, ...children) {
   return element("div", { class: kind, tabindex: "0", role: "region", "aria-label": name }, ...children)
