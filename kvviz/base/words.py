@@ -39,6 +39,17 @@ def two_digits(count: float) -> str:
     return f"{float(f'{count:.2g}'):,g}"
 
 
+def small(value: float) -> str:
+    """A number in two digits, one below a thousandth with a power of ten: 0.037, 1.8 × 10⁻⁵."""
+    if value == 0 or abs(value) >= 1e-3:
+        return f"{value:.2g}"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{float(digits):g} × 10{str(int(power)).translate(_RAISED)}"
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th."""
     last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, small
 from kvviz.charts import palette
 from kvviz.charts.layout import blank, log_ticks, name_ends
 from kvviz.charts.memory import unit_for
@@ -19,7 +19,10 @@ Run = Mapping[str, Any]
 Runs = Sequence[Run]
 
 HELD = ("tokens", palette.KEPT), ("allocated and empty: wasted", palette.WASTED)
-WRITTEN = ("written into the cache", palette.NEW), ("put together for attention, then thrown away", palette.ATTENTION)
+WRITTEN = (
+    ("written into the cache", palette.NEW),
+    ("gathered for attention by our simple code; a real kernel reads in place", palette.ATTENTION),
+)
 _WIDE = {"xaxis_automargin": True, "yaxis_automargin": True}
 
 
@@ -45,11 +48,8 @@ def written_figures(rows: Runs) -> list[go.Figure]:
 
 
 def _moves(row: Run) -> str:
-    moved = human(row["copied"] + row["gathered"])
-    if not row["gathered"]:
-        return f"last step moves<br>{moved}"
-    share = "mostly" if row["gathered"] > row["copied"] else "partly"
-    return f"last step: {moved},<br>{share} our gather; a<br>kernel reads in place"
+    gathered = f",<br>gathers {human(row['gathered'])}" if row["gathered"] else ""
+    return f"last step writes {human(row['copied'])}{gathered}"
 
 
 def _wasted(run: Run) -> list[int]:
@@ -147,9 +147,9 @@ def _power(tick: float) -> str:
 def _label(members: Runs) -> str:
     """Label the designs at one point: up to two by name, with their loss, more by number, to fit a narrow screen."""
     if len(members) > 2:
-        return f"{len(members)} caches"
+        return f"{len(members)} exact caches"
     lost = fmean(members[0]["quality"]["kl"])
-    return "<br>".join([*(run["title"] for run in members), *([f"{lost:.2g} nats"] if lost >= KL_ROUNDING else [])])
+    return "<br>".join([*(run["title"] for run in members), *([f"{small(lost)} nats"] if lost >= KL_ROUNDING else [])])
 
 
 def _point(x: float, y: float, members: Runs, *, right: bool) -> go.Scatter:

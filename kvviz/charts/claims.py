@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from kvviz.base.words import brief, human, millis
+from kvviz.base.words import brief, human, millis, small
 from kvviz.charts.curves import Curve, at_the_end
 from kvviz.charts.roofline import CLASSES
 from kvviz.cost.roofline import DECODE, PREFILL, Roof
@@ -48,18 +48,18 @@ ALIKE = 1.1  # times: a speed-up below it is none
 
 
 def of_recording(curves: Sequence[Curve], place: str, about: str) -> str:
-    """How many times as fast the whole text comes with the cache at a place, and in compiled steps if those ran.
+    """How many times as fast a whole text comes with the cache on a kind of device, and compiled if that ran.
 
     `about` stands before a number that is approximate.
     """
     whole = {curve.mode: curve.so_far[-1] for curve in curves}
     gain = whole["uncached"] / whole["cached"]
-    compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g} times" if "compiled" in whole else ""
+    compiled = f"{about}{whole['uncached'] / whole['compiled']:.2g}" if "compiled" in whole else ""
     if gain > ALIKE:
-        more = f", compiled steps {compiled}" if compiled else ""
-        return f"On {place} the cache makes the text {about}{gain:.2g} times as fast{more}"
-    more = f", compiling does: {compiled}" if compiled else ""
-    return f"On {place} the cache hardly helps ({about}{gain:.3g} times as fast){more}"
+        more = f", {compiled} compiled" if compiled else ""
+        return f"{place}: {about}{gain:.2g} times as fast with the cache{more}"
+    more = f", compiling does ({compiled}×)" if compiled else ""
+    return f"{place}: the cache hardly helps ({about}{gain:.3g}×){more}"
 
 
 def _listed(lead: str, found: Sequence[tuple[float, str, str]]) -> str:
@@ -77,7 +77,7 @@ def of_quality(runs: Sequence[Found]) -> str:
     if not kept or exact == len(kept):
         return "No design loses anything on this text"
     worst = max(kept, key=kept.__getitem__)
-    return f"{exact} of {len(kept)} lose nothing; “{worst}” loses most, {kept[worst]:.2g} nats a token"
+    return f"{exact} of {len(kept)} lose nothing; “{worst}” loses most, {small(kept[worst])} nats a token"
 
 
 def of_savings(runs: Sequence[Found]) -> str:
@@ -88,7 +88,7 @@ def of_savings(runs: Sequence[Found]) -> str:
     if least["quality"]["nbytes"] == whole:
         return f"Every cache holds {human(whole)} at the end of the text"
     lost = fmean(least["quality"]["kl"])
-    words = "nothing" if lost < KL_ROUNDING else f"{lost:.2g} nats a token"
+    words = "nothing" if lost < KL_ROUNDING else f"{small(lost)} nats a token"
     return f"“{least['title']}” holds {human(least['quality']['nbytes'])} in place of {human(whole)} and loses {words}"
 
 
@@ -112,6 +112,15 @@ def of_designs(rows: Sequence[Found]) -> str:
         return said
     first = min(parted, key=lambda row: row["first_divergence"])
     return f"{said}; “{first['title']}” writes another from token {first['first_divergence'] + 1} on"
+
+
+def of_held(rows: Sequence[Found]) -> str:
+    """Which cache holds least at the end of the run, and which most."""
+    kept = [row for row in rows if row["quality"] is not None]
+    least, most = (pick(kept, key=lambda row: row["held"]) for pick in (min, max))
+    if least["held"] == most["held"]:
+        return f"At the end every cache holds {human(most['held'])}"
+    return f"At the end “{least['title']}” holds {human(least['held'])}, “{most['title']}” {human(most['held'])}"
 
 
 def of_pictures(pictures: Mapping[str, Found], step: int) -> str:
@@ -214,8 +223,8 @@ def of_roofline(found: Found) -> str:
     low, high = sorted((prefill["intensity"], step["intensity"]))
     where = "between the two" if low < ridge < high else "left of both" if ridge <= low else "right of both"
     return (
-        f"A prefill does {prefill['intensity']:.2g} FLOPs for each byte it moves, a decode step "
-        f"{step['intensity']:.2g}; the ridge of this device's roof lies {where}, at {ridge:.2g}"
+        f"For each byte a prefill does {prefill['intensity']:.2g} FLOPs, a decode step {step['intensity']:.2g}; the "
+        f"ridge, {ridge:.2g}, lies {where}"
     )
 
 

@@ -17,7 +17,7 @@ from kvviz.experiments.roofline.words import compiled_point
 COLOURS = {"prefill": palette.PREFILL, **dict.fromkeys(("context", "short", "long"), palette.DECODE)}
 DASH = {"short": "dot"}
 MARKERS = {"prefill": "diamond", "context": "circle-open", "short": "triangle-up", "long": "square"}
-SIZE = {"context": 18}  # a ring around the first points of the batches, which it would hide or they it
+SIZE = {"context": 14}  # a ring around the first points of the batches, which it would hide or they it
 SAID = {  # beside a series
     "prefill": "prefill,<br>{tokens:,} tokens<br>{intensity:.2g} FLOP/B",
     "context": "decode step, one sequence<br>{intensity:.2g} FLOP/B",
@@ -28,8 +28,8 @@ AT = {"prefill": max, "context": min}  # the label stands at the highest or the 
 LIES = {  # on which side of the point: the label's own anchors
     "prefill": ("center", "top"),
     "context": ("left", "top"),
-    "short": ("left", "top"),
-    "long": ("center", "bottom"),
+    "short": ("right", "bottom"),
+    "long": ("left", "bottom"),
 }
 NUMBERS = {  # where the number of each point but the last stands
     "prefill": "top center",
@@ -111,7 +111,7 @@ def roofline_figure(found: Mapping[str, Any], sheet: tuple[str, Roof] | None = N
     for name, members in series(points).items():
         x, y = [p["intensity"] for p in members], [p["flops_per_s"] for p in members]
         words = {"customdata": [_told(p) for p in members], "hovertemplate": "%{customdata}<extra></extra>"}
-        marker = {"symbol": MARKERS[name], "size": SIZE.get(name, 10), "line_width": 3 if name in SIZE else 0}
+        marker = {"symbol": MARKERS[name], "size": SIZE.get(name, 10), "line_width": 2 if name in SIZE else 0}
         look: dict[str, Any] = {"name": titles[name], "mode": "lines+markers", "marker": marker}
         if name in NUMBERS:
             look |= {"mode": "lines+markers+text", "text": [_number(p) for p in members[:-1]]}

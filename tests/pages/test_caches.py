@@ -194,7 +194,7 @@ def test_the_curves_are_those_of_the_document(measured, records):
     assert [row["name"] for row in times["data"]] == titles[::-1]
     assert [line["name"] for line in kl["data"]] == ["Window with sinks", "8 bits"]
     labels = [point["text"][0].split("<br>")[0] for point in quality["data"]]
-    assert sorted(labels) == ["5 caches", "8 bits", "Window with sinks"]
+    assert sorted(labels) == ["5 exact caches", "8 bits", "Window with sinks"]
     assert "<b>Static (transformers)</b>: " in quality["data"][0]["hovertemplate"]
     lost = [sum(run["quality"]["kl"]) / 70 for run in document["runs"] if run["mode"] in ("sinks", "int8")]
     assert [point["y"][0] for point in quality["data"][1:]] == pytest.approx(lost)

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import human, millis
+from kvviz.base.words import human, millis, small
 from kvviz.caches.designs import DESIGNS
 from kvviz.charts import claims
 from kvviz.charts.caches import (
@@ -58,8 +58,9 @@ def draw(found: Document) -> None:
     with moved:
         if claim := _as_title(moved_most(designs)):
             _panels("written", claim, written_figures(every), WRITTEN)
-            draw_table([_moved(r) for r in every], key="k_moved")
-            st.caption(TEXTS["caches"]["moved"])
+            with st.expander("The same in figures, and the time of a step"):
+                draw_table([_moved(r) for r in every], key="k_moved")
+                st.caption(TEXTS["caches"]["moved"])
         st.header(claims.of_latency(found["runs"]) or "Time of a step", anchor="time")
         if said := not_for_bytes(designs):
             st.markdown(said)
@@ -93,7 +94,7 @@ def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tu
 
 def table(found: Document) -> None:
     """Draw every design in figures, and behind them what was found in sentences."""
-    st.header(claims.of_designs(rows(found)), anchor="designs")
+    st.header(claims.of_held(rows(found)), anchor="designs")
     draw_table([_row(r) for r in rows(found)])
     st.caption(TEXTS["caches"]["table"])
     with st.expander("What was found, in sentences"):
@@ -106,10 +107,8 @@ def table(found: Document) -> None:
 
 
 def _row(r: Document) -> dict[str, object]:
-    first = r["first_divergence"]
     return {
         "Design": r["title"],
-        "Tokens": "identical" if first is None else f"other from {first + 1} on",
         "Held at the end": human(r["held"]),
         "Wasted on average": human(r["mean_wasted"]),
     }
@@ -125,11 +124,12 @@ def _moved(r: Document) -> dict[str, object]:
 
 
 def _lost(r: Document) -> dict[str, object]:
-    kl = r["kl"]
+    kl, first = r["kl"], r["first_divergence"]
     return {
         "Design": r["title"],
-        "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, "{:.2g} nats".format),
-        "Logits off by": _or_dash(r["max_abs_logit_diff"], "{:.2g}".format),
+        "Tokens": "identical" if first is None else f"other from {first + 1} on",
+        "Mean KL": "0" if kl is not None and kl < KL_ROUNDING else _or_dash(kl, lambda lost: f"{small(lost)} nats"),
+        "Logits off by": _or_dash(r["max_abs_logit_diff"], small),
         "Perplexity": _or_dash(r["perplexity"], "{:.4g}".format),
     }
 
@@ -176,7 +176,8 @@ def quality(found: Document) -> None:
     left, right = st.columns(2, gap="large")
     plot(quality_figure(found["runs"]), left, key="k_quality", claim=claims.of_savings(found["runs"]))
     plot(kl_figure(found["runs"]), right, key="k_kl", claim=claims.of_first_loss(found["runs"]))
-    left, right = st.columns(2, gap="large")
+    st.header(claims.of_designs(rows(found)), anchor="tokens")
+    left, right = st.columns([3, 2], gap="large")
     draw_table([_lost(r) for r in caches_of(found)], place=left, key="k_lost")
     right.markdown(TEXTS["caches"]["quality"])
     told = found["text"]

@@ -16,7 +16,7 @@ from kvviz.ui.folders import ASSETS
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.plots import plot
 
-KINDS = {"cpu": "this processor", "cuda": "this GPU"}
+KINDS = {"cpu": "Processor", "cuda": "GPU"}
 FILES = ("recording", "h100-gpt2")
 
 

@@ -29,12 +29,12 @@ def draw(found: Document) -> None:
     chart = st.container()
     for sentence in in_short(found):
         st.markdown(f"- {sentence}")
-    plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
-    with chart:
-        st.caption(TEXTS["roofline"]["chart"])
-    with st.expander("Two points worked out, and what else was found"):
+    with st.expander("Another roof beside it, two points worked out, and what else was found"):
+        plot(roofline_figure(found, _sheet(found)), chart, key="r_chart")
         _worked_out(found)
         st.markdown("\n".join(f"- {sentence}" for sentence in found["sentences"]))
+    with chart:
+        st.caption(TEXTS["roofline"]["chart"])
     batches(found)
     times(found)
     table(found)

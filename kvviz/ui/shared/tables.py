@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
-_FIGURE = re.compile(r"(≈ )?[-−<]?[\d,.]+(e-?\d+)?( ?[\w/%×µ]{1,12})?( to [\d,.]+)?|–|none|unknown")
+_FIGURE = re.compile(r"(≈ )?[-−<]?[\d,.]+(e-?\d+| × 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( ?[\w/%×µ]{1,12})?( to [\d,.]+)?|–|none|unknown")
 
 
 def draw_table(
