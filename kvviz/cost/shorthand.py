@@ -197,13 +197,13 @@ def disagreements(case: Case) -> list[tuple[str, str]]:
     attention = whole.get("attention", 0) / sum(whole.values())
     early, late = (sum(count.cached(n).values()) for n in (second, max(second, end)))
     without, within = run_flops(case)
-    overtakes = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
+    from_where = "never" if count.overtakes is None else f"from {count.overtakes:,} tokens on"
     more = f"grows by {late / early - 1:.2%}" if late >= early else f"shrinks by {1 - late / early:.2%}"
     return [
         (
-            "A step without the cache costs the square of the context.",
-            f"Both powers are there, T and T². At {end:,} tokens attention's square is {attention:.1%} of the step; "
-            f"it overtakes the layers' other products {overtakes}.",
+            "A step without the cache is O(T²), as attention is.",
+            f"Attention is O(T²), the layers' other products are O(T). At {end:,} tokens attention is {attention:.1%} "
+            f"of the step, and {from_where} the larger part.",
         ),
         (
             f"So the cache saves (P + N)³ / (P + N)² = {case.prompt + case.new:,}×.",

@@ -35,7 +35,10 @@ def course() -> None:
             _summary(part)
         else:
             _question(QUESTIONS[at], part)
-            st.button("Next", key="q_next", type="primary", width=160, on_click=_next, args=(form.key("question"), at))
+            known = at in given(part)
+            look = {"type": "primary" if known else "secondary", "width": 160}
+            words = "Next" if known else "Skip this one"
+            st.button(words, key="q_next", on_click=_next, args=(form.key("question"), at), **look)
     answers = given(part)
     words = f"{len(answers)} of {len(QUESTIONS)} answered, {len(_right(part))} right"
     progress.progress(len(answers) / len(QUESTIONS), text=words)

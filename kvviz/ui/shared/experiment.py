@@ -96,7 +96,8 @@ def recorded_words(kept: Record, press: str, of: str = "") -> str:
             f"Computed with the settings that the page opens with, the same on every machine; **{press}** takes yours."
         )
     what, where = of or found["title"], plain(found["environment"]["device_name"])
-    return f"This is a **recording** of {what} on {where}, made on {kept['made']}: press **{press}** to time yours."
+    made = f"This is a **recording** of {what} on {where}, made on {kept['made']}"
+    return f"{made}: press **{press}** to measure on this machine."
 
 
 def _last(records: Sequence[str]) -> Record:
