@@ -15,11 +15,14 @@ from kvviz.ui.shared.stop_and_think import think
 with page("anatomy"):
     form, bar = choose()
     if form["scene"] == "attention":
-        words = "Start here: three letters, no numbers"
-        with st.expander(words, icon=":material/abc:", expanded=opens("letters")):
+        places, led = (
+            (st.container(), st.container()),
+            opens("letters"),
+        )  # whoever the tour leads to them sees them first
+        with places[not led], st.expander("The same with three letters, no numbers", expanded=led):
             letters()
-
-        walk(scheduler(), form, bar)
+        with places[led]:
+            walk(scheduler(), form, bar)
 
         st.header("The same idea, smaller and wider", anchor=False)
         heads, steps = st.tabs(["Who shares a key?", "The step before"])

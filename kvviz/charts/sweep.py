@@ -100,13 +100,14 @@ def _factors(figure: go.Figure, *, log: bool) -> None:
         return
     cached = dict(zip(within.x, within.y, strict=True))
     along = math.log10 if figure.layout.xaxis.type == "log" else lambda place: place
-    for number, (x, high) in enumerate(zip(without.x, without.y, strict=True)):
+    for x, high in zip(without.x, without.y, strict=True):
         if not cached.get(x) or not high:
             continue
         low = cached[x]
         figure.add_shape(type="line", x0=x, x1=x, y0=low, y1=high, line=_BETWEEN)
         middle = math.sqrt(high * low) if log else (high + low) / 2
-        side = {"xanchor": "right", "xshift": -4} if number else {"xanchor": "left", "xshift": 4}  # inside the axes
+        last = x == without.x[-1]  # whose label would leave the axes at the right
+        side = {"xanchor": "right", "xshift": -4} if last else {"xanchor": "left", "xshift": 4}
         height = math.log10(middle) if log else middle
         label = {"x": along(x), "y": height, "showarrow": False, **side}
         figure.add_annotation(text=f"<b>{high / low:.3g}×</b>", **label)

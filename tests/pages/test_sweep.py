@@ -97,10 +97,8 @@ def test_results_fill_in_and_the_published_table_stands_beside_them(visit):
     assert "Measured on this server: tiny-gpt2." in said
     assert not any("in the published table" in words for words in said), "before every row is there"
     assert any("chosen and never read again" in words.value for words in app.caption)
-    published = next(words for words in said if words.startswith("**Published: from a prompt of 64 "))
-    assert "climbs to 14.2 times without the cache and to 2.34 times with it" in published
-    elsewhere = next(words for words in said if words.startswith("RTX 4090, a small model without a name, one pass. "))
-    assert "not measured on this machine" in elsewhere
+    assert "**Published: RTX 4090, a small model without a name, one pass**" in said
+    assert any("not measured on this machine" in words for words in said)
     drawn = [json.loads(chart.proto.spec)["data"] for chart in app.get("plotly_chart")]
     marks = [
         {label["text"] for label in json.loads(chart.proto.spec)["layout"]["annotations"]}

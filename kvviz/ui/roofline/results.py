@@ -26,7 +26,7 @@ def draw(found: Document) -> None:
     for p in [p for p in found["profiles"] if disturbed(p)][:1]:
         st.warning(disturbance(p), icon=":material/warning:")
     st.header(claims.of_roofline(found), anchor="roofline")
-    chart = st.container()
+    chart = st.container(key="wide_roofline")
     for sentence in in_short(found):
         st.markdown(f"- {sentence}")
     with st.expander("Another roof beside it, two points worked out, and what else was found"):

@@ -146,20 +146,18 @@ def _pictures(found: Sequence[Record], preset: Preset | None, whose: str = "") -
         picture = choose_picture("s_form")
     drawn = [(whose, found, "")] if found else []
     if preset and published and measure in measures(printed):
-        words = f"{published.note[0].upper()}{published.note[1:]}. {_source(preset, alone=not found)}"
-        drawn.append((words, printed, "Published" if preset.source else "Recorded"))
+        drawn.append((_source(preset, alone=not found), printed, "Published" if preset.source else "Recorded"))
     figures = [against(each, measure, axis, log=log) for _, each, _ in drawn]
     on_one_scale(figures)
     widths = [3, 2] if len(drawn) == 2 else 1  # what was measured here is the page's own picture
     places = pictures.columns(widths, gap="large", vertical_alignment="bottom")
     for number, (place, figure, (source, each, elsewhere)) in enumerate(zip(places, figures, drawn, strict=True)):
         said = claim(each, measure, axis) or f"{titles[measure].capitalize()}, against {AXES[axis]}"
-        if elsewhere:
-            said = f"{elsewhere}: {said[0].lower()}{said[1:]}"
+        if elsewhere and published:
             watermark(figure, elsewhere.upper())
             figure.update_traces(line_width=1.5, marker_size=6)
-            place.markdown(f"**{said}**")
-        else:
+            place.markdown(f"**{elsewhere}: {published.note}**")
+        if not elsewhere or len(drawn) == 1:
             place.header(said, anchor=False)
         place.markdown(source)  # in a caption its link would be too pale
         plot(figure, place, config=picture, key=f"s_chart_{number}")

@@ -115,7 +115,14 @@ function held(row, step, watched, name) {
   const used = cacheBytes(row)
   const reserved = reservedBytes(row)
   const slack = reserved === used ? "" : ` in storages of ${bytes(reserved)}: room for tokens to come, or the rest of a longer tensor`
-  return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${slack}.`
+  return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${shared(row.layers, used)}${slack}.`
+}
+
+// How many bytes each token takes, where all layers hold all tokens, and each of them as many bytes.
+function shared(groups, used) {
+  const tokens = groups[0].held * (groups[0].key_shape[0] ?? 1)
+  const alike = groups.every((group) => group.kind === "full" && group.held === groups[0].held)
+  return alike && tokens && used % tokens === 0 ? `: ${count(tokens)} tokens × ${count(used / tokens)} bytes` : ""
 }
 
 // Formula, tensors, allocator: three accounts that know nothing of one another.
