@@ -123,7 +123,11 @@ class Design(Account):
 
         As a `pyramid` the budget is a layer's on average: of a text of so many tokens, lower layers keep more.
         """
-        return replace(_row(self.name, _TABLE[self.name], budget), pyramid=pyramid) if self.budget else self
+        if not self.budget:
+            return self
+        row = _row(self.name, _TABLE[self.name], budget)
+        said = f"{row.formula}, with budgets that fall from layer to layer, {budget} tokens on average"
+        return replace(row, pyramid=pyramid, formula=said) if pyramid else row
 
     def in_layer(self, number: int, layers: int) -> "Design":
         """The design with the budget of one of its layers, if these differ (`pyramid_budget`)."""

@@ -10,7 +10,20 @@ from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.shutdown import told_to_stop
 from kvviz.base.words import millis
 from kvviz.cli.measure_here import Halted, alone, bench_here, document_here
-from kvviz.cli.options import AsJson, Batch, Device, Dtype, ModelArgument, NoWait, Weights, counts, names, numbers
+from kvviz.cli.options import (
+    AsJson,
+    Batch,
+    Budget,
+    Device,
+    Dtype,
+    ModelArgument,
+    NoWait,
+    Pyramid,
+    Weights,
+    counts,
+    names,
+    numbers,
+)
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
 from kvviz.decoding.endpoint.address import KEY
@@ -27,7 +40,7 @@ from kvviz.experiments.kind import Record, Spec
 from kvviz.experiments.load import words as load_words
 from kvviz.experiments.load.spec import LoadSpec
 from kvviz.experiments.recall import words as recall_words
-from kvviz.experiments.recall.spec import MODEL, USUAL, RecallSpec
+from kvviz.experiments.recall.spec import FORGETFUL, MODEL, RecallSpec
 from kvviz.experiments.roofline import words as roofline_words
 from kvviz.experiments.roofline.spec import RoofSpec
 from kvviz.experiments.serving import spec as asked
@@ -75,13 +88,16 @@ def caches(
     new_tokens: Annotated[int, typer.Option(help="Tokens to decode, 2 to 192.")] = 64,
     batch: Batch = 2,
     repeats: Annotated[int, typer.Option(help="Timed passes of each design.")] = 3,
+    budget: Budget = None,
+    pyramid: Pyramid = False,
     dtype: Dtype = "float32",
     device: Device = "auto",
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode the same prompt with several cache designs; compare tokens, quality, memory, copies and time."""
-    spec = CachesSpec(model, names(designs), weights, prompt, new_tokens, batch, repeats, dtype, device)
+    chosen = names(designs)
+    spec = CachesSpec(model, chosen, weights, prompt, new_tokens, batch, repeats, dtype, device, budget, pyramid)
     begun: set[str] = set()
 
     def say_part(record: Record) -> None:
@@ -96,7 +112,7 @@ def caches(
 
 def recall(
     model: Annotated[str, typer.Argument(help="A model that completes a fact's sentence.")] = MODEL,
-    designs: Annotated[str, typer.Option(help="Lossy cache designs, separated by commas.")] = ",".join(USUAL),
+    designs: Annotated[str, typer.Option(help="Lossy cache designs, separated by commas.")] = ",".join(FORGETFUL),
     budgets: Annotated[str, typer.Option(help="Percent of a text's tokens that a design with a budget keeps.")] = (
         ",".join(map(str, RecallSpec.budgets))
     ),
@@ -107,12 +123,14 @@ def recall(
     seeds: Annotated[int, typer.Option(help="Seeds, each of which draws its own texts.")] = RecallSpec.seeds,
     dtype: Dtype = "float32",
     device: Device = "auto",
+    before: Annotated[int, typer.Option(help="Budget at which each question is also asked before; 0 for none.")] = 25,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for names that a text has stated: how many each lossy cache recalls, against what it keeps."""
     percents = counts("--budgets", budgets)
-    spec = RecallSpec(model, names(designs), percents, weights, tokens, texts, facts, seeds, dtype, device)
+    chosen = names(designs)
+    spec = RecallSpec(model, chosen, percents, weights, tokens, texts, facts, seeds, dtype, device, before or None)
     with bench_here("kvviz recall", patient=not no_wait) as bench:
         document = document_here(spec, bench)
     answer({**document, "rows": recall_words.rows(document)}, lambda: recall_words.text(document), as_json)
@@ -122,6 +140,7 @@ def forgetting(
     model: ModelArgument,
     designs: Annotated[str, typer.Option(help="Designs that evict, separated by commas.")] = ",".join(FORGETTING),
     budget: Annotated[str, typer.Option(help="Tokens to keep: a number, or a percentage of the text.")] = "25%",
+    pyramid: Pyramid = False,
     tokens: Annotated[int, typer.Option(help="Tokens of the held-out text to read.")] = 192,
     weights: Weights = "auto",
     dtype: Dtype = "float32",
@@ -130,7 +149,7 @@ def forgetting(
     as_json: AsJson = False,
 ) -> None:
     """Read a text with caches that evict; tell which tokens each forgot and how much worse it predicts for it."""
-    spec = ForgettingSpec(model, names(designs), budget, tokens, weights, dtype, device)
+    spec = ForgettingSpec(model, names(designs), budget, tokens, weights, dtype, device, pyramid)
     with bench_here("kvviz forgetting", patient=not no_wait) as bench:
         document = document_here(spec, bench)
     answer(document, lambda: forgetting_words.text(document), as_json)

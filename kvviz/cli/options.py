@@ -52,6 +52,12 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 CachedTokens = Annotated[int, typer.Option(help="Tokens in the cache of each sequence.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 SourceTokens = Annotated[int | None, typer.Option(help="Length of an encoder's output; --tokens if not given.")]
+_BUDGET = "What designs that evict keep: a number of tokens, or a percentage of all such as 25%."
+CacheBudget = Annotated[str | None, typer.Option("--cache-budget", help=_BUDGET)]  # `run --budget` is of seconds
+Budget = Annotated[str | None, typer.Option("--budget", "--cache-budget", help=_BUDGET)]
+Pyramid = Annotated[
+    bool, typer.Option("--pyramid", help="Let lower layers keep more of the budget than higher ones (PyramidKV).")
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another process is measuring.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

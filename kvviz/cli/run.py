@@ -12,7 +12,18 @@ from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
 from kvviz.cli.files import check_writable, has_store, open_store, write_bytes
 from kvviz.cli.measure_here import bench_here, document_here, usual_here
-from kvviz.cli.options import AsJson, Attention, Batch, Device, ModelOption, NoWait, Weights, names
+from kvviz.cli.options import (
+    AsJson,
+    Attention,
+    Batch,
+    CacheBudget,
+    Device,
+    ModelOption,
+    NoWait,
+    Pyramid,
+    Weights,
+    names,
+)
 from kvviz.cli.output import ProgressBar, print_json, say
 from kvviz.decoding.modes import mode_named
 from kvviz.experiments.comparison import expected_text
@@ -45,6 +56,8 @@ def run(
     draft: Annotated[
         str | None, typer.Option(help="The model that drafts for the mode speculative: one with the same tokenizer.")
     ] = None,
+    cache_budget: CacheBudget = None,
+    pyramid: Pyramid = False,
     endpoint: Annotated[
         str | None, typer.Option(help="The server of the mode endpoint; its key comes from KVVIZ_ENDPOINT_KEY.")
     ] = None,
@@ -88,6 +101,8 @@ def run(
         draft=draft,
         endpoint=endpoint,
         endpoint_model=endpoint_model,
+        cache_budget=cache_budget,
+        pyramid=pyramid,
         sampling=Sampling(temperature, top_k, top_p, seed),
         stop_at_eos=stop_at_eos,
         stop_text=stop,

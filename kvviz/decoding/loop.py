@@ -8,7 +8,7 @@ import torch
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import Sampling
-from kvviz.decoding.modes import Forward, mode_named
+from kvviz.decoding.modes import Forward, Mode, mode_named
 from kvviz.device.nvtx import ranged
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def decode(
     model: "PreTrainedModel",
     prompt_ids: torch.Tensor,
     *,
-    mode: str,
+    mode: str | Mode,
     new_tokens: int,
     choose: Choose = greedy,
     capacity: int | None = None,
@@ -103,17 +103,20 @@ def decode(
     wait. The mode is opened before the first step, so that the prefill's time contains only the prefill. `draft` is the
     model that proposes tokens in a mode that drafts.
     """
+    mode = mode_named(mode) if isinstance(mode, str) else mode
     forward = opened(model, mode, capacity or prompt_ids.shape[1] + new_tokens, draft=draft)
     if hasattr(forward, "prepare"):
         forward.prepare(prompt_ids.shape[0])
     if hasattr(forward, "choosing"):
         choose = forward.choosing(choose)
-    return ranged(steps(forward, prompt_ids, mode, new_tokens, choose), mode)
+    return ranged(steps(forward, prompt_ids, mode.name, new_tokens, choose), mode.name)
 
 
-def opened(model: "PreTrainedModel", mode: str, capacity: int, *, draft: "PreTrainedModel | None" = None) -> Forward:
+def opened(
+    model: "PreTrainedModel", mode: str | Mode, capacity: int, *, draft: "PreTrainedModel | None" = None
+) -> Forward:
     """Open a mode's forward for so many tokens of each sequence; only a mode that drafts gets the `draft`."""
-    found = mode_named(mode)
+    found = mode_named(mode) if isinstance(mode, str) else mode
     return found.open(model, capacity, draft=draft) if found.drafts else found.open(model, capacity)
 
 

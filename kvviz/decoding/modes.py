@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches import formula
-from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, LEFT_OUT, RING, Account, Design
+from kvviz.caches.designs import DESIGNS, EVERY_TOKEN, LEFT_OUT, RING, Account, Design, tokens_of
 from kvviz.caches.own_designs import blamed
 from kvviz.decoding.scratch.design import check_design as check_scratch_design
 from kvviz.models.family_facts import facts_of
@@ -423,6 +423,18 @@ def mode_named(name: str) -> Mode:
             raise KvvizError(why)
         raise KvvizError(f"no mode {name!r}; the modes are {', '.join(MODES)}")
     return MODES[name]
+
+
+def mode_within(name: str, budget: str | None, tokens: int, *, pyramid: bool = False) -> Mode:
+    """Return the row of a mode; of a design that evicts, with a budget such as "25%" of so many tokens.
+
+    As a `pyramid`, the budget is the mean of the layers'. Raises KvvizError for an unknown name or budget.
+    """
+    found, design = mode_named(name), DESIGNS.get(name)
+    if design is None or not design.budget or (budget is None and not pyramid):
+        return found
+    count = design.budget if budget is None else tokens_of(budget, tokens)
+    return mode_of(design.at(count, pyramid=tokens if pyramid else 0))
 
 
 def check_modes(names: Iterable[str], config: Config | None, device: str | None = None) -> None:

@@ -10,7 +10,7 @@ from kvviz.base.words import human
 from kvviz.cost.flops import Rates, estimated, prefill, working_bytes
 from kvviz.cost.shape import Shape
 from kvviz.cost.step_estimate import OPERATIONS_PER_LAYER, Model
-from kvviz.decoding.modes import mode_named
+from kvviz.decoding.modes import Mode, mode_named, mode_within
 from kvviz.memory.formula import DTYPE_BYTES, logits_bytes, peak_cache_bytes
 from kvviz.models.sources import Source
 from kvviz.models.spec import ModelSpec
@@ -26,8 +26,10 @@ class Work:
     the curves are known to that share of their size, or until `budget_s` seconds of timed passes are used (None: half
     as long again as the first `repeats` take). `draft` is the model that proposes tokens in a mode that drafts (None:
     `usual_draft`). `endpoint` is the address of the server that decodes in the mode of that name, and `endpoint_model`
-    what it calls the model (None: its only one). A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work,
-    checked; every other experiment has a method that returns one.
+    what it calls the model (None: its only one). `cache_budget` is what designs that evict keep of each sequence,
+    "128" tokens or "25%" of prompt and new tokens (None: each design's own); as a `pyramid`, lower layers keep more of
+    it than higher ones. A `kvviz.experiments.comparison.spec.ComparisonSpec` is such work, checked; every other
+    experiment has a method that returns one.
     """
 
     model: str
@@ -48,7 +50,13 @@ class Work:
     draft: str | None = None
     endpoint: str | None = None
     endpoint_model: str | None = None
+    cache_budget: str | None = None
+    pyramid: bool = False
     sampling: Sampling = Sampling()  # noqa: RUF009, frozen
+
+    def mode(self, name: str, tokens: int) -> Mode:
+        """Return the row of one of the modes for texts of so many tokens. Raises KvvizError for an unknown name."""
+        return mode_within(name, self.cache_budget, tokens, pyramid=self.pyramid)
 
 
 @dataclass(frozen=True)

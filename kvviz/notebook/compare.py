@@ -81,6 +81,8 @@ def compare(
     device: str = "auto",
     attn: str = "sdpa",
     draft: str | None = None,
+    cache_budget: str | None = None,
+    pyramid: bool = False,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -93,7 +95,8 @@ def compare(
 
     `model` is a catalog id, a folder, a config.json, a Hugging Face id (with weights="hub"), or your own transformers
     causal model with its `tokenizer` if you have one; your own model keeps its device, precision and attention, and is
-    measured without dropout. `draft` is the id of the model that proposes tokens to the mode speculative. The work gets
+    measured without dropout. `draft` is the id of the model that proposes tokens to the mode speculative. Designs
+    that evict keep `cache_budget`, "128" tokens or "25%" of all; as a `pyramid`, lower layers keep more. The work gets
     the cores and threads of a dashboard's worker, all but one; with `threads`, that many on any core. With `repeats`
     each mode is timed exactly so often; else until the speed-up and the curves are known to `precision` (a share, 0.05
     unless given) or `budget_s` seconds of timed passes are used. Raises KvvizError with a one-sentence message if the
@@ -114,6 +117,8 @@ def compare(
         device=device,
         attn=attn,
         draft=draft,
+        cache_budget=cache_budget,
+        pyramid=pyramid,
         sampling=Sampling(temperature, top_k, top_p, seed),
         stop_at_eos=stop_at_eos,
         stop_text=stop_text,

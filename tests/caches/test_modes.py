@@ -46,6 +46,20 @@ def test_three_accounts_of_a_mode_agree_or_say_why(done, mode):
         assert any("lie in storages of" in sentence for sentence in memory["reasons"])
 
 
+def test_a_budget_is_that_of_the_whole_run_and_the_accounts_know_it():
+    done = compare("tiny-qwen3", modes=("cached", "h2o", "expected"), prompt_tokens=60, new_tokens=4, repeats=1,
+                   cache_budget="25%", pyramid=True)  # fmt: skip
+    whole, *others = (run_of(done, mode) for mode in ("cached", "h2o", "expected"))
+    for run in others:
+        assert run["memory"]["formula"] == run["memory"]["tensors"] < 0.4 * whole["memory"]["tensors"]
+        held = [layer["held"] for layer in run["layers"]]
+        assert held[0] > held[-1] and sum(held) <= 4 * 16
+    with pytest.raises(KvvizError, match="none of these modes keeps a budget of tokens; those that do are sinks, h2o"):
+        compare("tiny-qwen3", cache_budget="25%")
+    with pytest.raises(KvvizError, match="percentage such as 25%, not 'lots'"):
+        compare("tiny-qwen3", modes=("h2o",), cache_budget="lots")
+
+
 @pytest.mark.slow
 def test_a_lossy_mode_says_where_it_first_differs_and_by_how_much(done):
     run = run_of(done, "int4")

@@ -11,7 +11,7 @@ from kvviz.caches.designs import DESIGNS
 from kvviz.caches.hf_layer import DesignCache, Layer
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import check_context
-from kvviz.decoding.modes import check_modes, mode_named
+from kvviz.decoding.modes import Mode, check_modes, mode_named
 from kvviz.decoding.read_cache import layer_states
 from kvviz.experiments.cache_designs.spec import TEXT_TOKENS, CachesSpec
 from kvviz.experiments.cache_designs.words import PARTS, Quality
@@ -55,13 +55,13 @@ def run(spec: CachesSpec, bench: Bench) -> Iterator[Record]:
             passes += 1
     text, ids = _text(loaded, asked, run.checked["cached"])
     quality: dict[str, Quality] = {}
-    for record in compare_predictions(loaded, ids, spec.modes[1:], bench):
+    for record in compare_predictions(loaded, ids, [work.mode(name, ids.shape[1]) for name in spec.modes[1:]], bench):
         quality = record.get("found", quality)
         yield {name: value for name, value in record.items() if name != "found"}
     document = comparison_document("caches", run)
     runs = []
     for entry in document["runs"]:
-        mode = mode_named(entry["mode"])
+        mode = run.mode(entry["mode"])
         described = {"title": mode.title, "summary": mode.summary, "slow": mode.account.slow}
         runs.append({**entry, **described, "books": accounts.get(mode.name), "quality": quality.get(mode.name)})
     about = {"spec": spec.to_dict(), "title": loaded.source.title, "params": loaded.params, "note": loaded.note}
@@ -126,14 +126,14 @@ def _text(loaded: Loaded, prompt: torch.Tensor, checked: Checked) -> tuple[Recor
     return described, torch.tensor([ids], device=prompt.device)
 
 
-def compare_predictions(loaded: Loaded, ids: torch.Tensor, modes: Sequence[str], bench: Bench) -> Iterator[Record]:
+def compare_predictions(loaded: Loaded, ids: torch.Tensor, modes: Sequence[Mode], bench: Bench) -> Iterator[Record]:
     """Feed the same text, ids (1, T), token by token to each mode. The first mode is the reference.
 
     Yields progress; the last record's `found` has a Quality for each mode. Raises KvvizError if logits are not finite.
     """
-    forwards = {name: mode_named(name).open(loaded.model, ids.shape[1]) for name in modes}
-    kl: dict[str, list[float]] = {name: [] for name in modes}
-    surprise = dict.fromkeys(modes, 0.0)
+    forwards = {mode.name: mode.open(loaded.model, ids.shape[1]) for mode in modes}
+    kl: dict[str, list[float]] = {name: [] for name in forwards}
+    surprise = dict.fromkeys(forwards, 0.0)
     caches: dict[str, object] = {}
     for i in range(ids.shape[1]):
         bench.check_stop()
@@ -155,6 +155,6 @@ def compare_predictions(loaded: Loaded, ids: torch.Tensor, modes: Sequence[str],
             "perplexity": math.exp(surprise[name] / max(1, ids.shape[1] - 1)),
             "nbytes": sum(row.nbytes for row in layer_states(caches[name])),
         }
-        for name in modes
+        for name in forwards
     }
     yield {**_part("text", ids.shape[1], ids.shape[1]), "found": found}

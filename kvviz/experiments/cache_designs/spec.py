@@ -24,7 +24,8 @@ TEXT_TOKENS = 192  # length of the text that quality is measured on: three times
 class CachesSpec(Spec):
     """One prompt, decoded with each of `designs` and with REFERENCES.
 
-    The `batch` sequences share the prompt and differ from the first token after it.
+    The `batch` sequences share the prompt and differ from the first token after it. `cache_budget` and `pyramid` are
+    those of a comparison; of the text on which quality is measured, a percentage is that of the text.
     """
 
     kind: ClassVar[str] = "caches"
@@ -39,6 +40,8 @@ class CachesSpec(Spec):
     repeats: int = 3
     dtype: str = "float32"
     device: str = "auto"
+    cache_budget: str | None = None
+    pyramid: bool = False
 
     def __post_init__(self) -> None:
         if not self.designs:

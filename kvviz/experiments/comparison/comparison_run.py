@@ -11,7 +11,7 @@ from kvviz.base.hashing import config_hash
 from kvviz.base.records import LayerState
 from kvviz.decoding.loading import Loaded
 from kvviz.decoding.loop import Step, chooser, decode
-from kvviz.decoding.modes import mode_named
+from kvviz.decoding.modes import Mode, mode_named
 from kvviz.device.clock import Timed, synchroniser, timed
 from kvviz.device.disturbance import Disturbance, undisturbed
 from kvviz.experiments.comparison.endpoint import EndpointLane
@@ -88,6 +88,10 @@ class ComparisonRun:
     def prompt_tokens(self) -> int:
         return self.prompt.shape[1]
 
+    def mode(self, name: str) -> Mode:
+        """Return the row of one of the modes, with this comparison's budget if it evicts."""
+        return self.work.mode(name, self.prompt_tokens + self.work.new_tokens)
+
     def decode(self, mode: str, *, steps: int | None = None, prompt: torch.Tensor | None = None) -> Iterator[Step]:
         """Start a new decode of one mode. The cache has the capacity for the whole run even if `steps` is smaller."""
         work = self.work
@@ -96,7 +100,7 @@ class ComparisonRun:
         return decode(
             self.loaded.model,
             self.prompt if prompt is None else prompt,
-            mode=mode,
+            mode=self.mode(mode),
             new_tokens=work.new_tokens if steps is None else steps,
             choose=chooser(work.sampling),
             capacity=self.prompt_tokens + work.new_tokens,

@@ -36,7 +36,7 @@ def account_memory(run: ComparisonRun) -> Iterator[Memory]:
             "tensors": sum(row.nbytes for row in rows),
             "storages": sum(row.allocated for row in rows),
         }
-        known = mode_named(mode).account
+        known = run.mode(mode).account
         steps = [] if known.formula else _formula_words(rows, run.loaded.dtype, figures["formula"])
         differences = reasons(known, figures, allocator.kept if allocator else None, run.loaded.device)
         run.memory[mode] = cast(
@@ -51,7 +51,7 @@ def _formula_bytes(run: ComparisonRun, mode: str) -> int:
     if not mode_named(mode).caches:
         return 0
     fed = run.prompt_tokens + len(run.checked[mode].tokens) - 1
-    return kept_bytes(mode_named(mode).account, run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
+    return kept_bytes(run.mode(mode).account, run.loaded.spec, fed, run.work.batch, run.loaded.dtype)
 
 
 def _allocator_account(run: ComparisonRun, mode: str) -> Account | None:

@@ -115,6 +115,8 @@ class SpecFields(TypedDict):
     draft: NotRequired[Piece | None]
     endpoint: NotRequired[Piece | None]
     endpoint_model: NotRequired[Piece | None]
+    cache_budget: NotRequired[Short | None]
+    pyramid: NotRequired[bool]
     sampling: NotRequired[SamplingFields]
     stop_at_eos: NotRequired[bool]
     stop_text: NotRequired[Piece]

@@ -90,7 +90,7 @@ def _perform(run: ComparisonRun, comparison_id: str, watched: bool) -> Iterator[
     work, loaded, begun = run.work, run.loaded, time.monotonic()
     check_context(loaded.spec.context, run.prompt_tokens, work.new_tokens)
     check_modes(work.modes, loaded.source.config, loaded.device)
-    modes = [_described(mode, work.sampling.temperature) for mode in map(mode_named, work.modes)]
+    modes = [_described(mode, work.sampling.temperature) for mode in map(run.mode, work.modes)]
     yield {"id": comparison_id, **started(loaded, cast(form.SpecFields, work.to_dict()), run.prompt[0].tolist(), modes)}
     paces, operations = paces_of(loaded)  # measured before the model takes any step
     predicted = _predicted(run, paces, operations)

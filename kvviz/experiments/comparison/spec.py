@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from kvviz.base.errors import KvvizError
 from kvviz.base.records import DTYPES, Sampling, check_whole
 from kvviz.base.settings import Limits
+from kvviz.caches.designs import DESIGNS, tokens_of
 from kvviz.decoding.endpoint.address import base_url
 from kvviz.decoding.modes import MODES, mode_named
 from kvviz.decoding.requirements import Work, each_pass, foresee
@@ -19,6 +20,7 @@ WEIGHTS = ("auto", "bundled", "random", "hub", "local")
 ATTENTION = ("sdpa", "eager")
 OPENING_TOKENS = 192  # enough new tokens for the two curves to part
 PRECISION = 0.05  # what speed-ups and curves are to be known to, unless a number of passes is asked for
+BUDGETED = tuple(name for name, design in DESIGNS.items() if design.budget)
 FILLERS = ("random", "book", "text")
 LIMITS = {"new_tokens": 32_768, "prompt_tokens": 131_072, "batch": 64, "repeats": 50, "warmup": 20}
 
@@ -64,6 +66,10 @@ class ComparisonSpec(Spec, Work):
             base_url(self.endpoint)
         elif any(name in MODES and MODES[name].elsewhere for name in self.modes):
             raise KvvizError("endpoint needs the address of a server, such as --endpoint http://localhost:8000/v1")
+        if self.cache_budget is not None:
+            tokens_of(self.cache_budget, 1)
+        if (self.cache_budget is not None or self.pyramid) and not set(BUDGETED) & set(self.modes):
+            raise KvvizError(f"none of these modes keeps a budget of tokens; those that do are {', '.join(BUDGETED)}")
         if not self.modes or len(set(self.modes)) != len(self.modes):
             raise KvvizError("a comparison needs at least one mode, each named once, such as uncached,cached")
 

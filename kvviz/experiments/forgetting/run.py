@@ -52,7 +52,7 @@ def run(spec: ForgettingSpec, bench: Bench) -> Iterator[Record]:
     for name in spec.designs:
         budgets = dict[str, dict[str, Any]]()
         for said in spec.budgets:
-            design = DESIGNS[name].at(tokens_of(said, ids.shape[1]))
+            design = DESIGNS[name].at(tokens_of(said, ids.shape[1]), pyramid=ids.shape[1] * spec.pyramid)
             reading = Reading(loaded, design, ids, weights if said == spec.budget else {})
             for step in range(ids.shape[1]):
                 bench.check_stop()

@@ -20,7 +20,7 @@ MOST_TOKENS = 1024
 class ForgettingSpec(Spec):
     """A held-out text, read token by token by each of `designs` within a `budget`: "64" tokens, or "25%" of the text.
 
-    The text ends after `tokens` tokens, if it is that long.
+    The text ends after `tokens` tokens, if it is that long. As a `pyramid`, lower layers keep more than higher ones.
     """
 
     kind: ClassVar[str] = "forgetting"
@@ -33,6 +33,7 @@ class ForgettingSpec(Spec):
     weights: str = "auto"
     dtype: str = "float32"
     device: str = "auto"
+    pyramid: bool = False
 
     def __post_init__(self) -> None:
         if not self.designs:

@@ -2,7 +2,8 @@
 
 A design reads the text in one prefill, which attends to everything, and keeps what its budget allows. Each question
 goes to a copy of that cache, token by token, and the model goes on greedily. So a design has to choose what to keep
-before it knows what it will be asked for, and no question helps or disturbs another.
+before it knows what it will be asked for, and no question helps or disturbs another. At one budget, designs that evict
+are asked the other way round, too: one prefill reads text and question, so that the question has a say in what is kept.
 """
 
 import copy
@@ -30,11 +31,12 @@ from kvviz.experiments.recall.texts import Fact, Text, draw
 class Contender:
     """A mode at one budget (percent; None for one without), and what it answered, question by question.
 
-    `nbytes` is what its cache held after each text.
+    `nbytes` is what its cache held after each text. `before`: the question was read before the cache shrank.
     """
 
     mode: str
     percent: int | None = None
+    before: bool = False
     said: list[str] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ def contenders(spec: RecallSpec) -> list[Contender]:
             for name in designs
             for percent in (sorted(spec.budgets) if DESIGNS[name].budget else (None,))
         ),
+        *(Contender(name, spec.before, before=True) for name in designs if spec.before and DESIGNS[name].budget),
     ]
 
 
@@ -91,7 +94,8 @@ def run(spec: RecallSpec, bench: Bench) -> Iterator[Record]:
             "tokens": fmean(lengths),
             "text": draw(1, 0, spec.facts, spec.tokens, lambda piece: len(loaded.codec.encode(piece))).text,
             "questions": questions,
-            "rows": [_row(one, asked[0], questions) for one in asked],
+            "rows": [_row(one, asked[0], questions) for one in asked if not one.before],
+            "before": [_row(one, asked[0], questions) for one in asked if one.before],
         },
     }
 
@@ -104,7 +108,7 @@ def _row(one: Contender, full: Contender, questions: Sequence[Record]) -> Record
         "title": mode.title,
         "percent": one.percent,
         "nbytes": fmean(one.nbytes),
-        "share": sum(one.nbytes) / sum(full.nbytes),
+        "share": fmean(one.nbytes) / fmean(full.nbytes),
         "said": one.said,
         "right": right,
     }
@@ -122,7 +126,31 @@ def _distance(loaded: Loaded, text: Text, fact: Fact) -> int:
 
 
 def _ask(one: Contender, text: Text, told: list[int], loaded: Loaded, bench: Bench) -> None:
-    """Read a text, note what the cache holds then, and answer each question from a copy of it."""
+    """Read a text, note what the cache holds then, and answer each question from a copy of it.
+
+    Whoever is asked `before` reads the text anew for each question, with the question at its end.
+    """
+    if one.before:
+        for fact in text.facts:
+            bench.check_stop()
+            asked = [*told, *loaded.codec.encode(fact.question)]
+            cache, logits = _read(one, asked, loaded)
+            one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
+            one.said.append(_answer(loaded, _reading(loaded, cache), asked, logits, fact))
+        return
+    cache, _ = _read(one, told, loaded)
+    one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
+    for fact in text.facts:
+        bench.check_stop()
+        forward, ids = _reading(loaded, copy.deepcopy(cache)), list(told)
+        for token in loaded.codec.encode(fact.question):
+            ids.append(token)
+            logits = _next(loaded, forward, ids)
+        one.said.append(_answer(loaded, forward, ids, logits, fact))
+
+
+def _read(one: Contender, told: list[int], loaded: Loaded) -> tuple[DynamicCache, torch.Tensor]:
+    """Read tokens in one prefill; return the cache as it is after that, and the last logits (1, vocabulary)."""
     model, design = loaded.model, one.design(len(told))
     capacity = len(told) + ASKING
     cache = (
@@ -130,11 +158,8 @@ def _ask(one: Contender, text: Text, told: list[int], loaded: Loaded, bench: Ben
     )
     ids = torch.tensor([told], device=model.device)
     with torch.inference_mode():
-        _reading(loaded, cache)(ids, ids)
-        one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
-        for fact in text.facts:
-            bench.check_stop()
-            one.said.append(_answer(loaded, _reading(loaded, copy.deepcopy(cache)), told, fact))
+        logits, _ = _reading(loaded, cache)(ids, ids)
+    return cache, logits
 
 
 def _reading(loaded: Loaded, cache: DynamicCache) -> Forward:
@@ -143,18 +168,20 @@ def _reading(loaded: Loaded, cache: DynamicCache) -> Forward:
     return reading_new_tokens(loaded.model, cache, cache.note, cache.watching(loaded.model))
 
 
-def _answer(loaded: Loaded, forward: Forward, told: Sequence[int], fact: Fact) -> str:
-    """Feed a question token by token and return as many greedy tokens as the name has, as text."""
-    question, left = loaded.codec.encode(fact.question), len(loaded.codec.encode(f" {fact.name}"))
-    ids, said = list(told), list[int]()
-    for token in question:
-        ids.append(token)
-        every = torch.tensor([ids], device=loaded.model.device)
+def _next(loaded: Loaded, forward: Forward, ids: Sequence[int]) -> torch.Tensor:
+    """Feed the last of the ids; return the logits (1, vocabulary) of what comes next."""
+    every = torch.tensor([ids], device=loaded.model.device)
+    with torch.inference_mode():
         logits, _ = forward(every, every[:, -1:])
+    return logits
+
+
+def _answer(loaded: Loaded, forward: Forward, told: Sequence[int], logits: torch.Tensor, fact: Fact) -> str:
+    """Return as many greedy tokens as the name has, as text; `logits` are those after the question, told at last."""
+    ids, said, left = list(told), list[int](), len(loaded.codec.encode(f" {fact.name}"))
     while len(said) < left:
         said.append(int(logits[0].argmax()))
         ids.append(said[-1])
         if len(said) < left:
-            every = torch.tensor([ids], device=loaded.model.device)
-            logits, _ = forward(every, every[:, -1:])
+            logits = _next(loaded, forward, ids)
     return loaded.codec.decode(said).strip()

@@ -11,7 +11,6 @@ from kvviz.experiments.kind import Spec
 
 MODEL = "mini-recall"  # trained for this task
 FORGETFUL = tuple(name for name, design in DESIGNS.items() if not design.exact and not design.accelerator)
-USUAL = tuple(name for name in FORGETFUL if not DESIGNS[name].asked)  # unless others are asked for
 ASKING = 24  # most tokens of a question and its answer
 RANGES = {"tokens": (128, 16_384), "texts": (1, 50), "facts": (1, 16), "seeds": (1, 10)}
 
@@ -21,22 +20,23 @@ class RecallSpec(Spec):
     """Texts of `tokens` tokens that state `facts` facts each, and a question about each fact after its text.
 
     Each of `seeds` seeds draws `texts` texts. Each design that has a budget gets each of `budgets`, in percent of the
-    text's tokens.
+    text's tokens. With a budget of `before` percent, each question is also asked before the cache shrinks.
     """
 
     kind: ClassVar[str] = "recall"
     called: ClassVar[str] = "a recall measurement"
 
     model: str = MODEL
-    designs: tuple[str, ...] = USUAL
+    designs: tuple[str, ...] = FORGETFUL
     budgets: tuple[int, ...] = (10, 25, 50, 75)
     weights: str = "auto"
     tokens: int = 1_000
-    texts: int = 5
+    texts: int = 6
     facts: int = 8
     seeds: int = 3
     dtype: str = "float32"
     device: str = "auto"
+    before: int | None = 25
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
@@ -46,8 +46,9 @@ class RecallSpec(Spec):
                 raise KvvizError(f"{name!r} is no lossy cache design; there are {', '.join(FORGETFUL)}")
         if not self.designs or not self.budgets:
             raise KvvizError("a recall measurement needs a cache design and a budget")
-        if not all(is_whole(budget, 1) and budget <= 100 for budget in self.budgets):
-            raise KvvizError(f"a budget is a percentage of the text's tokens from 1 to 100, not {self.budgets}")
+        asked = (*self.budgets, *(() if self.before is None else (self.before,)))
+        if not all(is_whole(budget, 1) and budget <= 100 for budget in asked):
+            raise KvvizError(f"a budget is a percentage of the text's tokens from 1 to 100, not {asked}")
         self.work()  # ComparisonSpec checks the other fields
 
     @property

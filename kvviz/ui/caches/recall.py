@@ -4,8 +4,8 @@ import streamlit as st
 
 from kvviz.charts.recall import recall_figure
 from kvviz.experiments.kind import Record
-from kvviz.experiments.recall.spec import USUAL, RecallSpec
-from kvviz.experiments.recall.words import claim, sentences
+from kvviz.experiments.recall.spec import FORGETFUL, RecallSpec
+from kvviz.experiments.recall.words import claim, seen_before, sentences
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.caches.form import offered_designs
 from kvviz.ui.frame.page import TEXTS
@@ -31,7 +31,7 @@ def section(scheduler: Scheduler, form: Form) -> None:
         seeds = choose_size(st.container(width=130), "Seeds", form, "seeds", SEEDS, most=most)
     with errors_said():
         offered = offered_designs(scheduler)
-        spec = RecallSpec(designs=tuple(name for name in USUAL if name in offered), tokens=tokens, seeds=seeds)
+        spec = RecallSpec(designs=tuple(name for name in FORGETFUL if name in offered), tokens=tokens, seeds=seeds)
         accepted(scheduler, spec.work())
         asked = spec.seeds * spec.texts * spec.facts
         words = f"{asked} names in {spec.seeds * spec.texts} texts, each asked of every design at each budget."
@@ -55,6 +55,10 @@ def _draw(found: Document) -> None:
     left, right = st.columns([3, 2], gap="large")
     plot(recall_figure(found), left, key="kq_recall")
     left.caption(TEXTS["caches"]["recall_chart"])
+    if pairs := seen_before(found):
+        with left:
+            st.markdown(TEXTS["caches"]["asked_before"].format(percent=pairs[0][0]["percent"]))
+            draw_table([_both_ways(*pair) for pair in pairs], key="kq_before")
     with right:
         st.fragment(_answers)(found)
     with st.expander("What was found, in sentences"):
@@ -67,6 +71,15 @@ def _draw(found: Document) -> None:
         f"{found['tokens']:,.0f} tokens; on {plain(env['device_name'])}, torch {env['torch']}, transformers "
         f"{env['transformers']}. {plain(found['note'])}"
     )
+
+
+def _both_ways(after: Record, before: Record, apart: bool) -> dict[str, object]:
+    return {
+        "Design": after["title"],
+        "Asked after": f"{after['recalled']} of {after['asked']}",
+        "Asked before": f"{before['recalled']} of {before['asked']}",
+        "The question": ("helps" if before["recalled"] > after["recalled"] else "harms") if apart else "not told apart",
+    }
 
 
 def _of_the_text(found: Document) -> list[Record]:

@@ -13,7 +13,7 @@ from kvviz.experiments.recall.texts import draw
 from kvviz.models.catalog.rows import recall_words
 from tools.heldout import recall
 
-SPEC = RecallSpec(designs=("sinks", "int8"), budgets=(40,), tokens=300, texts=1, facts=6, seeds=2)
+SPEC = RecallSpec(designs=("sinks", "int8"), budgets=(40,), tokens=300, texts=1, facts=6, seeds=2, before=40)
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,14 @@ def test_the_full_cache_recalls_and_a_window_what_it_holds(found):
     assert 0 < sum(near) < len(near) and any(far)
     assert all(right for right, is_near in zip(window["right"], near, strict=True) if is_near)
     assert not any(right for right, is_far in zip(window["right"], far, strict=True) if is_far)
+
+
+def test_a_question_that_comes_in_time_is_no_help_to_a_window(found):
+    """The window keeps the same tokens, but for those of the question, so it recalls the same names or one less."""
+    (before,), window = found["before"], found["rows"][1]
+    assert before["mode"] == "sinks" and before["percent"] == 40 and len(before["said"]) == len(found["questions"])
+    assert 0 <= sum(window["right"]) - sum(before["right"]) <= 2
+    assert before["share"] == pytest.approx(window["share"], abs=0.02)
 
 
 def test_bytes_are_those_of_the_budget(found):

@@ -3,7 +3,19 @@
 import pytest
 
 from kvviz.charts.recall import recall_figure
-from kvviz.experiments.recall.words import at_budget, claim, curves, rows, sentences, stable, text, wilson
+from kvviz.experiments.recall.words import (
+    at_budget,
+    by_chance,
+    claim,
+    curves,
+    groups,
+    lettered,
+    rows,
+    seen_before,
+    sentences,
+    text,
+    wilson,
+)
 
 
 def row(mode, percent, share, right):
@@ -62,19 +74,42 @@ def test_the_claim_holds_the_best_against_the_worst_at_a_quarter():
     assert claim({**FOUND, "rows": FOUND["rows"][:1]}).endswith("the full cache 3 of 4 names recalled")
 
 
-def test_seeds_that_contradict_one_another_are_told():
-    assert stable(FOUND, 25) and not stable(FOUND, 50)
+def test_designs_are_told_apart_by_the_questions_that_one_alone_recalled():
+    """Ten of ten such questions: by chance twice in 2^10. Equal numbers are never told apart, however many."""
+    best, half, none = ({**row(mode, 25, 0.25, right), "recalled": sum(right)} for mode, right in [
+        ("h2o", [True] * 20), ("tova", [True] * 17 + [False] * 3), ("random", [True] * 10 + [False] * 10)])  # fmt: skip
+    assert by_chance(best, none) == by_chance(none, best) == 2 / 2**10 and by_chance(best, half) == 2 / 2**3
+    assert by_chance(half, half) == 1.0
+    assert [[r["mode"] for r in group] for group in groups([none, half, best])] == [["h2o", "tova"], ["random"]]
+    found = {
+        **FOUND,
+        "questions": [{"seed": 1}] * 20,
+        "rows": [FOUND["rows"][0] | {"right": [True] * 20}, best, half, none],
+    }
+    assert lettered(found) == {"h2o": "A", "tova": "A", "random": "B"}
+    assert [line.name for line in recall_figure(found).data] == ["H2O (A)", "TOVA (A)", "RANDOM (B)"]
+    assert sentences(found)[1] == "At 25 % of the tokens: “H2O” 20 ≈ “TOVA” 17; then “RANDOM” 10."
+    assert sentences(found)[2].startswith("≈: these 20 questions don't tell a design apart")
+    both = {**found, "before": [row("random", 25, 0.25, [True] * 20), row("tova", 25, 0.25, [True] * 18 + [False] * 2)]}
+    assert [(a["mode"], a["recalled"], b["recalled"], apart) for a, b, apart in seen_before(both)] == [
+        ("random", 10, 20, True), ("tova", 17, 18, False)]  # fmt: skip
+    assert sentences(both)[-1] == (
+        "Asked before the cache shrinks to 25 %: “RANDOM” 20 instead of 10, “TOVA” 18 instead of 17 (not told apart)."
+    )
+
+
+def test_the_sentences_count_names():
     said = sentences(FOUND)
     assert said[0].startswith("The full cache, 1000 B, recalls 3 of 4 names (75%)")
-    assert said[1] == "At 25 % of the tokens: “SINKS” 1, “RANDOM” 0; all seeds put them in this order."
-    assert said[2].endswith("“SINKS” 2, “RANDOM” 2; the seeds differ in the order.")
-    assert said[3] == "“INT4” recalls 3 with 20% of the bytes."
+    assert said[1] == "At 25 % of the tokens: “SINKS” 1 ≈ “RANDOM” 0."
+    assert said[-1] == "“INT4” recalls 3 with 20% of the bytes."
     assert [r["mode"] for r in at_budget(FOUND)] == ["sinks", "random"] and said[1] in text(FOUND)
 
 
 def test_the_chart_has_a_line_a_design_and_the_full_cache_as_its_ceiling():
     figure = recall_figure(FOUND)
-    assert [line.name for line in figure.data] == ["SINKS", "INT4", "RANDOM"]
+    assert [line.name for line in figure.data] == ["SINKS (A)", "INT4 (A)", "RANDOM (A)"]
+    assert figure.layout.legend.title.text == "A letter in common: at 25 %, not told apart"
     sinks = figure.data[0]
     assert (list(sinks.x), list(sinks.y)) == ([25, 50], [25, 50])
     low, high = wilson(1, 4)
