@@ -58,6 +58,7 @@ export class Walkthrough {
 
   update(data) {
     this.data = data
+    if (data.records && !this.look) for (const record of data.records) this.take(record) // a page without a server has them
     if (this.follows !== data.look) {
       this.follows = data.look
       this.feed?.close()

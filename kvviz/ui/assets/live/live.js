@@ -131,7 +131,8 @@ class Live {
       this.feed = null
       this.linked = true
       this.state = emptyState(work.id)
-      const over = (answer) => this.whenSettled(() => this.trigger("measured", JSON.stringify(answer)))
+      const over = (answer) => (this.data.ends ? this.take(work.id, this.data.ends(answer), false) // a page without a server
+        : this.whenSettled(() => this.trigger("measured", JSON.stringify(answer))))
       this.here = new BrowserRun(this.data.assets, work, (id, record) => this.take(id, [record], false), over)
     }
     this.redraw()

@@ -59,7 +59,8 @@ const CLOSE = 1.25 // a drawing that is off by a smaller factor is close
 const times = (ratio) => `${ratio.toFixed(1)}×`
 
 // How far a drawing is from the measurement, in sentences for one mode; both in ms. `found` is the shape of the measured
-// steps as the server tells it from a 95 % interval: climb, fall, flat, or null where that can't be told.
+// steps as the server tells it from a 95 % interval: climb, fall, flat, null where that can't be told, undefined without a
+// server.
 export function compared(title, drawn, measured, tallest, found) {
   const [want, got] = [ends(drawn), ends(measured)]
   const [drew, came] = [want, got].map(([first, last]) => last / first)
@@ -67,7 +68,7 @@ export function compared(title, drawn, measured, tallest, found) {
   const off = Math.max(came / drew, drew / came)
   const size = off < CLOSE ? "and your drawing is close" : `but your factor is ${off.toFixed(1)} times too ${came > drew ? "small" : "large"}`
   const slight = found !== "flat" && shape(got, tallest) === "flat" ? ", by too little to see beside the highest point" : ""
-  const verdict = !found ? `You expected it ${EXPECTED[expected]}; its steps are too few or too unlike to tell what it did.`
+  const verdict = found === undefined ? "" : !found ? `You expected it ${EXPECTED[expected]}; its steps are too few or too unlike to tell what it did.`
     : expected === found ? `It ${CAME[found]}, as you expected, ${size}.`
     : `You expected it ${EXPECTED[expected]}, but it ${CAME[found]}${slight}.`
   const [first, last] = got.map((value) => ms(value / 1000))
