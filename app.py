@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -33,6 +34,9 @@ from kvviz.server.staff import staff
 from kvviz.ui.folders import ASSETS, ASSETS_URL, MAIN, MODELS_URL, SITE, SITE_URL
 from kvviz.ui.frame.no_file_watching import watch_no_files
 from kvviz.ui.shared.session import is_for_this_machine, may_follow
+
+if TYPE_CHECKING:
+    from kvviz.server.cluster import Cluster
 
 log = logging.getLogger("kvviz.server")
 FEED = Feed(scheduler())
@@ -73,13 +77,27 @@ async def lifespan(_app: st.App):
     inbox().start()
     if links := staff(settings().workers, measuring, serving):
         scheduler().employ(*links)
+    cluster = join_cluster()
     async with running(scheduler(), FEED, measuring):
         finish_first(finish)
         logs.event(log, "server_started", version=kvviz.__version__, public=settings().public)
         yield {}
+    if cluster is not None:
+        cluster.close()
     inbox().close()
     PERSISTER.close()
     logs.event(log, "server_left")
+
+
+def join_cluster() -> "Cluster | None":
+    """Have the nodes of a Ray cluster measure too, if the settings name one."""
+    if not settings().ray:
+        return None
+    from kvviz.server.cluster import Cluster
+
+    cluster = Cluster(scheduler(), settings().ray)
+    cluster.start()
+    return cluster
 
 
 def finish() -> None:

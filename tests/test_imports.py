@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "pyarrow": {"store"},
     "openai": {"decoding"},
     "httpx2": {"decoding"},
+    "ray": {"server"},
 }
 
 

@@ -6,7 +6,21 @@ from typing import Any, NoReturn
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.cli import caches, calc, experiments, files, models, plan, ready, run, selftest, serve, static, sweep
+from kvviz.cli import (
+    caches,
+    calc,
+    cluster,
+    experiments,
+    files,
+    models,
+    plan,
+    ready,
+    run,
+    selftest,
+    serve,
+    static,
+    sweep,
+)
 from kvviz.cli.measure_here import Halted
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
@@ -41,6 +55,7 @@ app.command("forgetting")(experiments.forgetting)
 app.command("endpoint")(experiments.endpoint)
 app.command("static")(static.static)
 app.command("pull")(models.pull)
+app.command("cluster")(cluster.cluster)
 app.command("ready")(ready.ready)
 app.command("selftest")(selftest.selftest)
 

@@ -37,9 +37,14 @@ def devices() -> list[str]:
     return [*names, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
 
 
-def working_devices() -> list[str]:
-    """Return the names of the devices on which a small product comes out right."""
-    return [device for device in devices() if device == "cpu" or not _why_useless(device)]
+def working_devices() -> list[dict[str, object]]:
+    """Describe the devices on which a small product comes out right: names, and memory in bytes."""
+    working = [device for device in devices() if device == "cpu" or not _why_useless(device)]
+    memory = ((device, *device_memory(device)) for device in working)
+    return [
+        {"device": device, "device_name": device_name(device), "free_bytes": free, "total_bytes": total}
+        for device, free, total in memory
+    ]
 
 
 def pick_device(name: str = "auto") -> str:

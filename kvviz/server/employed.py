@@ -69,6 +69,10 @@ class Employed:
         """Note how the worker's process ended."""
         self._scheduler.worker_ended(self, code)
 
+    def machine_lost(self, why: str) -> None:
+        """Note that its machine is gone, and the job that it had in hand with it."""
+        self._scheduler.machine_lost(self, why)
+
 
 def _threads(device: Device) -> int | None:
     return device.get("threads") if device.get("device") == "cpu" else None

@@ -38,6 +38,7 @@ class Viewer:
     follows: str | None  # a comparison, or None for whatever is being measured
     comparison: str | None = None  # the one whose records it has
     have: int = 0
+    restarts: int = 0  # of the comparison whose records it has
     unchecked: bool = True  # of a run that was cut off it may hold records that were never stored
     outbox: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(BACKLOG))
 
@@ -106,8 +107,11 @@ class Feed:
                 continue
             if viewer.comparison != job.id:
                 self._send_rest(viewer, encoded)
-                viewer.comparison, viewer.have = job.id, 0
-            count = len(job.records)
+                viewer.comparison, viewer.have, viewer.restarts = job.id, 0, job.restarts
+            restarts, count = job.restarts, len(job.records)
+            if viewer.restarts != restarts:
+                self._put(viewer, encode(job, 0, count, whole=True))
+                viewer.restarts, viewer.have = restarts, count
             if viewer.unchecked and job.cut_off and viewer.have >= count:
                 self._put(viewer, encode(job, 0, count, whole=True))
             viewer.unchecked, viewer.have = False, min(viewer.have, count)

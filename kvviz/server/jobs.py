@@ -64,9 +64,17 @@ class Job:
     key: str | None = field(default=None, repr=False)  # for an endpoint; gone when the job has ended
     asked_at: float | None = None  # when it was queued, on the monotonic clock
     begun: float | None = None  # when the worker began with it, on the monotonic clock
+    restarts: int = 0  # how often its machine was lost, and it began again
 
     def __post_init__(self) -> None:
         self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
+
+    def begin_again(self, why: str) -> None:
+        """Forget what a lost machine has measured, and wait anew; `why` is a sentence for whoever waits for it."""
+        self.records, self.begun, self.message = [], None, why
+        self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)
+        self.state = "queued"
+        self.restarts += 1  # last: whoever keeps records drops those of before when this has changed
 
     def description(self) -> Record:
         """The spec as plain values; without a spec, what the first record says of it."""

@@ -32,6 +32,7 @@ class Persister:
     def __init__(self, scheduler: Scheduler, store: Callable[[], Store] | None = None) -> None:
         self._scheduler, self._open = scheduler, store or library
         self._written: dict[str, int] = {}  # records in the store, by job
+        self._restarts: dict[str, int] = {}  # of the jobs whose machine was lost, as far as the store has heard of it
         self._saved: set[str] = set()  # jobs that have ended and are stored whole
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="persister", daemon=True)
@@ -82,18 +83,24 @@ class Persister:
                 return
         in_memory = {job.id for job in jobs}
         self._written = {job_id: count for job_id, count in self._written.items() if job_id in in_memory}
+        self._restarts = {job_id: count for job_id, count in self._restarts.items() if job_id in in_memory}
         self._saved &= in_memory
 
     def _write(self, job: Job) -> None:
-        ended, count = not job.active, len(job.records)  # in this order: a job that has ended has all its records
-        store = self._open()
+        restarts = job.restarts
+        ended, records = not job.active, job.records  # in this order: a job that has ended has all its records
+        count, store = len(records), self._open()
+        if self._written.get(job.id) and restarts != self._restarts.get(job.id, 0):
+            store.drop_records(job.id)
+            self._written[job.id] = 0
+        self._restarts[job.id] = restarts
         if job.id not in self._written:
             title = KINDS[job.kind].title(job.spec) if job.spec is not None else ""
             about = {"kind": job.kind, "origin": job.origin, "title": title, "made_by": job.made_by}
             store.begin(job.id, job.description(), **about)
             self._written[job.id] = 0
         if count > self._written[job.id]:
-            store.append(job.id, job.records[self._written[job.id] : count])
+            store.append(job.id, records[self._written[job.id] : count])
             self._written[job.id] = count
         if ended:
             store.finish(job.id, job.state, job.document, job.message)

@@ -22,6 +22,7 @@ from kvviz.base.words import lasting
 from kvviz.experiments.eta import in_line
 from kvviz.experiments.kind import Device, DeviceChoice, Record, Spec
 from kvviz.experiments.registry import KINDS, kind_of
+from kvviz.models.sources import find_source
 from kvviz.server.employed import Employed, able
 from kvviz.server.fair_queue import FairQueue
 from kvviz.server.jobs import NOBODY, Clock, Forecast, Job, Jobs, mark_of, may_change
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kvviz.server.scheduler")
 
 LAST_STEP_S = 4.0  # seconds that a server which is being ended waits for the step under way
+RESTARTS = 2  # how often a job whose machine was lost begins again
 GRACE_S = 15.0  # seconds that a worker has to end a job that it was told to end; one step may take so long
 CUT_SHORT = "the server was ended in the middle of this run; what it had measured until then is kept"
 NOT_BEGUN = "the server was ended before this run began"
@@ -46,11 +48,13 @@ class Place:
     ahead: int
     wait_s: float | None
     held_by: str = ""
+    why: str = ""  # it waits once more
 
     @property
     def words(self) -> str:
         """The place in a sentence."""
-        return in_line(self.ahead, self.wait_s, self.held_by)
+        place = in_line(self.ahead, self.wait_s, self.held_by)
+        return f"{self.why}. {place}" if self.why else place
 
 
 class Scheduler:
@@ -83,6 +87,13 @@ class Scheduler:
     def employ(self, *links: Link) -> None:
         """Take these in place of the workers so far, before `start`."""
         self.workers = [Employed(self, link) for link in links]
+
+    def join(self, link: Link) -> None:
+        """Take in one more worker, and start it."""
+        worker = Employed(self, link)
+        with self._lock:
+            self.workers = [*self.workers, worker]
+        link.start(worker)
 
     def close(self) -> None:
         """Stop the running jobs after their step and all that wait; end the workers and the threads that read them."""
@@ -291,7 +302,8 @@ class Scheduler:
             job = self._jobs.present(job_id)
             own = None if job is None else self._worker_of(job)
             held = [worker.held_by for worker in ([own] if own else self._able(job) if job else [])]
-            return Place(self.ahead(job_id), self.expected_wait(job_id), held[0] if held and all(held) else "")
+            why = job.message if job is not None and job.active else ""
+            return Place(self.ahead(job_id), self.expected_wait(job_id), held[0] if held and all(held) else "", why)
 
     def ahead(self, job_id: str) -> int:
         """How many jobs come before this one on the devices that may measure it, the one under way included."""
@@ -342,7 +354,9 @@ class Scheduler:
         return worker.name if worker is not None else ""
 
     def _able(self, job: Job) -> list[Employed]:
-        return able(self.workers, _asked(job))
+        """The workers that may measure a job; a key is sent to no other machine."""
+        here = [worker for worker in self.workers if not worker.place] if job.key else []
+        return able(here or self.workers, _asked(job))
 
     def _worker_of(self, job: Job) -> Employed | None:
         return next((worker for worker in self.workers if worker.job is job), None)
@@ -362,6 +376,8 @@ class Scheduler:
         spec = dict(job.description())
         if worker.is_called(_asked(job)) and worker.device is not None:
             spec["device"] = worker.device.get("device", spec["device"])
+        if worker.place and spec.get("weights") == "auto" and isinstance(spec.get("model"), str):
+            spec["weights"] = find_source(spec["model"]).weights  # another machine might have others: then it says so
         asked = {"spec": spec, "limits": asdict(self._limits_of(worker)), "earlier": list(job.earlier), "key": job.key}
         worker.link.tell({"do": job.kind, "id": job_id, **asked})
 
@@ -429,7 +445,8 @@ class Scheduler:
         elif kind in ("stopped", "failed"):
             self._release(worker)
             cut_short = kind == "stopped" and self._closing
-            self._end(job, kind, CUT_SHORT if cut_short else json.loads(body).get("message", ""))
+            message = CUT_SHORT if cut_short else json.loads(body).get("message", "")
+            self._end(job, kind, f"on {worker.place}: {message}" if worker.place and message else message)
         else:
             job.state = "loading" if kind in ("loading", "download") else "running"
             now = self._clock()
@@ -479,6 +496,35 @@ class Scheduler:
             elif job is not None:
                 self._end(job, "failed", why_it_ended(code, KINDS[job.kind].spec.called))
             self._changed()
+
+    def machine_lost(self, worker: Employed, why: str) -> None:
+        """Let a worker go whose machine can't be reached; what it had in hand begins again with another one."""
+        said = f"The machine {worker.place or 'of the worker'} was lost ({why})"
+        event(log, "worker_lost", logging.WARNING, name=worker.name, why=why)
+        with self._lock:
+            job = self._release(worker)
+            worker.state = "down"
+            self.workers = [other for other in self.workers if other is not worker] or [worker]
+            if job is not None and self._closing:
+                self._end(job, "stopped", CUT_SHORT)
+            elif job is not None and (job.restarts >= RESTARTS or _asked(job) == worker.name):
+                self._end(job, "failed", f"{said}; this run asked for it" if job.restarts < RESTARTS else said)
+            elif job is not None:
+                self._give_back(job, said)
+            for waiting in [self._jobs[name] for name in self._queue.order()]:
+                if _asked(waiting) == worker.name:
+                    self._queue.remove(waiting.id)
+                    self._end(waiting, "failed", f"{said}; this run asked for it")
+            self._changed()
+            self._hand_over_next()
+
+    def _give_back(self, job: Job, why: str) -> None:
+        """Make a job the next one again, as if it had not begun."""
+        event(log, "work_given_back", id=job.id, was=job.state, records=len(job.records))
+        if job.state != "queued":
+            job.begin_again(f"{why}; this run begins again")
+            self._forecast.estimate(job, self.device_for(_asked(job)))
+        self._queue.put_back(job.id, job.made_by)
 
 
 def _asked(job: Job) -> str:

@@ -39,6 +39,9 @@ class Listener(Protocol):
     def worker_ended(self, code: int) -> None:
         """Hear that the worker's process has ended, and its exit status."""
 
+    def machine_lost(self, why: str) -> None:
+        """Hear that the worker's machine can't be reached any more, and why."""
+
 
 class Link(Protocol):
     """A worker that is kept alive, and the way to it. `name` is what a job asks for it by; "" for the only worker."""

@@ -1,7 +1,7 @@
 """`python -m kvviz.worker FD CORES [NAME]`: started by the scheduler, never by hand.
 
 One of several workers has a name, such as cuda:1, and `auto` stands for its own device.
-`python -m kvviz.worker devices` prints the names of the devices that work.
+`python -m kvviz.worker devices` describes the devices that work, as JSON.
 """
 
 import json

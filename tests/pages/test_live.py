@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 from kvviz.base.settings import Limits, Settings
 from kvviz.ui.folders import MAIN, PAGES
 from kvviz.ui.live.form import PROMPTS
+from tests.server.test_several_workers import Silent
 
 
 @pytest.fixture
@@ -237,6 +238,27 @@ def test_one_of_several_devices_can_be_chosen_and_is_described(page):
     page.selectbox(key="device").select("cuda:1").run()
     page.button(key="run").click().run()
     assert page.scheduler.jobs()[-1].spec.device == "cuda:1"
+
+
+@pytest.mark.slow
+def test_each_worker_is_offered_by_name_and_the_queue_says_who_waits_for_it(page):
+    assert not any(button.key == "queue_again" for button in page.button), "nobody waits"
+    here = page.scheduler.device
+    page.scheduler.employ(*(Silent(name) for name in ("cpu:0", "cpu:1")))
+    for worker in page.scheduler.workers:
+        worker.received("-", "hello", json.dumps(here | {"device": "cpu", "threads": 4, "free_bytes": 3 * 2**30}))
+    page.run()
+    (box,) = [box for box in page.selectbox if box.key == "device"]
+    assert box.options[1:] == [f"{name}: a test's device, 3 GiB of 16 GiB free" for name in ("cpu:0", "cpu:1")]
+    box.select("cpu:1").run()
+    for _ in range(2):
+        page.button(key="run").click().run()
+    (table,) = [frame.value for frame in page.dataframe if "whose" in frame.value]
+    assert list(table["place"]) == ["on cpu:1", "1st in line"] and set(table["whose"]) == {"yours"}
+    assert list(table["what"]) == [table["what"][0]] * 2 and "Mini GPT-2" in table["what"][0]
+    assert table["wait"][0] == "none" and table["wait"][1].startswith("about")
+    page.button(key="queue_again").click().run()
+    assert not page.exception
 
 
 @pytest.mark.slow

@@ -194,6 +194,6 @@ def test_each_device_that_works_gets_a_worker(monkeypatch):
     assert staff((), [0], [1]) == []
     assert [link.name for link in staff(("cpu:0", "cpu:1"), [0], [1])] == ["cpu:0", "cpu:1"]
     for found in (["cpu"], ["cuda:0", "cpu"]):
-        monkeypatch.setattr(module, "working_devices", lambda found=found: found)
+        monkeypatch.setattr(module, "working_devices", lambda found=found: [{"device": name} for name in found])
         names = [link.name for link in staff(("all",), [0, 1, 2], [3])]
         assert names == (found if len(found) > 1 else []), "one device: the usual single worker"

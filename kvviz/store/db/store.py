@@ -90,6 +90,12 @@ class Store:
             for values in told:
                 _set(connection, work_id, **values)
 
+    def drop_records(self, work_id: str) -> None:
+        """Forget the records of a work that begins again."""
+        chunk = (parts.c.work_id == work_id, parts.c.name == "records")
+        with self._database.writing() as connection:
+            connection.execute(delete(parts).where(*chunk))
+
     def finish(self, work_id: str, state: str, document: Mapping[str, object] | None = None, message: str = "") -> None:
         """End a work as done, stopped, failed or interrupted.
 
