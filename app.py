@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 import kvviz
 from kvviz.base import logs
 from kvviz.base.errors import KvvizError
-from kvviz.base.settings import settings
+from kvviz.base.settings import ray_address, settings
 from kvviz.base.shutdown import finish_first, leave_quietly
 from kvviz.device.cores import pin, share_of_cores
 from kvviz.models.sources import BUNDLED, restrict
@@ -91,11 +91,11 @@ async def lifespan(_app: st.App):
 
 def join_cluster() -> "Cluster | None":
     """Have the nodes of a Ray cluster measure too, if the settings name one."""
-    if not settings().ray:
+    if not ray_address():
         return None
     from kvviz.server.cluster import Cluster
 
-    cluster = Cluster(scheduler(), settings().ray)
+    cluster = Cluster(scheduler(), ray_address())
     cluster.start()
     return cluster
 

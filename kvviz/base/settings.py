@@ -1,5 +1,5 @@
 """The settings: a file, `kvviz.toml`, and KVVIZ_PUBLIC, KVVIZ_SETTINGS, KVVIZ_MODELS, KVVIZ_INBOX, KVVIZ_DESIGNS,
-KVVIZ_DEVICE, KVVIZ_WORKERS and KVVIZ_RAY_ADDRESS.
+KVVIZ_DEVICE and KVVIZ_WORKERS; KVVIZ_RAY_ADDRESS stands in no file.
 
 The file lies in KVVIZ_HOME, or where KVVIZ_SETTINGS points. Every field has a default; `public` (or KVVIZ_PUBLIC=1, for
 a server open to all) lowers the limits that the file does not name.
@@ -56,8 +56,7 @@ class Settings:
     `device`: what `auto` stands for: cpu, cuda, cuda:1 or mps, else the fastest that works; KVVIZ_DEVICE overrides it.
     `workers`: the devices that measure side by side, each in a process of its own, such as cuda:0, cuda:1 and cpu, or
     cpu:0 and cpu:1 for two shares of the processor's cores; "all" is each device of the machine; empty: one worker on
-    `device`. KVVIZ_WORKERS overrides it, separated by commas. `ray`: the address of a Ray cluster whose nodes measure
-    too, from KVVIZ_RAY_ADDRESS alone.
+    `device`. KVVIZ_WORKERS overrides it, separated by commas.
     `origins`: addresses under which browsers reach this server through a proxy; `embedders`: sites that may show it in
     a frame. Both are written https://kv.example.org. `endpoints`: servers that may decode for a comparison, such as
     http://10.0.0.5:8000/v1; a public server asks none on its own machine or network but these.
@@ -73,7 +72,6 @@ class Settings:
     endpoints: tuple[str, ...] = ()
     inbox: Path | None = None
     workers: tuple[str, ...] = ()
-    ray: str = ""
 
 
 def read_settings(text: str, *, public: bool) -> Settings:
@@ -177,9 +175,14 @@ def settings() -> Settings:
             found = replace(found, device=check_device("KVVIZ_DEVICE", device))
         if workers := os.environ.get("KVVIZ_WORKERS", "").replace(" ", ""):
             found = replace(found, workers=check_workers("KVVIZ_WORKERS", workers.split(",")))
-        return replace(found, ray=os.environ.get("KVVIZ_RAY_ADDRESS", "").strip())
+        return found
     except (OSError, UnicodeDecodeError) as error:
         raise KvvizError(f"{path} can't be read ({type(error).__name__})") from error
+
+
+def ray_address() -> str:
+    """The address of a Ray cluster whose nodes measure too, which whoever starts the server names; "" for none."""
+    return os.environ.get("KVVIZ_RAY_ADDRESS", "").strip()
 
 
 def _with_folders(read: Settings, beside: Path) -> Settings:

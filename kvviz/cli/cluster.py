@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kvviz.base.errors import KvvizError
-from kvviz.base.settings import settings
+from kvviz.base.settings import ray_address
 from kvviz.base.words import human
 from kvviz.cli.options import AsJson
 from kvviz.cli.output import answer
@@ -20,7 +20,7 @@ def cluster(
     """List the devices of a Ray cluster's nodes; `KVVIZ_RAY_ADDRESS=ADDRESS kvviz serve` measures on them."""
     from kvviz.server.cluster import listed
 
-    where = address or settings().ray
+    where = address or ray_address()
     if not where:
         raise KvvizError("name the cluster: --address 10.0.0.1:6379, or KVVIZ_RAY_ADDRESS")
     rows = listed(where)

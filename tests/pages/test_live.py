@@ -249,13 +249,13 @@ def test_each_worker_is_offered_by_name_and_the_queue_says_who_waits_for_it(page
         worker.received("-", "hello", json.dumps(here | {"device": "cpu", "threads": 4, "free_bytes": 3 * 2**30}))
     page.run()
     (box,) = [box for box in page.selectbox if box.key == "device"]
-    assert box.options[1:] == [f"{name}: a test's device, 3 GiB of 16 GiB free" for name in ("cpu:0", "cpu:1")]
+    assert box.options[1:] == [f"{name}: a test's device, 3.0 GiB of 16.0 GiB free" for name in ("cpu:0", "cpu:1")]
     box.select("cpu:1").run()
     for _ in range(2):
         page.button(key="run").click().run()
     (table,) = [frame.value for frame in page.dataframe if "whose" in frame.value]
     assert list(table["place"]) == ["on cpu:1", "1st in line"] and set(table["whose"]) == {"yours"}
-    assert list(table["what"]) == [table["what"][0]] * 2 and "Mini GPT-2" in table["what"][0]
+    assert list(table["what"]) == [table["what"][0]] * 2 and "mini-gpt2" in table["what"][0]
     assert table["wait"][0] == "none" and table["wait"][1].startswith("about")
     page.button(key="queue_again").click().run()
     assert not page.exception

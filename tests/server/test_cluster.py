@@ -215,7 +215,7 @@ def test_two_nodes_of_a_real_cluster_measure_at_once_and_one_is_killed():
     try:
         until(lambda: [worker.state for worker in scheduler.workers[1:]] == ["ready"] * 2, 300)
         scheduler.workers[0].worker_is("down")
-        long = [scheduler.submit(asking(new_tokens=n)) for n in (600, 601)]
+        long = [scheduler.submit(asking(new_tokens=n)) for n in (300, 301)]
         until(lambda: all(scheduler.get(job).state == "running" for job in long), 120)
         on = {scheduler.measured_on(scheduler.get(job)): job for job in long}
         assert set(on) == {"one/cpu", "two/cpu"}, "both at once"

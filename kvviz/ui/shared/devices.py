@@ -84,7 +84,7 @@ def _what(job: Job) -> str:
 
 
 def _wait(scheduler: Scheduler, job: Job) -> str:
-    if job.state != "queued":
-        return "none"
     place = scheduler.place(job.id)
+    if job.state != "queued" or not place.ahead:
+        return "none"
     return "unknown" if place.wait_s is None else f"about {lasting(place.wait_s)}"
