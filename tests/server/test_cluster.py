@@ -29,9 +29,10 @@ class Wire:
         self.relay, self.lost = relay, ""
 
     def call(self, method, *args):
-        if self.lost:
+        answer = None if self.lost else getattr(self.relay, method)(*args)
+        if self.lost:  # it may have been lost meanwhile, and its answer with it
             raise MachineLost(self.lost)
-        return getattr(self.relay, method)(*args)
+        return answer
 
     def send(self, method, *args):
         if not self.lost:
