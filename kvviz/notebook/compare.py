@@ -4,12 +4,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import quieten_profiler
 from kvviz.base.records import Sampling
+from kvviz.base.words import human, millis
 from kvviz.device.lock import measuring
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.records import Document, Record, Run
@@ -40,6 +42,23 @@ class Comparison:
             for run in self.document["runs"]
         )
         return f"<Comparison of {self.document['model']}, {self.document['new_tokens']} new tokens: {modes}>"
+
+    def _repr_html_(self) -> str:
+        """Draw a table with a row for each mode, in the colours of the notebook around it."""
+        found = self.document
+        said = f"{escape(found['model'])}, {found['prompt_tokens']:,} + {found['new_tokens']:,} tokens"
+        if found["batch"] > 1:
+            said += f" × {found['batch']:,} sequences"
+        environment = found["environment"]
+        said += f", {escape(environment['dtype'])} on {escape(environment['device_name'])}"
+        heads = ("mode", "first token", "a further token", "all", "speed-up", "tokens", "cache at the end")
+        titles = "".join(f'<th style="{_CELL};font-weight:600">{head}</th>' for head in heads)
+        rows = "".join(f"<tr>{_html_row(run, found['reference'])}</tr>" for run in found["runs"])
+        note = "≈: other work on the machine disturbed every pass." if any(map(_disturbed, found["runs"])) else ""
+        return (
+            f'<div style="color:inherit"><div>{said}</div><table style="border-collapse:collapse;color:inherit">'
+            f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table><div>{note}</div></div>"
+        )
 
     def figure(self, *, log: bool = False) -> "go.Figure":
         """Draw the latency curves as a Plotly figure, in milliseconds per new token."""
@@ -157,6 +176,30 @@ def _in_eval_mode(model: "PreTrainedModel") -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+_CELL = "padding:.25em .9em .25em 0;text-align:left;color:inherit;background:none"
+
+
+def _disturbed(run: Run) -> bool:
+    """Whether other work disturbed every timed pass of a mode."""
+    passes = run["passes"]
+    return passes is not None and not passes["clean"] and passes["disturbed"] > 0
+
+
+def _html_row(run: Run, reference: str) -> str:
+    about = "≈&nbsp;" if _disturbed(run) else ""
+    same = "the same" if run["identical"] else f"differ from token {(run['first_divergence'] or 0) + 1:,} on"
+    cells = (
+        f"<b>{escape(run['mode'])}</b>",
+        about + millis(run["ttft_s"]),
+        about + millis(run["itl_s"]) if run["itl_s"] is not None else "–",
+        about + millis(run["total_s"]),
+        f"{about}{run['speedup']:.3g}×" if run["speedup"] else "–",
+        "the reference" if run["mode"] == reference else same,
+        human(run["cache_bytes"][-1]) if run["cache_bytes"] else "–",
+    )
+    return "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
 
 
 def _rows(run: Run) -> Iterator[dict[str, object]]:
