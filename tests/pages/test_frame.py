@@ -61,3 +61,11 @@ def test_an_old_link_to_the_first_page_leads_to_the_live_page(query, title, open
     assert app.title[0].value == TEXTS[title]["title"]
     if "model" in query:
         assert app.selectbox(key="model").value == "tiny-gpt2" and app.selectbox(key="new_tokens").value == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("built", [True, False])
+def test_the_first_page_leads_to_the_documentation_where_it_was_built(open_page, monkeypatch, tmp_path, built):
+    monkeypatch.setattr("kvviz.ui.start.stops.SITE", tmp_path if built else tmp_path / "none")
+    links = [block.value for block in open_page("start").markdown if "](/docs/)" in block.value]
+    assert len(links) == built

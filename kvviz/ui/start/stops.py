@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from kvviz.ui.folders import PAGES
+from kvviz.ui.folders import PAGES, SITE, SITE_URL
 from kvviz.ui.frame.tour import STOPS, Stop, last_stop, read_stop
 
 
@@ -26,6 +26,14 @@ def stops() -> None:
                 with place.container(border=True, height="stretch"):
                     _link(stop, f":primary[**{stop.number} · {stop.title}**]")
                     st.markdown(stop.say)
+
+
+def documentation() -> None:
+    """Draw the way to the documentation, if it was built."""
+    if SITE.is_dir():
+        st.markdown(
+            f"[The documentation]({SITE_URL}/): how it is measured, how we know, every command, running a class."
+        )
 
 
 def _link(stop: Stop, label: str) -> None:
