@@ -14,6 +14,7 @@ from statistics import fmean
 import torch
 from transformers import DynamicCache
 
+from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import DESIGNS, Design, tokens_of
 from kvviz.caches.hf_layer import DesignCache
 from kvviz.decoding.loading import Loaded
@@ -130,23 +131,41 @@ def _ask(one: Contender, text: Text, told: list[int], loaded: Loaded, bench: Ben
 
     Whoever is asked `before` reads the text anew for each question, with the question at its end.
     """
+    encode = loaded.codec.encode
     if one.before:
         for fact in text.facts:
             bench.check_stop()
-            asked = [*told, *loaded.codec.encode(fact.question)]
+            asked = [*told, *encode(fact.question)]
             cache, logits = _read(one, asked, loaded)
             one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
-            one.said.append(_answer(loaded, _reading(loaded, cache), asked, logits, fact))
+            one.said += _answers(loaded, _reading(loaded, cache), [asked], logits, len(encode(f" {fact.name}")))
         return
-    cache, _ = _read(one, told, loaded)
+    cache, logits = _read(one, told, loaded)
     one.nbytes.append(sum(row.nbytes for row in layer_states(cache)))
+    alike: dict[tuple[int, int], list[Fact]] = {}  # questions and answers of the same lengths go together
     for fact in text.facts:
-        bench.check_stop()
-        forward, ids = _reading(loaded, copy.deepcopy(cache)), list(told)
-        for token in loaded.codec.encode(fact.question):
-            ids.append(token)
-            logits = _next(loaded, forward, ids)
-        one.said.append(_answer(loaded, forward, ids, logits, fact))
+        alike.setdefault((len(encode(fact.question)), len(encode(f" {fact.name}"))), []).append(fact)
+    said = dict[Fact, str]()
+    for (length, left), facts in alike.items():
+        for copied, together in _copies(cache, facts, loaded.model.device):
+            bench.check_stop()
+            forward, ids = _reading(loaded, copied), [list(told) for _ in together]
+            for i in range(length):
+                for row, fact in zip(ids, together, strict=True):
+                    row.append(encode(fact.question)[i])
+                logits = _next(loaded, forward, ids)
+            said |= zip(together, _answers(loaded, forward, ids, logits, left), strict=True)
+    one.said += [said[fact] for fact in text.facts]
+
+
+def _copies(cache: DynamicCache, facts: list[Fact], device: torch.device) -> list[tuple[DynamicCache, list[Fact]]]:
+    """Copy a cache for questions: with a sequence for each, or if the design can't do that, once for each."""
+    copied = copy.deepcopy(cache)
+    try:
+        copied.reorder_cache(torch.zeros(len(facts), dtype=torch.long, device=device))
+    except KvvizError:
+        return [(copy.deepcopy(cache), [fact]) for fact in facts]
+    return [(copied, facts)]
 
 
 def _read(one: Contender, told: list[int], loaded: Loaded) -> tuple[DynamicCache, torch.Tensor]:
@@ -168,20 +187,20 @@ def _reading(loaded: Loaded, cache: DynamicCache) -> Forward:
     return reading_new_tokens(loaded.model, cache, cache.note, cache.watching(loaded.model))
 
 
-def _next(loaded: Loaded, forward: Forward, ids: Sequence[int]) -> torch.Tensor:
-    """Feed the last of the ids; return the logits (1, vocabulary) of what comes next."""
-    every = torch.tensor([ids], device=loaded.model.device)
+def _next(loaded: Loaded, forward: Forward, ids: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Feed the last of each row's ids; return the logits (B, vocabulary) of what comes next."""
+    every = torch.tensor(ids, device=loaded.model.device)
     with torch.inference_mode():
         logits, _ = forward(every, every[:, -1:])
     return logits
 
 
-def _answer(loaded: Loaded, forward: Forward, told: Sequence[int], logits: torch.Tensor, fact: Fact) -> str:
-    """Return as many greedy tokens as the name has, as text; `logits` are those after the question, told at last."""
-    ids, said, left = list(told), list[int](), len(loaded.codec.encode(f" {fact.name}"))
-    while len(said) < left:
-        said.append(int(logits[0].argmax()))
-        ids.append(said[-1])
-        if len(said) < left:
-            logits = _next(loaded, forward, ids)
-    return loaded.codec.decode(said).strip()
+def _answers(loaded: Loaded, forward: Forward, ids: list[list[int]], logits: torch.Tensor, left: int) -> list[str]:
+    """Return for each row so many greedy tokens as text; `logits` are those after the question, the end of `ids`."""
+    said: list[list[int]] = [[] for _ in ids]
+    for i in range(left):
+        if i:
+            logits = _next(loaded, forward, [[*row, *new] for row, new in zip(ids, said, strict=True)])
+        for row, token in zip(said, logits.argmax(-1).tolist(), strict=True):
+            row.append(token)
+    return [loaded.codec.decode(row).strip() for row in said]

@@ -31,7 +31,7 @@ class RecallSpec(Spec):
     budgets: tuple[int, ...] = (10, 25, 50, 75)
     weights: str = "auto"
     tokens: int = 1_000
-    texts: int = 6
+    texts: int = 5
     facts: int = 8
     seeds: int = 3
     dtype: str = "float32"
