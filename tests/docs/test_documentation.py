@@ -19,7 +19,22 @@ from tests.docs.pages import DOCS, ROOT, blocks, command_lines, pages
 from tools.documentation import AT_ROOT, OPTIONAL, anchor
 
 # Programs of others, and commands that need a network or a server: of these the options are read, and nothing runs.
-OTHERS = {"docker", "hf", "nsys", "ncu", "pip", "pipx", "uvx", "srun", "jupyter", "curl", "export", "git", "nvidia-smi"}
+OTHERS = {
+    "docker",
+    "hf",
+    "nsys",
+    "ncu",
+    "pip",
+    "pipx",
+    "uvx",
+    "srun",
+    "jupyter",
+    "curl",
+    "export",
+    "git",
+    "nvidia-smi",
+    "ray",
+}
 ELSEWHERE = {
     "pull": "a network",
     "endpoint": "a server",
