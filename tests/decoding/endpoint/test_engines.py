@@ -12,6 +12,7 @@ from kvviz.decoding.endpoint.engines import (
     title_of_engine,
     unknown_metrics,
 )
+from kvviz.experiments.comparison.endpoint import capacity_tokens
 
 VLLM = """# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
 # TYPE vllm:kv_cache_usage_perc gauge
@@ -26,6 +27,61 @@ OLDER_VLLM = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n'
 STATED = 'vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="573"} 1.0\n'
 SGLANG = 'sglang:token_usage{model_name="m"} 0.28\nsglang:cache_hit_rate{model_name="m"} 0.0075\n'
 LLAMA = "llamacpp:requests_processing 0\nllamacpp:n_decode_total 125\nllamacpp:prompt_seconds_total 13.6\n"
+# What real servers said, as it was published; only the lines that speak of the cache and the queue.
+VLLM_0_10_0 = """# https://github.com/vllm-project/production-stack/issues/617
+# HELP vllm:gpu_prefix_cache_queries_created DEPRECATED: Use vllm:prefix_cache_queries instead.
+vllm:gpu_prefix_cache_queries_created{engine="0",model_name="zai-org/GLM-4.5"} 1.7537953269352946e+09
+vllm:gpu_prefix_cache_hits_total{engine="0",model_name="zai-org/GLM-4.5"} 0.0
+vllm:gpu_prefix_cache_hits_created{engine="0",model_name="zai-org/GLM-4.5"} 1.7537953269353123e+09
+vllm:kv_cache_usage_perc{engine="0",model_name="zai-org/GLM-4.5"} 9.75010481363281e-06
+vllm:prefix_cache_queries_total{engine="0",model_name="zai-org/GLM-4.5"} 32.0
+"""
+VLLM_0_8 = """# https://github.com/vllm-project/production-stack/issues/318
+vllm:num_requests_running{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+vllm:num_requests_waiting{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+vllm:gpu_cache_usage_perc{model_name="Qwen/Qwen2.5-Coder-32B-Instruct"} 0.0
+"""
+VLLM_0_28 = """# a hybrid model, whose blocks hold fewer tokens of the context than their number times their size
+vllm:num_requests_running{engine="0",model_name="qwen3.8-27b"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="qwen3.8-27b"} 0.0
+vllm:prefix_cache_queries_total{engine="0",model_name="qwen3.8-27b"} 16681.0
+vllm:prefix_cache_hits_total{engine="0",model_name="qwen3.8-27b"} 7840.0
+vllm:cache_config_info{_block_size_resolved="True",block_size="784",cache_dtype="auto",kv_cache_size_tokens="141994",\
+num_gpu_blocks="208",num_gpu_blocks_override="None",sliding_window="None"} 1.0
+""".replace("\\\n", "")
+SGLANG_0_5 = """# https://docs.sglang.io/docs/references/production_metrics
+sglang:token_usage{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.28
+sglang:cache_hit_rate{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.007507552643049313
+sglang:num_running_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 162.0
+sglang:num_used_tokens{model_name="meta-llama/Llama-3.1-8B-Instruct"} 123859.0
+sglang:gen_throughput{model_name="meta-llama/Llama-3.1-8B-Instruct"} 86.50814177726902
+sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 2826.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "figures"),
+    [
+        (VLLM_0_8, "vllm", {"cache_usage": 0, "running": 0}),
+        (VLLM_0_10_0, "vllm", {"cache_usage": 9.75010481363281e-06, "prefix_queries": 32, "prefix_hits": 0}),
+        (
+            VLLM_0_28,
+            "vllm",
+            {"cache_usage": 0, "prefix_queries": 16681, "prefix_hits": 7840, "running": 0}
+            | {"blocks": 208, "block_tokens": 784, "capacity_tokens": 141994},
+        ),
+        (
+            SGLANG_0_5,
+            "sglang",
+            {"cache_usage": 0.28, "hit_rate": 0.007507552643049313, "running": 162, "used_tokens": 123859},
+        ),
+    ],
+)
+def test_what_real_servers_of_several_versions_said(said, name, figures):
+    engine = engine_of(said, [])
+    assert engine.name == name and known_metrics(engine, said) == figures
+    assert unknown_metrics(engine, said) == []
+    assert capacity_tokens(figures) == figures.get("capacity_tokens", 0)
 
 
 @pytest.mark.parametrize(
