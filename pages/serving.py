@@ -4,7 +4,17 @@ import streamlit as st
 
 from kvviz.server.scheduler import scheduler
 from kvviz.ui.frame.page import page
-from kvviz.ui.serving import arrivals, batching, conversation, conversations, load, preemption, shared_prompt, to_vllm
+from kvviz.ui.serving import (
+    arrivals,
+    batching,
+    conversation,
+    conversations,
+    load,
+    preemption,
+    real_server,
+    shared_prompt,
+    to_vllm,
+)
 from kvviz.ui.serving.form import PARTS, serving_form
 from kvviz.ui.shared.plots import fit_formulas
 from kvviz.ui.shared.stop_and_think import think
@@ -31,4 +41,6 @@ with page("serving"):
         conversation.section(scheduler(), form)
     with parts[7]:
         to_vllm.section()
+    with parts[8]:
+        real_server.section(scheduler(), form)
     form.write()

@@ -1,15 +1,13 @@
 """`kvviz ceilings`, `roofline`, `caches`, `recall`, `endpoint`, `serving`: the pages' experiments, in this process."""
 
-import os
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from kvviz.base.errors import KvvizError, Stopped
-from kvviz.base.shutdown import told_to_stop
+from kvviz.base.errors import KvvizError
 from kvviz.base.words import millis
-from kvviz.cli.measure_here import Halted, alone, bench_here, document_here
+from kvviz.cli.measure_here import alone, bench_here, document_here
 from kvviz.cli.options import (
     AsJson,
     Batch,
@@ -26,14 +24,14 @@ from kvviz.cli.options import (
 )
 from kvviz.cli.output import answer, say
 from kvviz.cost.ceilings import ceilings_text
-from kvviz.decoding.endpoint.address import KEY
 from kvviz.experiments.batching import words as batching_words
 from kvviz.experiments.batching.policies import Preemption
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.batching.trace import trace_named
 from kvviz.experiments.cache_designs import words as cache_words
 from kvviz.experiments.cache_designs.spec import RACED, CachesSpec
-from kvviz.experiments.comparison import endpoint_load
+from kvviz.experiments.concurrency import words as concurrency_words
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.forgetting import words as forgetting_words
 from kvviz.experiments.forgetting.spec import FORGETTING, ForgettingSpec
 from kvviz.experiments.kind import Record, Spec
@@ -233,29 +231,11 @@ def endpoint(
     as_json: AsJson = False,
 ) -> None:
     """Ask a server with more and more requests at once: first token, inter-token latency, tokens a second."""
-    from kvviz.experiments.comparison.endpoint import open_server
-
     levels = counts("--concurrency", concurrency)
-    endpoint_load.check_levels(levels)
-
-    def check_stop() -> None:
-        if told:
-            raise Stopped
-
-    with alone("kvviz endpoint", not no_wait), told_to_stop() as told:
-        server = open_server(url, endpoint_model, os.environ.get(KEY))
-        try:
-            found = endpoint_load.measure(server, levels, prompt, new_tokens, requests, check_stop, _say_level)
-        except Stopped:
-            raise Halted(told[0], "the measurement was stopped; nothing of it is kept") from None
-        finally:
-            server.close()
-    document = {**found, "sentences": endpoint_load.sentences(found)}
-    answer(document, lambda: endpoint_load.text(document), as_json)
-
-
-def _say_level(row: Record) -> None:
-    say(f"{row['concurrency']} at once: {row['tokens_per_s']:.3g} tokens/s")
+    spec = ConcurrencySpec(url, endpoint_model, levels, requests, prompt, new_tokens)
+    with bench_here("kvviz endpoint", patient=not no_wait) as bench:
+        document = document_here(spec, bench, _say_progress)
+    answer(document, lambda: concurrency_words.text(document), as_json)
 
 
 def _say_progress(record: Record) -> None:

@@ -8,6 +8,7 @@ from kvviz.experiments.batching import spec as batching
 from kvviz.experiments.cache_designs import spec as cache_designs
 from kvviz.experiments.comparison import spec as comparison
 from kvviz.experiments.comparison.figures import figures_record
+from kvviz.experiments.concurrency import spec as concurrency
 from kvviz.experiments.forgetting import spec as forgetting
 from kvviz.experiments.inside import spec as inside
 from kvviz.experiments.kind import Kind, Spec
@@ -40,6 +41,7 @@ _ROWS = (
     Kind(serving.PrefixesSpec, check_decodable, serving.estimate, run="prefixes"),
     Kind(batching.BatchingSpec, check_decodable),
     Kind(load.LoadSpec, check_decodable, load.estimate),
+    Kind(concurrency.ConcurrencySpec, concurrency.check),
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),
     Kind(inside.MistakeSpec, check_decodable, run="mistake"),
     Kind(inside.FirstStepsSpec, lambda spec, limits: None, run="first_steps"),  # it brings its own untrained model

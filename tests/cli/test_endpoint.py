@@ -4,7 +4,7 @@ import os
 import signal
 
 from kvviz.decoding.endpoint.address import KEY
-from kvviz.experiments.comparison import endpoint_load
+from kvviz.experiments.concurrency import run
 from tests.openai_server import serving
 
 ASK = ("--new-tokens", "4", "--requests", "1", "--concurrency", "1,2")
@@ -18,7 +18,7 @@ def test_it_prints_a_row_for_each_level(kvviz, monkeypatch):
     document = done.document
     assert [row["concurrency"] for row in document["rows"]] == [1, 2] and document["engine"]["model"] == "m"
     assert document["sentences"][0] in table
-    assert "2 at once:" in done.err and "sk-mine" not in done.out + done.err
+    assert "2 at once, " in done.err and "sk-mine" not in done.out + done.err
     assert len(server.asked) == 2 * (1 + 1 + 2)
 
 
@@ -28,11 +28,10 @@ def test_what_can_not_be_is_a_sentence(refused):
 
 
 def test_a_signal_ends_it(kvviz, monkeypatch):
-    def measure(*given):
+    def level(*given):
         os.kill(os.getpid(), signal.SIGTERM)
-        given[5]()
 
-    monkeypatch.setattr(endpoint_load, "measure", measure)
+    monkeypatch.setattr(run, "_measure_level", level)
     with serving(pieces=tuple("abcd")) as server:
         done = kvviz("endpoint", server.url, *ASK)
     assert done.status == 128 + signal.SIGTERM and "nothing of it is kept" in done.err

@@ -18,6 +18,7 @@ from kvviz.experiments.architectures.spec import ArchitectureSpec
 from kvviz.experiments.batching.spec import BatchingSpec
 from kvviz.experiments.cache_designs.spec import CachesSpec
 from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
 from kvviz.experiments.eta import seconds_of
 from kvviz.experiments.forgetting.spec import ForgettingSpec
 from kvviz.experiments.inside.spec import AnatomySpec, FirstStepsSpec, MistakeSpec
@@ -184,6 +185,7 @@ SPECS = (
     PrefixesSpec("tiny-gpt2"),
     BatchingSpec("tiny-gpt2", (0.0, 0.5), (8, 4), (3, 2)),
     LoadSpec("tiny-gpt2"),
+    ConcurrencySpec("http://localhost:8000"),
     AnatomySpec(**SMALL),
     MistakeSpec(**SMALL, mistake="positions"),
     FirstStepsSpec(),

@@ -73,7 +73,9 @@ def test_an_endpoint_is_a_lane_and_its_key_no_part_of_the_run(page, monkeypatch)
 
 @pytest.mark.slow
 def test_an_endpoint_comes_from_no_link_and_a_known_one_from_the_settings(open_page, monkeypatch):
-    monkeypatch.setattr("kvviz.ui.live.form.settings", lambda: Settings(endpoints=("http://10.0.0.5:8000/v1",)))
+    monkeypatch.setattr(
+        "kvviz.ui.shared.endpoint_fields.settings", lambda: Settings(endpoints=("http://10.0.0.5:8000/v1",))
+    )
     page = open_page("live", endpoint="http://evil.example.org", endpoint_key="x")
     assert page.text_input(key="endpoint").value == ""
     (known,) = [group for group in page.get("button_group") if group.key == "known_endpoint"]

@@ -8,6 +8,9 @@ from kvviz.charts.serving import BATCHES
 from kvviz.charts.serving import PARTS as PARTS_OF_MEMORY
 from kvviz.experiments.batching import words as batching_words
 from kvviz.experiments.batching.run import run as served_together
+from kvviz.experiments.concurrency.run import run as concurrency
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
+from kvviz.experiments.concurrency.words import claim as concurrency_claim
 from kvviz.experiments.load.words import claim, steps_claim
 from kvviz.experiments.serving.arrivals import compare_policies
 from kvviz.experiments.serving.run import arrivals, conversation, sharing
@@ -18,6 +21,7 @@ from kvviz.ui.serving.load import load_spec
 from kvviz.ui.serving.to_vllm import ROWS
 from kvviz.ui.shared.experiment import recording
 from kvviz.ui.shared.model_choice import small_models
+from tests.openai_server import serving
 from tests.pages.conftest import answered, said
 
 SYSTEM = "You are a kind teller of short stories about animals."
@@ -213,6 +217,22 @@ def test_the_trees_of_both_orders_after_each_request(visit):
             beyond = boxes * kept["block"] - one["computed_tokens"]
             tokens = f"{beyond} of its answer's {len(one['token_ids'])} tokens fill {boxes} new boxes of 16 tokens."
             assert beyond > 0 and why.endswith(f"These and {tokens}")
+
+
+def test_a_real_server_is_asked_with_more_and_more_requests_at_once(visit, bench):
+    app = visit(part="A real server", endpoint="http://evil.example.org", streams="4", pieces="16")
+    assert app.text_input(key="v_endpoint").value == "", "no link says which server gets a key"
+    assert not any(button.key == "ve_measure" for button in app.button)
+    with serving(pieces=tuple("abcd")) as does:
+        app.text_input(key="v_endpoint").set_value(does.url).run()
+        app.text_input(key="v_endpoint_key").set_value("sk-mine")
+        document = measured(app, "ve", lambda spec: concurrency(spec, bench()))
+    (work,) = app.scheduler.jobs()
+    assert work.spec == ConcurrencySpec(does.url, concurrency=(1, 2, 4), new_tokens=16)
+    assert "sk-mine" not in repr([work, work.description(), work.log_fields(), dict(app.query_params)])
+    assert concurrency_claim(document) in [head.value for head in app.header]
+    table = next(table.value for table in app.dataframe if "At once" in table.value)
+    assert list(table["At once"]) == [1, 2, 4] and list(table["Answered"]) == [3, 6, 12]
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from kvviz.models.text import STORY
 from kvviz.server.scheduler import Scheduler
 from kvviz.ui.frame.page import TEXTS
 from kvviz.ui.shared.devices import AUTO, choose_device
+from kvviz.ui.shared.endpoint_fields import endpoint_fields
 from kvviz.ui.shared.form import Field, Form, Read, one_of, whole
 from kvviz.ui.shared.model_choice import accepted, decodable, model_field, positions
 from kvviz.ui.shared.own_designs import say_left_out, unloadable
@@ -129,7 +130,7 @@ def choose(form: Form, scheduler: Scheduler, more: Callable[[], None]) -> tuple[
             where: dict[str, Any] = {"help": TEXTS["live"]["decoded_by"], **form.choices("on", list(PLACES))}
             st.segmented_control("Decoded by", format_func=PLACES.__getitem__, required=True, **where)
             modes = _modes(form, scheduler)
-            key = _endpoint(form)
+            key = endpoint_fields(form)
             _settings(form, scheduler)
             more()
     device = scheduler.device_for(form["device"])
@@ -247,27 +248,6 @@ def _modes(form: Form, scheduler: Scheduler) -> tuple[str, ...]:
     if any(MODES[name].drafts for name in chosen):
         st.text_input("Draft model", help=TEXTS["live"]["draft"], placeholder="a bundled one", **form.value("draft"))
     return tuple(name for name in MODES if name in chosen)
-
-
-def _endpoint(form: Form) -> str | None:
-    """A server that decodes beside the modes; returns its key, which no field of the form holds."""
-    texts = TEXTS["live"]
-
-    def take() -> None:
-        form["endpoint"] = st.session_state.known_endpoint or ""
-
-    where, model, key = st.columns([2, 1, 1])
-    example = "http://localhost:8000/v1"
-    where.text_input("Endpoint", placeholder=example, help=texts["endpoint"], **form.value("endpoint"))
-    if known := settings().endpoints:
-        st.pills(
-            "Known endpoints", known, key="known_endpoint", on_change=take, label_visibility="collapsed", wrap=True
-        )
-    if not form["endpoint"].strip():
-        return None
-    model.text_input("Its model", placeholder="its only one", **form.value("endpoint_model"))
-    hidden: dict[str, Any] = {"type": "password", "autocomplete": "off", "key": "endpoint_key"}
-    return key.text_input("Its key", help=texts["endpoint_key"], max_chars=500, **hidden).strip() or None
 
 
 def _mode_title(name: str) -> str:

@@ -25,6 +25,7 @@ PARTS = (
     "Eviction",
     "A conversation",
     "To vLLM",
+    "A real server",
 )  # the page's tabs
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 LOADS = (10, 20, 40, 80, 160)
@@ -37,6 +38,8 @@ TTFTS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)  # ms
 ITLS = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200)
 SLOTS = (512, 1024, 2048, 4096)
 LONGEST = (64, 128, 256, 512)
+STREAMS = (4, 8, 16, 32, 64)
+PIECES = (16, 32, 64, 128, 256)  # new tokens of a request to a server
 
 
 def serving_form() -> Form:
@@ -66,6 +69,10 @@ def serving_form() -> Form:
         first=Field(FIRST),
         second=Field(SECOND),
         edited=Field(EDITED),
+        endpoint=Field(""),  # never from a link, whose maker would choose where a key goes
+        endpoint_model=Field(""),
+        streams=Field(8, one_of(*STREAMS)),
+        pieces=Field(64, one_of(*PIECES)),
     )
 
 

@@ -36,12 +36,13 @@ def measured(
     progress: Progress | None = None,
     press: str = "Measure",
     kept: str = "",
+    secret: str | None = None,
 ) -> Job | None:
     """Draw the buttons at their place, `words` below them, and the document once it is measured, else the kept one.
 
     `kept` names that recording where the spec's kind has several. `progress` makes a share and words of the last record
-    so far, which is empty before the first; without it, somebody else shows how the work goes on. Returns the work, if
-    any was asked for.
+    so far, which is empty before the first; without it, somebody else shows how the work goes on. `secret` is the key
+    for an endpoint, which goes to the worker alone. Returns the work, if any was asked for.
     """
     work = _own(scheduler, spec, key) or scheduler.same(spec)
     active = work is not None and work.active
@@ -59,7 +60,7 @@ def measured(
         st.caption(said)
     if pressed:
         with errors_said():
-            _submit(scheduler, spec, key, again=done)
+            _submit(scheduler, spec, key, again=done, secret=secret)
             st.rerun()
     elif work is not None and active:
         running = (lambda work: st.progress(*progress(_last(work.records)))) if progress else (lambda work: None)
@@ -183,9 +184,9 @@ def _own(scheduler: Scheduler, spec: Spec, key: str) -> Job | None:
     return scheduler.get(work_id) if before == spec else None
 
 
-def _submit(scheduler: Scheduler, spec: Spec, key: str, *, again: bool = False) -> Job:
+def _submit(scheduler: Scheduler, spec: Spec, key: str, *, again: bool = False, secret: str | None = None) -> Job:
     """Queue the experiment and remember it as what this session asked for. Raises KvvizError where it can't be done."""
-    work_id = scheduler.submit(spec, owner(), again=again)
+    work_id = scheduler.submit(spec, owner(), again=again, key=secret)
     st.session_state[f"{key}_asked"] = (spec, work_id)
     work = scheduler.get(work_id)
     assert work is not None

@@ -1,0 +1,1 @@
+"""A server with an OpenAI interface under more and more requests at once."""

@@ -1,0 +1,96 @@
+"""Sends a server more and more requests at once, and measures how long each waits and how many tokens a second all get.
+
+A closed loop: each of so many askers sends its next request when its last answer has ended. Every prompt begins with a
+number of its own, so that no prefix cache takes the prefill from a request.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count, pairwise
+from typing import TYPE_CHECKING
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.records import Sampling
+from kvviz.decoding.endpoint.poll import Looks
+from kvviz.experiments.comparison.endpoint import open_server
+from kvviz.experiments.comparison.figures import percentiles
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
+from kvviz.experiments.concurrency.words import Row, sentences
+from kvviz.experiments.kind import Bench, Record
+
+if TYPE_CHECKING:
+    from kvviz.decoding.endpoint.server import Answer, Server
+
+
+def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
+    """Measure each level after one request that is not counted: a record for each, then the document.
+
+    Raises KvvizError if no request of a level is answered, Stopped if asked to stop.
+    """
+    numbers = count(1)
+    with closing(open_server(spec.endpoint, spec.endpoint_model, bench.key)) as server:
+
+        def ask() -> "Answer":
+            text = f"{next(numbers)}. {spec.prompt}"
+            return server.ask(text, spec.new_tokens, Sampling(), bench.check_stop, polls=False)
+
+        ask()
+        rows: list[Row] = []
+        for level in spec.concurrency:
+            rows.append(_measure_level(server, ask, level, spec.requests))
+            bench.check_stop()
+            said = f"{level} at once, {rows[-1]['tokens_per_s']:.3g} tokens/s"
+            yield {"t": "way", "done": len(rows), "of": len(spec.concurrency), "title": said}
+        engine = server.engine
+        document = {
+            "endpoint": server.place.base,
+            "engine": {"name": engine.name if engine else None, "version": server.version, "model": server.model[:300]},
+            "new_tokens": spec.new_tokens,
+            "requests_each": spec.requests,
+            "rows": rows,
+        }
+    yield {"t": "done", "document": {**document, "sentences": sentences(document)}}
+
+
+def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, each: int) -> Row:
+    answers, failures = list["Answer"](), list[KvvizError]()
+
+    def asker() -> None:
+        for _ in range(each):
+            try:
+                answers.append(ask())
+            except KvvizError as error:
+                failures.append(error)
+            except Stopped:
+                return
+
+    begun, busy = time.perf_counter(), time.process_time()
+    with Looks(server.metrics) as looks, ThreadPoolExecutor(level) as askers:
+        for _ in range(level):
+            askers.submit(asker)
+        askers.shutdown()
+        seconds, busy = time.perf_counter() - begun, time.process_time() - busy
+    if not answers and failures:
+        raise failures[0]
+    waits = (round(answer.arrivals[0], 9) for answer in answers if answer.arrivals)
+    gaps = (round(later - sooner, 9) for answer in answers for sooner, later in pairwise(answer.arrivals))
+    pieces = sum(len(answer.texts) for answer in answers)
+    counts = [answer.usage.get("completion") for answer in answers]
+    tokens = sum(number or 0 for number in counts) if all(counts) else None
+    used = [told["cache_usage"] for _, told in looks.seen if told and "cache_usage" in told]
+    return {
+        "concurrency": level,
+        "requests": len(answers),
+        "failed": len(failures),
+        "why_failed": str(failures[0]) if failures else None,
+        "seconds": round(seconds, 6),
+        "tokens": tokens,
+        "pieces": pieces,
+        "tokens_per_s": round((pieces if tokens is None else tokens) / seconds, 6),
+        **percentiles("ttft_s", waits, (50, 99)),
+        **percentiles("itl_s", gaps, (50, 99)),
+        "cache_usage": max(used, default=None),
+        "client_busy": round(busy / seconds, 3),
+    }

@@ -1,0 +1,95 @@
+"""Many requests at once: each is asked once, what fails is counted, and the words follow from the rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from kvviz.base.errors import KvvizError, Stopped
+from kvviz.base.settings import Limits
+from kvviz.experiments.concurrency import words
+from kvviz.experiments.concurrency.run import run
+from kvviz.experiments.concurrency.spec import ConcurrencySpec, check
+from kvviz.experiments.registry import kind_of, read_spec
+from tests.openai_server import serving
+
+
+def measured(bench, does, levels=(1, 3), **told):
+    """The records of a sweep and its document."""
+    spec = ConcurrencySpec(does.url, concurrency=levels, requests=2, prompt="Say:", new_tokens=4)
+    *records, done = run(spec, bench(**told))
+    return records, done["document"]
+
+
+def test_each_level_asks_as_often_as_it_says(bench):
+    with serving(pieces=tuple("abcd"), owner="vllm", paths={"/metrics": "vllm:kv_cache_usage_perc 0.25\n"}) as does:
+        records, found = measured(bench, does, key="sk-mine")
+    one, three = found["rows"]
+    assert [record["title"].partition(",")[0] for record in records] == ["1 at once", "3 at once"]
+    sent = {value for row in does.headers for name, value in row.items() if name.lower() == "authorization"}
+    assert sent == {"Bearer sk-mine"} and "sk-mine" not in repr((records, found))
+    assert found["sentences"] == words.sentences(found)
+    assert (one["requests"], three["requests"], three["failed"]) == (2, 6, 0)
+    prompts = {asked["prompt"] for asked in does.asked}
+    assert len(does.asked) == len(prompts) == 1 + 2 + 6, "the first is not counted, and no two prompts begin alike"
+    assert {asked["max_tokens"] for asked in does.asked} == {4}
+    assert (one["tokens"], three["pieces"], one["cache_usage"]) == (8, 24, 0.25)
+    for row in found["rows"]:
+        assert 0 < row["ttft_s_p50"] <= row["ttft_s_p99"] <= row["seconds"] and row["itl_s_p50"] <= row["itl_s_p99"]
+        assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"], rel=1e-3)
+
+
+def test_the_words_follow_from_the_rows():
+    row = {"concurrency": 1, "failed": 0, "tokens": 8, "pieces": 8, "tokens_per_s": 10.0, "client_busy": 0.1}
+    row |= {"ttft_s_p50": 0.1, "ttft_s_p99": 0.1, "itl_s_p50": 0.01, "itl_s_p99": 0.01, "cache_usage": None}
+    more = {"concurrency": 4, "tokens_per_s": 30.0, "ttft_s_p99": 0.25, "client_busy": 0.9, "failed": 1}
+    last = {**row, **more, "pieces": 4, "why_failed": "too many"}
+    found = {"rows": [row, last], "engine": {"name": "vllm", "version": "0.12.0", "model": "m"}}
+    said = words.sentences(found)
+    assert said[:3] == [
+        "Asked was vLLM 0.12.0, model m; times are of arrival.",
+        "With 4 times the requests at once it writes 3 times the tokens a second.",
+        "The first token of the slowest hundredth takes 2.5 times as long: 250 ms.",
+    ]
+    assert "not equally many" in said[4] and "Of 4 at once 1 requests failed: too many." in said[5]
+    assert "busy for 90%" in said[6]
+    table = words.text({**found, "sentences": said}).splitlines()
+    assert table[2].split()[:2] == ["4", "30"] and table[2].endswith(" -")
+    uncounted = {**found, "rows": [{**row, "tokens": None}]}
+    assert "did not count" in words.sentences(uncounted)[1]
+
+
+def test_a_server_that_refuses_is_its_sentence_and_a_stop_ends_it(bench):
+    with serving(status=503) as does, pytest.raises(KvvizError, match=r"refuses the request \(503\)"):
+        measured(bench, does)
+    with serving(pieces=tuple("abcd")) as does, pytest.raises(Stopped):
+        measured(bench, does, should_stop=lambda: True)
+
+
+@pytest.mark.parametrize("levels", [(), (0,), (2, 1), (1, 1), (65,)])
+def test_levels_that_can_not_be(levels):
+    with pytest.raises(KvvizError, match="from 1 to 64"):
+        ConcurrencySpec("http://localhost:1", concurrency=levels)
+
+
+def test_a_spec_travels_and_keeps_to_the_limits():
+    spec = ConcurrencySpec("http://localhost:1", "m", (1, 8))
+    assert read_spec("concurrency", spec.to_dict()) == spec and kind_of(spec).spec is ConcurrencySpec
+    assert "key" not in spec.to_dict()
+    check(spec, Limits(batch=8, new_tokens=64))
+    fewer, shorter = Limits(batch=4), Limits(new_tokens=8)
+    for limits, says in ((fewer, "8 requests at once; this server allows at most 4"), (shorter, "64 new tokens")):
+        with pytest.raises(KvvizError, match=says):
+            check(spec, limits)
+    for wrong in ({"endpoint": "localhost"}, {"requests": 0}, {"new_tokens": 5_000}, {"prompt": ""}):
+        with pytest.raises(KvvizError):
+            replace(spec, **wrong)
+
+
+def test_the_claim_holds_the_last_level_against_the_first():
+    row = {"concurrency": 1, "tokens_per_s": 10.0, "ttft_s_p50": 0.01}
+    last = {"concurrency": 8, "tokens_per_s": 45.67, "ttft_s_p50": 0.18}
+    assert words.claim({"rows": [row]}) == "10 tokens/s with 1 at once"
+    assert words.claim({"rows": [row, last]}) == (
+        "8 times the requests at once, 4.6 times the tokens a second, and a first token after 180 ms, not 10 ms (p50)"
+    )
+    assert words.claim({"rows": [row, {**last, "ttft_s_p50": None}]}).endswith("the tokens a second")
