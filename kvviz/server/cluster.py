@@ -25,7 +25,7 @@ from kvviz.server.staff import WorkingDevice, planned, working_devices
 log = logging.getLogger("kvviz.server.cluster")
 
 WATCH_S = 2.0  # seconds between two looks at the list of nodes
-AGAIN_S = 60.0  # seconds before a node that could not take part is asked again
+AGAIN_S = 60.0  # seconds before a node that could not take part, or has lost a worker, is asked again
 ANSWER_S = 30.0  # seconds after which a node that does not answer counts as lost
 START_S = 180.0  # seconds that a node may take to start an actor and to list its devices
 
@@ -150,7 +150,8 @@ class Cluster:
     def __init__(self, scheduler: Scheduler, address: str, join: Callable[[str], Ray] = Ray) -> None:
         self._scheduler, self._address, self._join = scheduler, address, join
         self._ray: Ray | None = None
-        self._again_at: dict[str, float] = {}  # by node: when one that could not take part is asked again
+        self._offers: dict[str, Offer] = {}  # by node
+        self._again_at: dict[str, float] = {}  # by node: when it may be asked again
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
 
@@ -182,20 +183,22 @@ class Cluster:
             self._closing.wait(WATCH_S)
 
     def _employ(self, ray: Ray, node: Node) -> None:
-        there = any(worker.place == node["name"] for worker in self._scheduler.workers)
-        if there or self._again_at.get(node["id"], 0.0) > time.monotonic():
+        """Start those of a node's workers that are not there, once a minute at most."""
+        there, known = {worker.name for worker in self._scheduler.workers}, self._offers.get(node["id"])
+        missing = known is None or any(f"{node['name']}/{device}" not in there for device, _ in known["workers"])
+        if not missing or self._again_at.get(node["id"], 0.0) > time.monotonic():
             return
         try:
-            found = ray.offer_of(node)
+            found = self._offers[node["id"]] = ray.offer_of(node)
             if found["version"] != kvviz.__version__:
                 raise MachineLost(f"it has kvviz {found['version']}, and this server {kvviz.__version__}")
             for device, cores in found["workers"]:
-                name = f"{node['name']}/{device}"
-                self._scheduler.join(RemoteLink(name, ray.relay(node, name, cores)))
+                if (name := f"{node['name']}/{device}") not in there:
+                    self._scheduler.join(RemoteLink(name, ray.relay(node, name, cores)))
             event(log, "node_joined", name=node["name"], workers=len(found["workers"]))
         except MachineLost as error:
-            self._again_at[node["id"]] = time.monotonic() + AGAIN_S
             event(log, "node_left_out", logging.WARNING, name=node["name"], why=str(error))
+        self._again_at[node["id"]] = time.monotonic() + AGAIN_S
 
 
 def listed(address: str) -> list[dict[str, object]]:

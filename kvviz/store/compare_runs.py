@@ -31,6 +31,7 @@ def names(runs: Sequence[Run]) -> list[str]:
         lambda run: run.comparison.title or run.comparison.model,
         lambda run: f"{run.comparison.prompt_tokens} + {run.comparison.new_tokens} tokens",
         lambda run: run.comparison.device_name or run.comparison.device,
+        lambda run: run.comparison.device,  # two cards of one kind
         lambda run: run.comparison.dtype,
         lambda run: f"{run.comparison.created:%Y-%m-%d %H:%M:%S}",
         lambda run: run.id,

@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import sys
 from importlib.util import find_spec
 
 import pytest
 
 import kvviz
+from kvviz.base.errors import KvvizError
+from kvviz.cli.cluster import cluster as listing
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server.cluster import Cluster
 from kvviz.server.feed import Feed, Viewer
@@ -187,19 +190,30 @@ class FakeRay:
         pass
 
 
-def test_every_device_of_a_node_joins_and_another_version_does_not(monkeypatch, caplog):
-    monkeypatch.setattr("kvviz.server.cluster.WATCH_S", 0.01)
+def test_every_device_of_a_node_joins_and_another_version_does_not(monkeypatch):
+    for name in ("WATCH_S", "AGAIN_S"):
+        monkeypatch.setattr(f"kvviz.server.cluster.{name}", 0.02)
     ray, scheduler = FakeRay(), Scheduler(Silent(""))
     cluster = Cluster(scheduler, "10.0.0.1:6379", lambda address: ray)
     cluster.start()
     until(lambda: len(scheduler.workers) == 3 and "old" in ray.asked)
     assert [worker.name for worker in scheduler.workers] == ["", "one/cpu", "one/cuda:0"]
-    for worker in scheduler.workers[1:]:
-        worker.machine_lost("it went away")
-    until(lambda: ray.asked.count("one") == 2 and len(scheduler.workers) == 3)
-    assert ray.asked.count("old") == 1, "it is asked again after a while"
+    kept, lost = scheduler.workers[1:]
+    lost.machine_lost("its actor died")
+    until(lambda: len(scheduler.workers) == 3 and lost not in scheduler.workers)
+    assert scheduler.workers[1] is kept, "what is there is left alone"
+    assert not any(worker.place == "old" for worker in scheduler.workers)
     cluster.close()
     scheduler.close()
+
+
+def test_without_an_address_or_without_ray_the_command_says_so(monkeypatch):
+    monkeypatch.delenv("KVVIZ_RAY_ADDRESS", raising=False)
+    with pytest.raises(KvvizError, match="name the cluster: --address"):
+        listing()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(KvvizError, match=r"pip install 'kvviz\[cluster\]'"):
+        listing("10.0.0.1:6379")
 
 
 @pytest.mark.long

@@ -29,6 +29,8 @@ def run(mode="cached", repeats=((1.0, 1.0), (1.1, 1.1)), total=2.0, **stored):
 def test_names_are_as_short_as_tells_apart():
     assert names([run("uncached"), run("cached")]) == ["No cache", "KV cache"]
     assert names([run(id="a"), run(id="b", model="qwen3-4b")]) == ["KV cache, gpt2", "KV cache, qwen3-4b"]
+    cards = names([run(id="a", device="cuda:0"), run(id="b", device="cuda:1")])
+    assert cards == ["KV cache, cuda:0", "KV cache, cuda:1"]
     twins = names([run(id="a"), run(id="b")])
     assert len(set(twins)) == 2
 

@@ -52,10 +52,10 @@ def _line(scheduler: Scheduler) -> None:
     rows = [
         {
             "place": _place(scheduler, job),
-            "what": _what(job),
-            "whose": "yours" if mine and job.made_by == mine else "another's",
-            "asked for": f"{lasting(waited)} ago",
             "wait": _wait(scheduler, job),
+            "asked for": f"{lasting(waited)} ago",
+            "whose": "yours" if mine and job.made_by == mine else "another's",
+            "what": _what(job),
         }
         for job, waited in scheduler.line()
     ]
