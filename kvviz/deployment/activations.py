@@ -31,8 +31,9 @@ class Widths:
     """The sizes of a decoder's tensors, in elements for each token; of layers that differ, the widest.
 
     `queries`, `keys` and `values` are over all heads of a layer. `inner`: the width of the MLP, `inner_tensors` how
-    many rows of it are alive at once. `chosen`: the experts that a token passes, 0 for an MLP without experts.
-    `window`: the longest window, None if no layer has one; `windows_only`: every layer has one.
+    many rows of it are alive at once; `kept_rows`: those of the hidden width that the code still names then. `chosen`:
+    the experts that a token passes, 0 for an MLP without experts. `window`: the longest window, None if no layer has
+    one; `windows_only`: every layer has one.
     """
 
     hidden: int
@@ -48,9 +49,11 @@ class Widths:
     window: int | None
     windows_only: bool
     learned_positions: bool
+    kept_rows: int
     joint_projection: bool
     normed_queries: bool
     plain_softmax: bool
+    own_attention: bool
 
     @property
     def grouped(self) -> bool:
@@ -83,9 +86,11 @@ def read_widths(config: Mapping[str, object]) -> Widths:
         window=max((layer.window for layer in layers if layer.window), default=None),
         windows_only=all(layer.window for layer in layers),
         learned_positions=learned,
+        kept_rows=_FAMILIES["kept_rows"].get(kind, 0),
         joint_projection=kind in _FAMILIES["joint_projection"],
         normed_queries=kind in _FAMILIES["normed_queries"],
         plain_softmax=kind in _FAMILIES["plain_softmax"],
+        own_attention=kind in _FAMILIES["own_attention"],
     )
 
 
@@ -110,7 +115,8 @@ def _inner_tensors(fields: Fields) -> int:
     names = ("activation_function", "hidden_act", "hidden_activation")
     name = next((own for own in map(fields.raw, names) if own), _FAMILIES["activation"].get(fields.model_type))
     needed = _FAMILIES["activation_tensors"].get(name, 2)
-    return max(3, needed) if is_gated(fields) else needed
+    joint = fields.model_type in _FAMILIES["joint_gate"]
+    return max(4 if joint else 3, needed) if is_gated(fields) else needed
 
 
 @dataclass(frozen=True)
@@ -173,11 +179,8 @@ def activations(
     elif masked:
         base += batch * new * seen  # a mask of truths, which sdpa needs only for a window
     attending = base + hidden + (queries + keys + values if widths.joint_projection else queries)
-    after = (
-        base + 2 * hidden + (scores * size if attention == "eager" else 0)
-    )  # the layer keeps what attention returned
-    if widths.joint_projection:
-        after += hidden  # and its output
+    returned = scores * size if attention == "eager" else 0  # a layer keeps the scores that attention returned
+    after = base + (2 + widths.kept_rows) * hidden + returned
     moments = {}
     if attention == "eager":
         upcast = size if widths.plain_softmax or not half else 8
@@ -195,8 +198,9 @@ def activations(
     if held and widths.keys:
         moments["lengthening the cache"] = attending + batch * held * -(-widths.keys // share) * size
     if widths.inner:
-        inside = widths.inner_tensors * inner
-        moments["MLP"] = after + (widths.chosen * (hidden + inside) if widths.chosen else inside)
+        # each chosen expert: its input, gate and up together, the activated gate, their product; or its output thrice
+        experts = widths.chosen * max(hidden + 4 * inner, 4 * hidden)
+        moments["MLP"] = after + (experts or widths.inner_tensors * inner)
     logits = rows if whole_head else batch
     moments["logits"] = hidden + logits * widths.vocab * size
     return Activations(moments)

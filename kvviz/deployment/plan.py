@@ -383,6 +383,10 @@ def _notes(model: _Model, asked: Asked, card: Accelerator) -> tuple[str, ...]:
         notes.append("The parameters are counted from the config's matrices, without norms and biases.")
     if WEIGHT_BITS.get(asked.weights, 16) < 16 and not model.weights.exact:
         notes.append(f"The scales of {asked.weights} weights are not counted; they differ by format.")
+    if model.widths.own_attention:
+        notes.append(
+            "This family's attention is computed in a way of its own; its activations may be larger than here."
+        )
     if asked.view in ENGINES:
         notes.append(_OVERHEADS["activations"]["note"])
     if card.vendor not in ("NVIDIA", "Apple"):
