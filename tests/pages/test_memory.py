@@ -133,6 +133,7 @@ def test_a_dropped_gguf_file_is_worked_out_as_llama_cpp_runs_it(give):
     assert total(app) == "1.0 GiB" and "small.gguf (yours)" in app.metric[0].label
     assert "Weights in the file: **1.3 KiB** (1,296 B): 1.3 KiB Q4_K" in said(app)
     assert (app.selectbox(key="m_view").value, app.selectbox(key="m_dtype").value) == ("llama.cpp", "float16")
+    assert app.number_input(key="m_ubatch").value == 512
     app.selectbox(key="m_dtype").select("q8_0").run()
     app.selectbox(key="m_values").select("q4_0").run()
     assert f"{8192 * 32 * 8 * 128 // 32 * (34 + 18):,} B" in said(app)

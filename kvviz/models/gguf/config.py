@@ -7,6 +7,7 @@ weighs stands under `gguf`.
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -152,14 +153,20 @@ class _Model:
             return None
         if not isinstance(value, tuple):
             return [checked(f"{self.arch}.{name}", value, 0)] * count
-        if len(value) < count:
-            raise ConfigError(f"{self.arch}.{name} lists {len(value):,} layers and the model has {count:,}")
-        numbers = (int(entry) if isinstance(entry, bool) else entry for entry in value[:count])
-        return [checked(f"{self.arch}.{name}", number, 0) for number in numbers]
+        listed = count // self.loops
+        if len(value) < listed:
+            raise ConfigError(f"{self.arch}.{name} lists {len(value):,} layers and the model has {listed:,}")
+        numbers = (int(entry) if isinstance(entry, bool) else entry for entry in value[:listed])
+        return [checked(f"{self.arch}.{name}", number, 0) for number in numbers] * self.loops
+
+    @cached_property
+    def loops(self) -> int:
+        """How often a text passes the layers, each time with a cache of its own."""
+        return self.optional("num_loops", 1) or 1
 
     def config(self, title: str) -> Config:
         """The fields that transformers would have, but for those of the weights."""
-        depth = self.size("block_count") - (self.optional("nextn_predict_layers") or 0)
+        depth = (self.size("block_count") - (self.optional("nextn_predict_layers") or 0)) * self.loops
         if not 1 <= depth <= MOST_LAYERS:
             raise ConfigError(f"{self.arch}.block_count leaves {depth:,} layers; kvviz reads 1 to {MOST_LAYERS:,}")
         name = self.header.metadata.get("general.name")
@@ -325,7 +332,7 @@ class _Model:
             shifts = self.optional("token_shift_count", 1) or 2
             return {"wkv_head_size": head, "token_shift_count": shifts}
         kernel = self.size("ssm.conv_kernel")
-        if self.arch == "kimi-linear":
+        if self.arch in _TABLES["readers"]["kda.head_dim"]:
             dim = self.size("kda.head_dim")
             attending = [layer + 1 for layer, kind in enumerate(types) if kind != LINEAR]
             others = [layer + 1 for layer, kind in enumerate(types) if kind == LINEAR]

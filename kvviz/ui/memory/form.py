@@ -205,6 +205,7 @@ def _start_of_llama_cpp(form: Form, types: Sequence[str]) -> None:
     st.checkbox("Flash attention (-fa)", help=_HELP["flash_attention"], **form.value("flash_attention"))
     st.checkbox("Windows in full size (--swa-full)", help=_HELP["swa_full"], **form.value("swa_full"))
     st.checkbox("One cache for all sequences (--kv-unified)", help=_HELP["unified"], **form.value("unified"))
+    st.number_input("Tokens at once (-ub)", help=_HELP["ubatch"], **form.within("ubatch", 1, 65_536))
 
 
 def _type(name: str) -> str:
