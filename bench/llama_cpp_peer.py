@@ -5,9 +5,11 @@ The keys and values are float32 too, because kvviz's are.
 """
 
 import ctypes
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,8 +43,8 @@ def fits(loaded: Loaded) -> bool:
     return same and loaded.model.config.model_type == "gpt2" and not loaded.model.config.scale_attn_by_inverse_layer_idx
 
 
-def write_gguf(loaded: Loaded, path: Path) -> None:
-    """Write the model's weights, unchanged, into a GGUF file without a vocabulary."""
+def write_gguf(loaded: Loaded, path: Path, tokenizer: Path | None = None) -> None:
+    """Write the model's weights, unchanged, into a GGUF file; its vocabulary from a tokenizer.json, or none."""
     import gguf
 
     config, state = loaded.model.config, loaded.model.state_dict()
@@ -54,8 +56,11 @@ def write_gguf(loaded: Loaded, path: Path) -> None:
     file.add_head_count(config.n_head)
     file.add_layer_norm_eps(config.layer_norm_epsilon)
     file.add_file_type(gguf.LlamaFileType.ALL_F32)
-    file.add_tokenizer_model("no_vocab")
-    file.add_vocab_size(config.vocab_size)
+    if tokenizer is None:
+        file.add_tokenizer_model("no_vocab")
+        file.add_vocab_size(config.vocab_size)
+    else:
+        _add_tokenizer(file, tokenizer)
 
     def add(name: str, tensor: torch.Tensor) -> None:
         file.add_tensor(name, np.ascontiguousarray(tensor.detach().float().numpy()))
@@ -73,6 +78,23 @@ def write_gguf(loaded: Loaded, path: Path) -> None:
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
+
+
+def _add_tokenizer(file: Any, tokenizer: Path) -> None:
+    """Add the tokens and merges of a byte-level BPE in GPT-2's manner; its special tokens end a text."""
+    import gguf
+
+    whole = json.loads(tokenizer.read_text(encoding="utf-8"))
+    bpe, special = whole["model"], {token["content"]: token["id"] for token in whole["added_tokens"]}
+    tokens = sorted(bpe["vocab"], key=bpe["vocab"].__getitem__)
+    kinds = (gguf.TokenType.CONTROL if token in special else gguf.TokenType.NORMAL for token in tokens)
+    file.add_tokenizer_model("gpt2")
+    file.add_tokenizer_pre("gpt-2")
+    file.add_token_list(tokens)
+    file.add_token_types(list(kinds))
+    file.add_token_merges([" ".join(pair) for pair in bpe["merges"]])
+    file.add_eos_token_id(next(iter(special.values())))
+    file.add_add_bos_token(False)
 
 
 def decoded(path: Path, prompt: torch.Tensor, new_tokens: int) -> Callable[[], tuple[list[int], list[float]]]:

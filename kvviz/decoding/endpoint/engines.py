@@ -68,6 +68,9 @@ def known_metrics(engine: Engine | None, exposition: str) -> dict[str, float]:
     first = {what: next((name for name in names if name in values), None) for what, names in engine.metrics.items()}
     each = {what: values[name] for what, name in first.items() if name is not None}
     figures = {what: sum(parts) / (len(parts) if what in SHARES else 1) for what, parts in each.items()}
+    missed = figures.pop("prefix_missed", None)
+    if missed is not None and "prefix_hits" in figures:  # older versions count no hits
+        figures["prefix_queries"] = missed + figures["prefix_hits"]
     told = {what: _number(labels.get(name, {}).get(label, "")) for what, (name, label) in engine.labels.items()}
     return figures | {what: number for what, number in told.items() if number is not None}
 

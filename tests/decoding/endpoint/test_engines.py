@@ -49,6 +49,15 @@ vllm:prefix_cache_hits_total{engine="0",model_name="qwen3.8-27b"} 7840.0
 vllm:cache_config_info{_block_size_resolved="True",block_size="784",cache_dtype="auto",kv_cache_size_tokens="141994",\
 num_gpu_blocks="208",num_gpu_blocks_override="None",sliding_window="None"} 1.0
 """.replace("\\\n", "")
+LLAMA_B11549 = """# recorded here: the server in xllamacpp 2026.10.11549, asked twice for 8 tokens after 4
+llamacpp:prompt_tokens_total 5
+llamacpp:prompt_tokens_cached_total 3
+llamacpp:tokens_predicted_total 16
+llamacpp:n_decode_total 16
+llamacpp:n_tokens_max 11
+llamacpp:requests_processing 0
+llamacpp:requests_deferred 0
+"""
 SGLANG_0_5 = """# https://docs.sglang.io/docs/references/production_metrics
 sglang:token_usage{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.28
 sglang:cache_hit_rate{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.007507552643049313
@@ -69,6 +78,11 @@ sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 2826.0
             "vllm",
             {"cache_usage": 0, "prefix_queries": 16681, "prefix_hits": 7840, "running": 0}
             | {"blocks": 208, "block_tokens": 784, "capacity_tokens": 141994},
+        ),
+        (
+            LLAMA_B11549,
+            "llamacpp",
+            {"running": 0, "decodes": 16, "prefix_hits": 3, "prefix_queries": 8},
         ),
         (
             SGLANG_0_5,

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
@@ -13,13 +14,18 @@ from urllib.request import urlopen
 
 import pytest
 
+from bench.llama_cpp_peer import write_gguf
 from kvviz.base.errors import KvvizError
+from kvviz.base.settings import Limits
 from kvviz.experiments.comparison.endpoint import answered, per_piece, waits
 from kvviz.experiments.comparison.endpoint_words import told_of_cache
 from kvviz.experiments.comparison.figures import finished
 from kvviz.experiments.comparison.run import perform
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.experiments.comparison.verdict import verdict
+from kvviz.experiments.concurrency.run import run as run_levels
+from kvviz.experiments.concurrency.spec import ConcurrencySpec
+from kvviz.experiments.kind import Bench
 from kvviz.models.catalog.rows import HERE
 from kvviz.models.text import STORY, ByteCodec
 from kvviz.store.files import exchange, reading
@@ -149,26 +155,64 @@ def test_tokens_are_counted_where_their_last_character_arrives():
 def test_a_real_server_writes_the_text_that_is_decoded_here(load, tmp_path):
     """`transformers serve` with the weights of a bundled model, over loopback."""
     folder = str(HERE / "bundled" / "mini-gpt2")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", folder, "--port", str(port)]
-    apart = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    log = (tmp_path / "log").open("w")
-    server = subprocess.Popen([*command, "--device", "cpu"], env={**os.environ, **apart}, stdout=log, stderr=log)
-    try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and server.poll() is None:
-            try:
-                urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
-                break
-            except (URLError, OSError):
-                time.sleep(0.2)
-        document, _ = compared(load, f"http://127.0.0.1:{port}", "mini-gpt2", endpoint_model=folder)
-    finally:
-        server.terminate()
-        server.wait(20)
-        log.close()
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", folder, "--device", "cpu", "--port"]
+    with started(command, tmp_path) as url:
+        document, _ = compared(load, url, "mini-gpt2", endpoint_model=folder)
     cached, lane = document["runs"]
     assert lane["text"] == cached["text"] and lane["identical"]
     assert lane["engine"]["completion_tokens"] == sum(lane["tokens_per_chunk"]) == 20
+
+
+@contextmanager
+def started(command, folder):
+    """Start a server, whose last argument is its port, and wait until it is well; yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    apart = {"HF_HUB_CACHE": str(folder), "HF_HUB_OFFLINE": "1"}
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen([*command, str(port)], env={**os.environ, **apart}, stdout=log, stderr=log)
+        try:
+            end = time.monotonic() + 60
+            while time.monotonic() < end and server.poll() is None:
+                try:
+                    urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                    break
+                except (URLError, OSError):
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+LLAMA = """
+import signal, sys, xllamacpp
+given = xllamacpp.CommonParams()
+given.model.path, given.port, given.n_ctx, given.n_parallel = sys.argv[1], int(sys.argv[2]), 512, 2
+given.endpoint_metrics = given.endpoint_slots = True
+given.warmup = given.use_jinja = given.enable_chat_template = False
+server = xllamacpp.Server(given)
+signal.pause()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.worker
+@pytest.mark.skipif(not (find_spec("xllamacpp") and find_spec("gguf")), reason="needs pip install xllamacpp gguf")
+def test_llama_cpps_server_writes_the_text_that_is_decoded_here(load, tmp_path):
+    """llama.cpp's own server, with the same weights and tokens in a GGUF file, and its cache as it tells it."""
+    file = tmp_path / "mini-gpt2.gguf"
+    write_gguf(load("mini-gpt2"), file, HERE / "bundled" / "mini-gpt2" / "tokenizer.json")
+    with started([sys.executable, "-c", LLAMA, str(file)], tmp_path) as url:
+        document, _ = compared(load, url, "mini-gpt2")
+        *_, last = run_levels(ConcurrencySpec(url, concurrency=(1, 2), new_tokens=8), Bench("x", None, Limits()))
+    cached, lane = document["runs"]
+    assert lane["text"] == cached["text"] and lane["identical"]
+    assert lane["engine"]["name"] == "llamacpp" and lane["engine"]["completion_tokens"] == 20
+    metrics = lane["metrics"]
+    assert metrics["unknown"] == [] and metrics["calculated"]["capacity_tokens"] == 512
+    assert metrics["after"]["prefix_queries"] > metrics["before"]["prefix_queries"]
+    assert 0 < metrics["after"]["prefix_hits"] < metrics["after"]["prefix_queries"], "the prompt was asked twice"
+    levels = last["document"]["rows"]
+    assert [(row["requests"], row["tokens"]) for row in levels] == [(3, 24), (6, 48)]
