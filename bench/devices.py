@@ -93,7 +93,7 @@ def _wait(until: Callable[[], bool], what: str) -> None:
     while not until():
         if time.monotonic() > end:
             raise SystemExit(f"gave up waiting for {what}")
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def _document(passes: dict[str, list[dict[str, Any]]], devices: dict[str, Any], asked: Sequence[Any]) -> dict[str, Any]:
