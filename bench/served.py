@@ -16,18 +16,21 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """`python app.py` on a free port, as a context manager: ready at its start, ended with a home of its own."""
+    """`python app.py` on a free port, as a context manager: ready at its start, ended with a home of its own.
 
-    def __init__(self, home: Path | None = None) -> None:
+    Its log lies in its home, unless it is put elsewhere.
+    """
+
+    def __init__(self, home: Path | None = None, log: Path | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory() if home is None else None
         self.home = home or Path(self._folder.name)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._log = self.home / "server.log"
+        self.log = log or self.home / "server.log"
         env = {**os.environ, "PORT": str(self.port), "KVVIZ_HOME": str(self.home)}
-        with self._log.open("w") as log:
+        with self.log.open("w") as log:
             self._process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=log, stderr=log)
 
     def __enter__(self) -> "Server":
@@ -62,11 +65,11 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.1)
-        raise SystemExit(f"the server did not come up:\n{self._log.read_text()[-2000:]}")
+        raise SystemExit(f"the server did not come up:\n{self.log.read_text()[-2000:]}")
 
     def complaints(self) -> list[str]:
         """The lines of the server's log with an error."""
-        lines = self._log.read_text(errors="replace").splitlines()
+        lines = self.log.read_text(errors="replace").splitlines()
         return [line for line in lines if "Error" in line or "Traceback" in line]
 
     def cpu_seconds(self) -> float:
