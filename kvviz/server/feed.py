@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -200,11 +201,13 @@ def health(scheduler: Scheduler, viewers: int) -> tuple[int, Mapping[str, object
     """
     reason = "runs are not being kept: the store can't be written" if scheduler.trouble else None
     reason = UNHEALTHY.get(scheduler.worker_state, reason)
+    states = Counter(worker.state for worker in scheduler.workers)
     return 503 if reason else 200, {
         "status": "degraded" if reason else "ok",
         "reason": reason,
         "worker": scheduler.worker_state,
         "device": (scheduler.device or {}).get("device_name"),
+        **({"workers": states} if states.total() > 1 else {}),
         "queue": sum(job.active for job in scheduler.jobs()),
         "viewers": viewers,
         "version": kvviz.__version__,

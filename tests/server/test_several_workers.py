@@ -12,6 +12,7 @@ from kvviz.device.lock import lock_file, measuring
 from kvviz.experiments.comparison.spec import ComparisonSpec
 from kvviz.server import staff as module
 from kvviz.server.employed import able
+from kvviz.server.feed import health
 from kvviz.server.scheduler import Scheduler
 from kvviz.server.staff import staff
 from kvviz.server.worker_process import WorkerLink
@@ -120,6 +121,16 @@ def test_the_page_follows_the_comparison_that_began_first(two):
     assert two.shown().id == second
     end(two.workers[1])
     assert two.shown().id == second, "the last result stays"
+
+
+def test_a_server_is_well_as_long_as_one_worker_is_ready(two):
+    two.workers[0].worker_is("down")
+    code, told = health(two, viewers=0)
+    assert (code, told["worker"]) == (200, "ready")
+    assert told["workers"] == {"down": 1, "ready": 2}
+    for worker in two.workers:
+        worker.worker_is("down")
+    assert health(two, viewers=0)[0] == 503
 
 
 def test_the_line_tells_who_waits_and_since_when(two):
