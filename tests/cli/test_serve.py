@@ -26,8 +26,13 @@ def wheel(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_it_holds_all_files_of_the_package_but_bytecode(wheel):
-    paths = [path for path in (CHECKOUT / "kvviz").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+def test_it_holds_all_files_of_the_package_but_bytecode_and_the_documentation(wheel):
+    left_out = {"__pycache__", "site"}
+    paths = [
+        path
+        for path in (CHECKOUT / "kvviz").rglob("*")
+        if path.is_file() and not left_out & {*path.relative_to(CHECKOUT).parts}
+    ]
     known = {path.relative_to(CHECKOUT).as_posix() for path in paths}
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     beside = {name for name in names if name.startswith("kvviz/dashboard/")}
