@@ -37,7 +37,8 @@ _COUNTS = (2, 4, 8, 16)  # of cards, as machines have them
 
 @dataclass(frozen=True)
 class Asked:
-    """A deployment. `sequences` None: as many as fit. `tensor` None: all cards that the other two leave.
+    """A deployment. `sequences` None: as many as fit. `tensor` None: all cards that the other two leave
+    (in llama.cpp, which shares by layers, they become stages).
 
     `tokens`: the context of each sequence. `dtype` is the cache's, `weights` the weights'. `chunk`: tokens of a prefill
     at once; None for the engine's default, or the whole prompt. `utilization`: the share of each card that the engine
@@ -75,11 +76,14 @@ class Asked:
         """How the cards share the model. Raises ConfigError if they can't all be used."""
         for name in ("count", "pipeline", "data"):
             checked(name, getattr(self, name))
-        tensor = checked("tensor", self.tensor or max(1, self.count // (self.pipeline * self.data)))
-        found = Sharing(tensor, self.pipeline, self.data, self.experts)
+        free = max(1, self.count // (self.pipeline * self.data))
+        by_layers = self.view == "llama.cpp" and self.tensor is None  # as llama.cpp shares a model out (-sm layer)
+        tensor = checked("tensor", self.tensor or (1 if by_layers else free))
+        pipeline = self.pipeline * free if by_layers else self.pipeline
+        found = Sharing(tensor, pipeline, self.data, self.experts)
         if found.cards != self.count:
             raise ConfigError(
-                f"{tensor} (tensor) x {self.pipeline} (pipeline) x {self.data} (data) are {found.cards} cards, and "
+                f"{tensor} (tensor) x {pipeline} (pipeline) x {self.data} (data) are {found.cards} cards, and "
                 f"there are {self.count}"
             )
         return found
@@ -182,7 +186,7 @@ class _Model:
         @cache
         def nbytes(asked: Asked, sequences: int, tokens: int) -> int:
             names = {name: getattr(asked, name) for name in ("dtype", "view", "beams", "source_tokens", "llama_cpp")}
-            share, stages = asked.sharing.tensor, self.stages(asked.pipeline)
+            share, stages = asked.sharing.tensor, self.stages(asked.sharing.pipeline)
             each = (kv_memory(s, tokens, batch=sequences, tensor_parallel=share, **names) for s in stages)
             return max(memory.reserved_bytes for memory in each)
 

@@ -90,6 +90,15 @@ def test_stages_copies_and_experts_share_the_weights():
     assert copies == whole and spread == pytest.approx(whole - 2 * weights.experts * 7 / 8)
 
 
+def test_llama_cpp_shares_by_layers_and_engines_by_heads():
+    asked = Asked("rtx-3090", 2, 8192, 1, "float16", view="llama.cpp")
+    assert (asked.sharing.tensor, asked.sharing.pipeline) == (1, 2)
+    found = planned("llama-3.1-8b", asked)
+    assert "pipeline stages 2" in found.sentence
+    assert part(found, "KV cache").most == 2**29  # half of the layers
+    assert replace(asked, view="vllm").sharing.tensor == 2
+
+
 def test_offloaded_weights_leave_room_for_sequences():
     asked = Asked("rtx-4090", 1, 8192)
     more = planned("llama-3.1-8b", replace(asked, offload_bytes=4 * 2**30)).sequences
