@@ -81,7 +81,7 @@ def test_a_class_follows_its_teacher(open_page):
     # the walk through a layer: who follows sees its scenes, whether they come before or after the page
     go(teacher, "Anatomy")
     scenes = [page.get_by_test_id("kv-scene") for page in (teacher, one, two)]
-    expect(scenes[0]).to_contain_text("A decode step appends one K and one V")
+    expect(scenes[0]).to_contain_text("A decode step appends one K and one V", timeout=60_000)
     teacher.get_by_test_id("kv-next").click()
     for scene in scenes:
         expect(scene).to_contain_text("The new query reads all cached keys")
