@@ -95,7 +95,7 @@ def _panels(name: str, claim: str, figures: Sequence[object], parts: Sequence[tu
 def table(found: Document) -> None:
     """Draw every design in figures, and behind them what was found in sentences."""
     st.header(claims.of_held(rows(found)), anchor="designs")
-    draw_table([_row(r) for r in rows(found)])
+    draw_table([_row(r) for r in rows(found)], width=640)  # a figure stands near its name
     st.caption(TEXTS["caches"]["table"])
     with st.expander("What was found, in sentences"):
         st.markdown("\n".join(f"- {sentence}" for sentence in sentences(found)))

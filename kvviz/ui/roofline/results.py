@@ -147,7 +147,7 @@ def times(found: Document) -> None:
     plot(profile_figure(found["profiles"]), key="r_profile", claim=claims.of_shares(found["profiles"]))
     where = "in which no kernel ran" if found["environment"]["device"].startswith("cuda") else "in which none ran"
     st.caption(TEXTS["roofline"]["profile"].format(tokens=f"{found['profiles'][0]['tokens']:,}", where=where))
-    draw_table([_timed(p) for p in found["profiles"]], columns=localized("Operations"))
+    draw_table([_timed(p) for p in found["profiles"]], columns=localized("Operations"), width=640)
     both = {p["forward"]: p for p in found["profiles"]}
     if "compiled step" in both:
         eager, compiled = both["decode"], both["compiled step"]
