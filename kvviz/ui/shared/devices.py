@@ -87,4 +87,6 @@ def _wait(scheduler: Scheduler, job: Job) -> str:
     place = scheduler.place(job.id)
     if job.state != "queued" or not place.ahead:
         return "none"
-    return "unknown" if place.wait_s is None else f"about {lasting(place.wait_s)}"
+    if place.wait_s is None:
+        return "unknown"
+    return f"about {lasting(place.wait_s)}" if place.wait_s >= 1 else "soon"
