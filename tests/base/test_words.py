@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvviz.base.words import brief, human, lasting, millis, ordinal, two_digits
+from kvviz.base.words import brief, human, lasting, millis, ordinal, small, two_digits
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,8 @@ def test_a_figure_in_a_sentence_has_three_digits_and_the_unit_that_suits_it():
 
 def test_two_digits():
     assert [two_digits(n) for n in (62.87, 7.04, 0.316, 1234, 10, 0)] == ["63", "7", "0.32", "1,200", "10", "0"]
+
+
+def test_a_small_number_has_two_digits_and_a_power_of_ten_below_a_thousandth():
+    found = [small(n) for n in (0.0371, 0.001, 1.84e-5, -5.2e-08, 0, 2.5e-12)]
+    assert found == ["0.037", "0.001", "1.8 × 10⁻⁵", "-5.2 × 10⁻⁸", "0", "2.5 × 10⁻¹²"]
