@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/assets/architecture.svg"
 TOP = "app.py, pages/"
-WIDTH, HEIGHT, GAP, RISE, MARGIN = 132, 34, 28, 60, 20
+WIDTH, HEIGHT, GAP, RISE, MARGIN, SIDE = 132, 34, 28, 60, 20, 70
 WITH_TORCH, WITHOUT = "#F3C25B", "#BFE0F5"
 
 
@@ -90,21 +90,24 @@ def drawn() -> str:
     graph, with_torch = imports()
     graph = reduced(graph)
     rows = levels(graph)
-    width = max(len(row) for row in rows) * (WIDTH + GAP) - GAP + 2 * MARGIN
+    width = max(len(row) for row in rows) * (WIDTH + GAP) - GAP + 2 * (MARGIN + SIDE)
     height = len(rows) * RISE - (RISE - HEIGHT) + 2 * MARGIN + 36
     at = {
         package: (width / 2 + _centre(number, len(row)), MARGIN + (len(rows) - 1 - level) * RISE)
         for level, row in enumerate(rows)
         for number, package in enumerate(row)
     }
-    arrows = [_arrow(*at[package], *at[other]) for package in sorted(graph) for other in sorted(graph[package])]
+    arrows = [
+        _arrow(*at[package], *at[other], width / 2) for package in sorted(graph) for other in sorted(graph[package])
+    ]
     boxes = [_box(package, *at[package], package in with_torch) for package in sorted(graph)]
     legend = [
-        _swatch(MARGIN, height - 26, WITH_TORCH, "imports torch"),
-        _swatch(MARGIN + 140, height - 26, WITHOUT, "never imports torch"),
+        _swatch(MARGIN + SIDE, height - 26, WITH_TORCH, "imports torch"),
+        _swatch(MARGIN + SIDE + 140, height - 26, WITHOUT, "never imports torch"),
     ]
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         'font-family="system-ui, sans-serif" font-size="15">'
     )
     about = "<title>The packages of kvviz: each imports those below it to which an arrow leads</title>"
@@ -116,9 +119,16 @@ def drawn() -> str:
     return "\n".join([head, about, ground, tip, *arrows, *boxes, *legend, "</svg>", ""])
 
 
-def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
-    bottom, bend = y + HEIGHT, (to_y - y - HEIGHT) / 2
-    curve = f"M{x:.0f} {bottom:.0f}C{x:.0f} {bottom + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y:.0f}"
+def _arrow(x: float, y: float, to_x: float, to_y: float, middle: float) -> str:
+    """An arrow to the next row goes straight down; one to a lower row goes around the boxes between, on its side."""
+    if to_y - y <= RISE:
+        bottom, bend = y + HEIGHT, (to_y - y - HEIGHT) / 2
+        curve = f"M{x:.0f} {bottom:.0f}C{x:.0f} {bottom + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y:.0f}"
+    else:
+        side = -1 if to_x <= middle else 1
+        edge, far = side * WIDTH / 2, middle + side * (middle + MARGIN)
+        y, to_y = y + HEIGHT / 2, to_y + HEIGHT / 2
+        curve = f"M{x + edge:.0f} {y:.0f}C{far:.0f} {y:.0f} {far:.0f} {to_y:.0f} {to_x + edge:.0f} {to_y:.0f}"
     return f'<path d="{curve}" fill="none" stroke="#5B6673" stroke-width="1.5" marker-end="url(#tip)"/>'
 
 
