@@ -15,8 +15,9 @@ def static(
     model: Annotated[str, typer.Option(help="The bundled model that decodes in the browser.")] = "mini-gpt2",
 ) -> None:
     """Write a folder that any web server shows: live decoding in the browser, a walk, the calculator, the tour."""
-    from kvviz.ui.static_edition.folder import anatomy_of, write
+    from kvviz.ui.static_edition.folder import anatomy_of, check_empty, write
 
+    check_empty(output)  # before anything is measured
     spec, anatomy = anatomy_of(model), list[Record]()
     with bench_here("kvviz static") as bench:
         document_here(spec, bench, anatomy.append)

@@ -10,6 +10,7 @@ import pytest
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import PRECISIONS
+from kvviz.cli.static import static
 from kvviz.experiments.comparison.figures import figures_record
 from kvviz.experiments.registry import kind_of
 from kvviz.memory.calculator import Asked, answer
@@ -113,7 +114,7 @@ def test_what_it_shows_is_what_the_server_shows(edition):
 
 def test_what_can_not_be_written_is_said(edition, tmp_path):
     with pytest.raises(KvvizError, match="is not empty"):
-        write(edition, "mini-gpt2", [])
+        static(edition)  # before it measures
     (tmp_path / "file").touch()
     with pytest.raises(KvvizError, match="is not empty"):
         write(tmp_path / "file", "mini-gpt2", [])

@@ -41,14 +41,19 @@ def anatomy_of(model: str) -> AnatomySpec:
     return AnatomySpec(model, STORY, new_tokens=5, weights="bundled")
 
 
+def check_empty(folder: Path) -> None:
+    """Raise KvvizError unless the folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise KvvizError(f"{str(folder)[:200]} is not empty; name a new or an empty folder")
+
+
 def write(folder: Path, model: str, anatomy: Sequence[Record]) -> int:
     """Write the edition into a new or empty folder; returns its bytes. `anatomy`: the records of `anatomy_of(model)`.
 
     Raises KvvizError for a folder that holds something or can't be written.
     """
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise KvvizError(f"{str(folder)[:200]} is not empty; name a new or an empty folder")
+        check_empty(folder)
         target = folder / "assets"
         for part in PARTS:
             for file in (path for path in sorted((ASSETS / part).iterdir()) if not path.name.endswith(LEFT_OUT)):
