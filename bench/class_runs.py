@@ -17,6 +17,7 @@ import random
 import shutil
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,8 @@ def picture(server: Server, browsers: int, path: Path) -> dict[str, Any]:
             pupil.get_by_text("dotted, and named").wait_for()
             pupil.context.close()
         known = teacher.evaluate(ASK)
-        asyncio.run(play(server.url, code, known, browsers - len(THROTTLED)))
+        with ThreadPoolExecutor() as other:  # Playwright has an event loop in this thread
+            other.submit(asyncio.run, play(server.url, code, known, browsers - len(THROTTLED))).result()
         teacher.get_by_text(f"{browsers} browsers have sent").wait_for()
         teacher.wait_for_timeout(2000)  # the charts are drawn
         teacher.screenshot(path=path)

@@ -3,6 +3,7 @@
 import { element, put } from "../shared/dom.js"
 import { times } from "../shared/format.js"
 import { ClassLink } from "../shared/classlink.js"
+import { isDark } from "../shared/theme.js"
 import { apply, curve, emptyState, keptPasses, median, quantile } from "../shared/state.js"
 import { dataButton } from "../frame/chart_table.js"
 import { BrowserRun } from "./browser_run.js"
@@ -54,6 +55,10 @@ export class ClassRun {
     if (this.node.hidden) return
     const { rows, mine } = this.curves
     this.picture.hidden = !rows.length
+    if (this.dark !== isDark()) { // the theme has changed
+      this.dark = isDark()
+      this.paint()
+    }
     put(this.said, [leads ? this.leaders(problem) : this.pupils(mine), this.refusal ? `Refused: ${this.refusal}.` : ""].filter(Boolean).join(" "))
     const key = `${leads} ${problem} ${this.run?.number} ${rows.length > 0} ${mine === null} ${this.answered} ${Boolean(this.here)} ${JSON.stringify(work)}`
     if (this.key === key) return // a button under a finger is not exchanged for its like

@@ -54,7 +54,8 @@ const DRAWN = {
     const said = element("p", { class: "kv-problem", role: "alert" })
     const form = element("form", { class: "kv-form" }, field("Prompt", prompt), field("New tokens", tokens), element("div", { class: "kv-presses" }, run, stop))
     const view = place("kv-live")
-    const shown = (more) => live({ data: { ...data.look, assets: ASSETS, recording: `${ASSETS}/live/recording.json.gz`, takes: "", guess: { new_tokens: Number(tokens.value), modes: data.order.modes.map((m) => [m.name, m.title]) }, ends, ...more }, parentElement: view, setTriggerValue: () => {} })
+    let last = {}
+    const shown = (more = last) => live({ data: { ...data.look, assets: ASSETS, recording: `${ASSETS}/live/recording.json.gz`, takes: "", guess: { new_tokens: Number(tokens.value), modes: data.order.modes.map((m) => [m.name, m.title]) }, ends, ...(last = more) }, parentElement: view, setTriggerValue: () => {} })
     // What a run's end shows: the figures of its records, or why there are none.
     const ends = ({ records, failed }) => {
       stop.disabled = true
@@ -74,6 +75,7 @@ const DRAWN = {
       stop.disabled = true
       shown({ kept: true })
     }
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown()) // in the other colours
     page.append(...(embedded ? [] : titled("live")), form, said, view)
     shown({ kept: true })
   },
