@@ -61,6 +61,7 @@ class Watch:
 
     def __init__(self, model: PreTrainedModel, caches: Mapping[int, Evicting]) -> None:
         self._caches, self._model = caches, Replaceable(model)
+        self._rotations: dict[torch.nn.Module, Rotate] = {}
         self._name = f"{NAME}_{self._model.name}"
         if self._model.name in ALL_MASK_ATTENTION_FUNCTIONS:  # layers that are not watched get their usual masks
             AttentionMaskInterface.register(self._name, ALL_MASK_ATTENTION_FUNCTIONS[self._model.name])
@@ -82,7 +83,9 @@ class Watch:
         new, total = query.shape[2], key.shape[2]
         if cache.meets:
             scaling = more.get("scaling") or query.shape[3] ** -0.5
-            cache.meet(query, rotation(self._model.model, module), scaling)
+            if module not in self._rotations:
+                self._rotations[module] = rotation(self._model.model, module)
+            cache.meet(query, self._rotations[module], scaling)
         unwatched = 0 if cache.queries is None else max(0, new - cache.queries)
         outputs = []
 

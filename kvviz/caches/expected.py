@@ -23,8 +23,8 @@ FUTURE = 512  # positions over which the rotation is averaged, as in the paper
 class Expected(Evicting):
     """Evicts `at_once` tokens together, those with the lowest expected attention; the first SINKS tokens stay.
 
-    `met` (B, H, at_once, D) are the newest queries, each as if it stood at position 0. It needs no weights of
-    attention, so a fused kernel can compute them.
+    `met` (B, H, at_once, D) are the newest queries; that of position p lies in slot p mod at_once. It needs no weights
+    of attention, so a fused kernel can compute them.
     """
 
     queries = 0
@@ -42,14 +42,24 @@ class Expected(Evicting):
                 "Expected Attention multiplies queries with the keys that are kept, and this model keeps another row "
                 "for each token: take h2o, tova or snapkv, or take cached"
             )
-        at_zero = rotate(queries, -torch.arange(first, self.seen, device=queries.device), False)  # (B, H, T, D)
         if not self.met.numel():
             self.met = queries.new_empty(*queries.shape[:2], self.at_once, queries.shape[3])
-        newest = at_zero[:, :, -self.at_once :]
-        slots = torch.arange(self.seen - newest.shape[2], self.seen, device=newest.device) % self.at_once
-        self.met.index_copy_(2, slots, newest)
+        newest = queries[:, :, -self.at_once :]
+        if new == 1:
+            slot = first % self.at_once
+            self.met[:, :, slot : slot + 1] = newest
+        else:
+            slots = torch.arange(self.seen - newest.shape[2], self.seen, device=newest.device) % self.at_once
+            self.met.index_copy_(2, slots, newest)
         if self.held >= self.budget:  # the next token, or the end of this prefill, evicts
-            self._score(self._filled_met if new == 1 else at_zero[:, :, max(0, SINKS - first) :], rotate, scaling)
+            begin = max(SINKS, first)
+            positions = torch.arange(begin, self.seen, device=queries.device)
+            if new == 1:
+                queries = self._filled_met
+                oldest = self.seen - queries.shape[2]
+                slots = torch.arange(queries.shape[2], device=queries.device)
+                positions = oldest + (slots - oldest) % queries.shape[2]
+            self._score(rotate(queries[:, :, -len(positions) :], -positions, False), rotate, scaling)
 
     @property
     def _filled_met(self) -> torch.Tensor:

@@ -105,13 +105,14 @@ def test_tova_lets_go_of_what_the_newest_token_attends_to_least():
             kept = [kept[i] for i in stay]
 
 
-def unrotated(rows, positions, mean):
-    return rows
-
-
 def test_expected_attention_scores_by_the_mean_and_the_variance_of_the_products_so_far():
     """For one key, μ·k and kᵀΣk are the mean and the variance of q·k over the queries q."""
     q, k, cache = random_heads(HEADS), random_heads(KV_HEADS), DESIGNS["expected"].at(BUDGET).new()
+
+    def unrotated(rows, positions, mean):
+        assert mean or torch.equal(rows, q[:, :, -positions]), "each query is turned back from its own position"
+        return rows
+
     for new, seen in [(PROMPT, PROMPT), *((1, PROMPT + step + 1) for step in range(STEPS))]:
         cache.append(k[:, :, seen - new : seen], k[:, :, seen - new : seen])
         due = cache.held >= BUDGET
