@@ -63,7 +63,7 @@ export class Walkthrough {
       this.follows = data.look
       this.feed?.close()
       this.feed = data.look ? new Feed(data.look, (id, records) => records.forEach((record) => this.take(record)), (m) => this.waits(m), () => {}) : null
-      this.status.textContent = ""
+      this.status.textContent = data.look ? "The walk is being made …" : ""
     }
     if (this.look) this.drawAll()
   }
