@@ -38,6 +38,7 @@ OTHERS = {
 ELSEWHERE = {
     "pull": "needs a network",
     "endpoint": "needs a server",
+    "cluster": "needs a cluster",
     "serve": "tests/cli/test_serve.py",
     "ready": "tests/cli/test_ready.py",
     "selftest": "tests/cli/test_selftest.py",
