@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.models.gguf.writer import header, model
+
 ASKED = ("plan", "llama-3.1-8b", "--card", "L40S", "--count", "2", "--context", "32k", "--dtype", "fp8")
 
 
@@ -33,3 +35,14 @@ def test_what_does_not_fit_has_changes_that_would(kvviz):
 )
 def test_refuses_in_a_sentence(refused, words, arguments):
     refused(words, "plan", "llama-3.1-8b", *arguments)
+
+
+def test_a_gguf_files_weights_are_exact_and_llama_cpp_holds_them(kvviz, tmp_path):
+    keys = {"block_count": 2, "embedding_length": 256, "attention.head_count": 4, "attention.head_count_kv": 2}
+    path = tmp_path / "tiny.gguf"
+    tensors = [("token_embd.weight", (256, 512), 12, 0)]
+    path.write_bytes(header(model("llama", {**keys, "vocab_size": 512, "feed_forward_length": 512}), tensors))
+    document = kvviz("plan", str(path), "--card", "24GB", "--context", "1k", "--json").document
+    assert document["asked"]["view"] == "llama.cpp" and document["asked"]["dtype"] == "float16"
+    weights = next(part for part in document["parts"] if part["name"] == "weights")
+    assert weights["most"] == 256 * 512 // 256 * 144 and weights["says"] == "as the file states them"

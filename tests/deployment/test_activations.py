@@ -6,6 +6,7 @@ from bench.activations import measured
 from kvviz.base.errors import ConfigError
 from kvviz.decoding.loading import load
 from kvviz.deployment.activations import activations, read_widths
+from kvviz.deployment.plan import _OVERHEADS
 from kvviz.models.catalog.rows import model_row
 from kvviz.models.sources import find_source
 
@@ -47,3 +48,8 @@ def test_devices_share_heads_and_mlp_but_each_has_all_hidden_rows():
 def test_refuses_what_can_not_be_in_a_sentence(words, asked):
     with pytest.raises(ConfigError, match=words):
         activations(LLAMA, **{"new": 8, **asked})
+
+
+def test_the_figure_that_the_note_names_is_the_formulas():
+    nbytes = activations(read_widths(model_row("llama-3-8b").config), 8192).nbytes
+    assert f"{nbytes / 2**30:.2f} GiB" in " ".join(_OVERHEADS["activations"]["note"].split())
