@@ -109,9 +109,9 @@ def new_boxes(request: Mapping[str, Any], block: int) -> str:
     beyond = boxes * block - request["computed_tokens"]
     filled = f"{boxes} new box{'' if boxes == 1 else 'es'} of {block} tokens"
     if beyond < 0:
-        return f"They fill {filled}; the last {-beyond} fill no block, and are not drawn."
+        return f"The computed ones fill {filled}; the last {-beyond} fill no block, and are not drawn."
     answer = f" and {beyond} of its answer's {len(request['token_ids'])} tokens" if beyond else ""
-    return f"These{answer} fill {filled}."
+    return f"The {request['computed_tokens']:,} computed{answer} fill {filled}."
 
 
 def runs_of(tree: Rows) -> Iterator[Mapping[str, Any]]:
