@@ -1,8 +1,8 @@
 """A class whose browsers all run at once: nothing is lost, and what the server spends on it.
 
 The browsers are sockets that send made-up curves, each at a moment of its own; each has to see all curves, its own
-among them. With `--picture` a teacher's page in Chromium leads instead: three throttled browsers run the engine,
-sockets play what those have sent, and the teacher's screen is saved.
+among them. With `--picture` a teacher's page in Chromium leads instead: the engine runs at three speeds of Chromium's
+throttle, in the page's own thread as in bench/in_browser.py, sockets play these curves, and the screen is saved.
 
     python bench/class_runs.py --json
     python bench/class_runs.py --picture room.png --browsers 30
@@ -28,12 +28,15 @@ if not __package__:
 from playwright.sync_api import Browser, Page, sync_playwright
 from websockets.asyncio.client import ClientConnection, connect
 
+from bench.in_browser import in_browser, opened
 from bench.served import Server
 from bench.visitors import AS_A_BROWSER, cookie_of
 from kvviz.device.cores import pin, share_of_cores
+from kvviz.experiments.comparison.spec import ComparisonSpec
+from kvviz.models.text import STORY
 from kvviz.server.rooms.class_run import CURVES
 
-WORK = {"model": "mini-gpt2", "prompt": "Once upon a time", "prompt_tokens": None, "new_tokens": 64, "repeats": 3}
+WORK = {"model": "mini-gpt2", "prompt": STORY, "prompt_tokens": None, "new_tokens": 64, "repeats": 3}
 PATIENCE = 120.0  # seconds that a curve may take to everybody
 THROTTLED = (1, 2, 4)  # times as slow as this machine
 
@@ -128,7 +131,8 @@ async def measure(server: Server, browsers: int, spread: float) -> dict[str, Any
 
 
 def picture(server: Server, browsers: int, path: Path) -> dict[str, Any]:
-    """Save the teacher's screen after three throttled browsers and sockets that play their curves."""
+    """Save the teacher's screen after sockets have played the curves of three throttled browsers."""
+    rows = throttled()
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
@@ -139,15 +143,10 @@ def picture(server: Server, browsers: int, path: Path) -> dict[str, Any]:
         code = link[-6:]
         teacher.keyboard.press("Escape")
         teacher.locator("[data-testid=kv-everyone-run]:enabled").click()
-        for rate in THROTTLED:
-            pupil = page_of(chromium, f"{server.url}/?room={code}")
-            pupil.context.new_cdp_session(pupil).send("Emulation.setCPUThrottlingRate", {"rate": rate})
-            pupil.get_by_test_id("kv-everyone-join").click()
-            pupil.get_by_text("dotted, and named").wait_for()
-            pupil.context.close()
-        known = teacher.evaluate(ASK)
+        teacher.get_by_test_id("kv-everyone-end").wait_for()
+        number = teacher.evaluate(ASK)
         with ThreadPoolExecutor() as other:  # Playwright has an event loop in this thread
-            other.submit(asyncio.run, play(server.url, code, known, browsers - len(THROTTLED))).result()
+            other.submit(asyncio.run, play(server.url, code, number, rows, browsers)).result()
         teacher.get_by_text(f"{browsers} browsers have sent").wait_for()
         teacher.wait_for_timeout(2000)  # the charts are drawn
         teacher.screenshot(path=path)
@@ -163,8 +162,7 @@ def picture(server: Server, browsers: int, path: Path) -> dict[str, Any]:
 
 
 ASK = """() => new Promise((resolve) => {
-  const told = ({ detail: { run, curves } }) => resolve({ number: run.number, rows: curves.rows })
-  document.addEventListener("kv-class", told, { once: true })
+  document.addEventListener("kv-class", ({ detail }) => resolve(detail.run.number), { once: true })
   document.dispatchEvent(new CustomEvent("kv-class-asked"))
 })"""
 
@@ -177,14 +175,26 @@ def page_of(chromium: Browser, url: str) -> Page:
     return page
 
 
-async def play(url: str, code: str, known: dict[str, Any], sockets: int) -> None:
-    """Send the known curves again, each socket those of one browser, as a machine of another speed."""
+def throttled() -> list[dict[str, list[float]]]:
+    """The curves of the engine in Chromium, at each throttle."""
+    spec = ComparisonSpec(**WORK, modes=CURVES, weights="bundled", dtype="float32")  # type: ignore[arg-type]
+    rows = []
+    with opened(spec.model) as page:
+        for rate in THROTTLED:
+            document = in_browser(page, spec, "wasm", rate)[0].document
+            assert document is not None
+            rows.append({run["mode"]: [float(f"{1000 * s:.4g}") for s in run["step_s"]] for run in document["runs"]})
+    return rows
+
+
+async def play(url: str, code: str, number: str, rows: list[dict[str, list[float]]], sockets: int) -> None:
+    """Send the curves, each socket those of one browser, as a machine of another speed."""
     draw = random.Random(0)
-    for number in range(sockets):
+    for place in range(sockets):
         one, _ = await member(url, await asyncio.to_thread(cookie_of, f"{url}/live"), f"code={code}")
-        curves, speed = known["rows"][number % len(known["rows"])], draw.uniform(0.8, 1.25)
+        curves, speed = rows[place % len(rows)], draw.uniform(0.8, 1.25)
         scaled = {mode: [float(f"{ms * speed:.4g}") for ms in curves[mode]] for mode in CURVES}
-        await one.socket.send(json.dumps({"t": "curves", "number": known["number"], **scaled}))
+        await one.socket.send(json.dumps({"t": "curves", "number": number, **scaled}))
         await one.listen(1)
         await one.socket.close()
 
