@@ -7,6 +7,7 @@ few calls, because the figures of a model's steps are medians too.
 import copy
 import logging
 import statistics
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ NARROW = {
 }
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 FEW = 64  # from this many rows on, computing takes longer than reading, so two matrices are enough
+LEAST_READ = 2**21  # bytes that are read before a product of the narrow model, unless the model's own are fewer
 LONGEST = 0.5  # seconds; after a product this slow, no larger number of rows is tried
 STREAMED = 2**27  # bytes of weights to read at least, so that they come from memory and not from a cache
 HEADS, DIM = 8, 64  # heads and head dim of a cached layer that grows by one token
@@ -68,7 +70,7 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     """Return the paces for a model's dtype, attention and activation, and the number of operations of its decode step.
 
     Both are measured before the first work that needs them, and again when they are in doubt. Of the model itself, only
-    the config is read.
+    the config and the size of the weights are read.
     """
     config = loaded.model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -76,9 +78,12 @@ def paces_of(loaded: Loaded) -> tuple[Paces, int]:
     activation = next((name for name in named if isinstance(name, str)), None)
     attn, threads = str(config._attn_implementation), torch.get_num_threads()
     place = (loaded.device, loaded.dtype)
+    weights = sum(tensor.nbytes for tensor in loaded.model.parameters())
     paces = _paces.get((*place, attn, threads), lambda: measure_paces(*place, attn))
     active = _activations.get((*place, activation, threads), lambda: activation_pace(*place, activation))
-    start, operations = _starts.get((config.to_json_string(), *place, attn, threads), lambda: _start(config, *place))
+    start, operations = _starts.get(
+        (config.to_json_string(), *place, attn, threads), lambda: _start(config, *place, weights)
+    )
     return replace(paces, start=start, activation=active), operations
 
 
@@ -139,17 +144,47 @@ def count_operations(model: "PreTrainedModel") -> int:
     return counter.operations
 
 
-def _start(config: "PreTrainedConfig", device: str, dtype: str) -> tuple[float, int]:
+def _start(config: "PreTrainedConfig", device: str, dtype: str, weights: int) -> tuple[float, int]:
     """Measure the launch overhead of an operation (s), and count the operations of a step.
 
     The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
-    the modules and the loop around an operation therefore counts as its launch overhead.
+    the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
+    before each product, off the clock, as much as the model's `weights` bytes would be: reading evicts the interpreter's
+    own code and data from the processor's caches, which makes launching slower.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
-    seconds = [step.seconds for step in timed(decode(twin, ids, mode="cached", new_tokens=25), sync)]
     operations = count_operations(twin)
+    steps = timed(decode(twin, ids, mode="cached", new_tokens=25), sync)
+    if device != "cpu":
+        return statistics.median([step.seconds for step in steps][9:]) / operations, operations
+    reads = _Reads(twin, weights)
+    seconds = [step.seconds - reads.taken() for step in steps]
     return statistics.median(seconds[9:]) / operations, operations
+
+
+class _Reads:
+    """Reads memory before each product of a narrow model, and adds up the seconds that it took."""
+
+    def __init__(self, twin: "PreTrainedModel", weights: int) -> None:
+        embeddings = twin.get_input_embeddings()
+        products = [part for part in twin.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
+        products = [part for part in products if part is not embeddings]
+        each = max(LEAST_READ, 2 * last_level_cache() // len(products))
+        self.pool = torch.ones(max(1, min(each, weights // len(products)) // 4))
+        self.seconds = 0.0
+        for part in products:
+            part.register_forward_pre_hook(self._read)
+
+    def _read(self, *_: object) -> None:
+        began = time.perf_counter()
+        self.pool.sum()
+        self.seconds += time.perf_counter() - began
+
+    def taken(self) -> float:
+        """Return the seconds of reading since the last call."""
+        taken, self.seconds = self.seconds, 0.0
+        return taken
 
 
 def _narrow(config: "PreTrainedConfig") -> "PreTrainedModel":

@@ -169,6 +169,19 @@ def test_starts_are_those_of_a_narrow_model_of_the_same_make(load):
 
 
 @pytest.mark.slow
+@torch.inference_mode()
+def test_before_each_product_memory_is_read_as_much_as_the_weights_and_off_the_clock(load, monkeypatch):
+    twin = pacing._narrow(load("tiny-gpt2").model.config)
+    products = 4 * twin.config.n_layer + 1
+    reads, now = pacing._Reads(twin, products * 4096), [0.0]
+    assert reads.pool.nbytes == 4096, "no more than the model's own weights"
+    assert pacing._Reads(pacing._narrow(twin.config), 2**40).pool.nbytes >= pacing.LEAST_READ
+    monkeypatch.setattr(pacing.time, "perf_counter", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
+    twin(torch.zeros(1, 2, dtype=torch.long))
+    assert (reads.taken(), reads.taken()) == (products, 0.0)
+
+
+@pytest.mark.slow
 def test_a_family_that_can_not_be_so_narrow_takes_the_starts_of_a_narrow_llama(load, monkeypatch):
     made = pacing.AutoModelForCausalLM.from_config
 

@@ -12,7 +12,7 @@ const ASSETS = "assets"
 const MOST_NEW_TOKENS = 512
 const LONGEST_PROMPT = 4000 // characters
 const MOST_TOKENS = 10_000_000, MOST_SEQUENCES = 4096 // of the calculator: bytes stay whole numbers in JavaScript
-const PAGES = { start: "Start", live: "Live", anatomy: "Anatomy", memory: "Memory" }
+const pages = { start: "Start", live: "Live", anatomy: "Anatomy", memory: "Memory" }
 
 const OPENINGS = { // of pages that do less here
   anatomy: "Walk with **Next** through a few tokens that a model writes. Where does each row that the layer keeps come from? Tick **no cache** and walk again.",
@@ -21,7 +21,7 @@ const OPENINGS = { // of pages that do less here
 
 const asked = new URLSearchParams(location.search)
 const data = await (await fetch("data.json")).json()
-const here = asked.get("page") in PAGES ? asked.get("page") : asked.has("prompt") || asked.has("embed") ? "live" : "start"
+const here = asked.get("page") in pages ? asked.get("page") : asked.has("prompt") || asked.has("embed") ? "live" : "start"
 const page = document.querySelector("#page")
 
 const link = (query, words, more = {}) => element("a", { href: `?${new URLSearchParams(query)}`, ...more }, words)
@@ -200,7 +200,7 @@ function tourBar(number) {
 const embedded = asked.has("embed")
 const nav = document.querySelector("#nav")
 nav.hidden = embedded
-nav.append(element("b", {}, "kvviz"), ...Object.entries(PAGES).map(([name, words]) => link({ page: name }, words, name === here ? { "aria-current": "page" } : {})))
+nav.append(element("b", {}, "kvviz"), ...Object.entries(pages).map(([name, words]) => link({ page: name }, words, name === here ? { "aria-current": "page" } : {})))
 document.body.append(...new ChartTables().nodes)
 const stop = whole("tour", 0, data.tour.length)
 page.replaceChildren(...(stop ? [tourBar(stop)] : []))
