@@ -149,8 +149,8 @@ def _start(config: "PreTrainedConfig", device: str, dtype: str, weights: int) ->
 
     The measured decoder has the model's layers, but so narrow that their arithmetic costs nothing. The time of Python,
     the modules and the loop around an operation therefore counts as its launch overhead. On a CPU, other memory is read
-    before each product, off the clock, as much as the model's `weights` bytes would be: reading evicts the interpreter's
-    own code and data from the processor's caches, which makes launching slower.
+    before each product, off the clock, as the model's `weights` bytes would be: reading evicts the interpreter's code
+    and data from the processor's caches, so that launching takes longer.
     """
     twin = _narrow(config).to(device, getattr(torch, dtype)).eval()
     ids, sync = torch.zeros(1, 8, dtype=torch.long, device=device), synchroniser(device)
@@ -167,11 +167,10 @@ class _Reads:
     """Reads memory before each product of a narrow model, and adds up the seconds that it took."""
 
     def __init__(self, twin: "PreTrainedModel", weights: int) -> None:
-        embeddings = twin.get_input_embeddings()
-        products = [part for part in twin.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
-        products = [part for part in products if part is not embeddings]
-        each = max(LEAST_READ, 2 * last_level_cache() // len(products))
-        self.pool = torch.ones(max(1, min(each, weights // len(products)) // 4))
+        matrices = [part for part in twin.modules() if getattr(getattr(part, "weight", None), "ndim", 0) == 2]
+        products = [part for part in matrices if not isinstance(part, torch.nn.Embedding)]
+        each = max(LEAST_READ, 2 * last_level_cache() // max(1, len(products)))
+        self.pool = torch.ones(max(1, min(each, weights // max(1, len(products))) // 4))
         self.seconds = 0.0
         for part in products:
             part.register_forward_pre_hook(self._read)
