@@ -143,7 +143,8 @@ class Kind(Generic[S]):
     `run` names a function of the module `run.py` beside the spec's module: the worker imports it, the server never
     does. `check` refuses a spec before it is queued. `estimate` predicts seconds from a device's rates; without one,
     earlier runs of the kind tell. `limit` names the field of Limits with its seconds. A kept kind goes to the store;
-    an identical queued or finished experiment of any other kind is reused. A live kind is shown on the live page.
+    an identical queued or finished experiment of any other kind is reused, unless it is private, as one that a key may
+    have opened a server for. A live kind is shown on the live page.
     """
 
     spec: type[S]
@@ -152,6 +153,7 @@ class Kind(Generic[S]):
     run: str = "run"
     limit: str = "run_seconds"
     kept: bool = False
+    private: bool = False
     live: bool = False
     title: Callable[[S], str] = lambda spec: ""  # in a list of kept runs; "" if the prompt is title enough
     rehearsal: Callable[[], S] | None = None  # carried out while nobody waits, so that the first job is a quick one

@@ -41,7 +41,7 @@ _ROWS = (
     Kind(serving.PrefixesSpec, check_decodable, serving.estimate, run="prefixes"),
     Kind(batching.BatchingSpec, check_decodable),
     Kind(load.LoadSpec, check_decodable, load.estimate),
-    Kind(concurrency.ConcurrencySpec, concurrency.check),
+    Kind(concurrency.ConcurrencySpec, concurrency.check, private=True),
     Kind(inside.AnatomySpec, check_decodable, run="anatomy"),
     Kind(inside.MistakeSpec, check_decodable, run="mistake"),
     Kind(inside.FirstStepsSpec, lambda spec, limits: None, run="first_steps"),  # it brings its own untrained model

@@ -59,7 +59,7 @@ def read_given(text: str, *, paths: bool = True) -> tuple[Given, ...]:
     raise KvvizError(f"this text, which begins with {shown(text[:60])}, can't be read; give {TAKES}")
 
 
-_PRINTED = re.compile(r"\w*Config\s*(?=\{)")  # as transformers prints a config: LlamaConfig { ... }
+_PRINTED = re.compile(r"\w{0,100}Config\s{0,20}(?=\{)")  # as transformers prints a config: LlamaConfig { ... }
 _PAGE = re.compile(
     r"(?:hf:(?://)?|(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)([\w.-]{1,96}(?:/[\w.-]{1,96})?)(?:[/?#].*)?"
 )
@@ -67,7 +67,8 @@ _KINDS = {"datasets": "a data set", "spaces": "a Space", "papers": "a paper", "d
 
 
 def _config(text: str) -> Given:
-    config = parse_config(_PRINTED.sub("", text, count=1), "this config")
+    printed = _PRINTED.match(text)
+    config = parse_config(text[printed.end() :] if printed else text, "this config")
     if "base_model_name_or_path" in config and "model_type" not in config:
         base = shown(config["base_model_name_or_path"])
         raise KvvizError(f"this is the config of an adapter, which keeps no cache: give the model under it, {base}")

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kvviz.base.words import two_digits
 from kvviz.memory.formula import Memory
 from kvviz.memory.what_if import attending, ideas
 from kvviz.models.spec import ModelSpec
@@ -25,7 +26,9 @@ class Lever:
 
 def fraction(factor: float) -> str:
     """A factor as one reads it aloud: 1/3.6 for 0.28, and 2.4× for 2.4."""
-    return f"1/{1 / factor:.2g}" if factor < 1 else f"{factor:.2g}×"
+    times = max(factor, 1 / factor)
+    digits = f"{times:.3g}" if times < 1.1 else two_digits(times)
+    return f"1/{digits}" if factor < 1 else f"{digits}×"
 
 
 def attention(spec: ModelSpec) -> str:

@@ -185,7 +185,9 @@ class Scheduler:
         return job.id
 
     def same(self, spec: Spec) -> Job | None:
-        """The newest experiment with the same spec that is queued, under way or finished."""
+        """The newest experiment with the same spec that is queued, under way or finished; None for a private kind."""
+        if kind_of(spec).private:
+            return None
         return self._newest(lambda job: job.spec == spec and (job.active or job.state == "done"))
 
     def _check_queue_limits(self, made_by: str) -> None:

@@ -22,6 +22,7 @@ SAMPLINGS = {"greedy": Sampling(), "drawn": Sampling(0.8), "filtered": Sampling(
 READS_BACK = {
     "uncached": "transformers tests once a step whether several texts are packed into one row",
     "prefix": "it looks up the blocks of a shared prefix by their token ids, which the processor has to read",
+    "kvzip": "it keeps the ids of the tokens, which the processor has to read, for its second reading",
     "offloaded": "it keeps keys and values in the processor's memory",
 }
 WORK = [(model, mode) for model in TINY for mode in MODES if can(mode, model)]

@@ -106,6 +106,7 @@ def test_a_line_of_a_log(text, engine):
         ("a/b " * 7, "can't be read"),
         ("\0", "no model"),
         ("x" * 1_000_000, "can't be read"),
+        ('{"' + "a" * 1_000_000, "a whole config.json goes from { to }"),  # a quadratic search would take an hour
         ("~nobody-of-that-name/x", "no model"),
     ],
 )

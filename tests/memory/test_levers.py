@@ -62,4 +62,5 @@ def test_the_largest_lever_of_one_model(name, tokens, lever):
 def test_names_and_fractions():
     kinds = {name: attention(of(name)[0]) for name in ("gpt2", "llama-3-8b", "falcon-7b", "deepseek-v3", "mamba-130m")}
     assert list(kinds.values()) == ["MHA-12", "GQA-8", "MQA", "MLA", ""]
-    assert [fraction(x) for x in (0.28, 1.0, 2.44)] == ["1/3.6", "1×", "2.4×"]
+    factors = (0.28, 1.0, 2.44, 0.97, 1.03, 1 / 128, 126)
+    assert [fraction(x) for x in factors] == ["1/3.6", "1×", "2.4×", "1/1.03", "1.03×", "1/130", "130×"]

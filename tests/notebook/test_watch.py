@@ -253,7 +253,7 @@ def test_compare_says_what_is_wrong():
 def test_public_names():
     assert kvviz.__all__ == sorted(kvviz.__all__)
     assert all(getattr(kvviz, name) for name in kvviz.__all__)
-    with pytest.raises(AttributeError, match="compare, watch"):
+    with pytest.raises(AttributeError, match="compare, memory, watch"):
         _ = kvviz.nonsense
 
 

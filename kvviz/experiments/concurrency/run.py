@@ -4,6 +4,7 @@ A closed loop: each of so many askers sends its next request when its last answe
 number of its own, so that no prefix cache takes the prefill from a request.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ def run(spec: ConcurrencySpec, bench: Bench) -> Iterator[Record]:
 
     Raises KvvizError if no request of a level is answered, Stopped if asked to stop.
     """
-    numbers = count(1)
+    numbers = count(secrets.randbelow(10**9))  # a server may still keep the prompts of an earlier sweep
     with closing(open_server(spec.endpoint, spec.endpoint_model, bench.key)) as server:
 
         def ask() -> "Answer":
@@ -68,17 +69,18 @@ def _measure_level(server: "Server", ask: Callable[[], "Answer"], level: int, ea
 
     begun, busy = time.perf_counter(), time.process_time()
     with Looks(server.metrics) as looks, ThreadPoolExecutor(level) as askers:
-        for _ in range(level):
-            askers.submit(asker)
+        asking = [askers.submit(asker) for _ in range(level)]
         askers.shutdown()
         seconds, busy = time.perf_counter() - begun, time.process_time() - busy
+    for one in asking:
+        one.result()  # an error that is no answer of the server's
     if not answers and failures:
         raise failures[0]
     waits = (round(answer.arrivals[0], 9) for answer in answers if answer.arrivals)
     gaps = (round(later - sooner, 9) for answer in answers for sooner, later in pairwise(answer.arrivals))
     pieces = sum(len(answer.texts) for answer in answers)
     counts = [answer.usage.get("completion") for answer in answers]
-    tokens = sum(number or 0 for number in counts) if all(counts) else None
+    tokens = sum(number or 0 for number in counts) if counts and all(counts) else None
     used = [told["cache_usage"] for _, told in looks.seen if told and "cache_usage" in told]
     return {
         "concurrency": level,

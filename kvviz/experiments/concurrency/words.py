@@ -30,7 +30,9 @@ def sentences(document: Row) -> list[str]:
     said = [f"Asked was {title_of_engine(engine['name'])}{version}, model {engine['model']}; times are of arrival."]
     if last is not first and first["tokens_per_s"]:
         more, tokens = last["concurrency"] / first["concurrency"], last["tokens_per_s"] / first["tokens_per_s"]
-        said.append(f"With {more:.3g} times the requests at once it writes {tokens:.3g} times the tokens a second.")
+        said.append(
+            f"With {more:.3g} times the requests at once it writes {two_digits(tokens)} times the tokens a second."
+        )
         for field, title in (("ttft_s_p99", "first token"), ("itl_s_p99", "time between two pieces")):
             if first[field] and last[field]:
                 long = f"{last[field] / first[field]:.3g} times as long: {millis(last[field])}"

@@ -6,10 +6,12 @@ import pytest
 
 from kvviz.base.errors import KvvizError, Stopped
 from kvviz.base.settings import Limits
+from kvviz.decoding.endpoint.server import Server
 from kvviz.experiments.concurrency import words
 from kvviz.experiments.concurrency.run import run
 from kvviz.experiments.concurrency.spec import ConcurrencySpec, check
 from kvviz.experiments.registry import kind_of, read_spec
+from kvviz.server.scheduler import Scheduler
 from tests.openai_server import serving
 
 
@@ -36,6 +38,35 @@ def test_each_level_asks_as_often_as_it_says(bench):
     for row in found["rows"]:
         assert 0 < row["ttft_s_p50"] <= row["ttft_s_p99"] <= row["seconds"] and row["itl_s_p50"] <= row["itl_s_p99"]
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"], rel=1e-3)
+
+
+def test_no_sweep_sends_what_an_earlier_one_sent(bench):
+    with serving(pieces=("a",)) as does:
+        for _ in range(2):
+            measured(bench, does, levels=(1,))
+    prompts = [asked["prompt"] for asked in does.asked]
+    assert len(prompts) == len(set(prompts)) == 6
+
+
+def test_an_error_of_kvvizs_own_is_no_row_of_no_tokens(bench, monkeypatch):
+    with serving(pieces=("a",)) as does:
+        real = Server.ask
+
+        def broken(self, text, *given, **more):
+            if does.asked:
+                raise ZeroDivisionError
+            return real(self, text, *given, **more)
+
+        monkeypatch.setattr(Server, "ask", broken)
+        with pytest.raises(ZeroDivisionError):
+            measured(bench, does, levels=(2,))
+
+
+def test_what_a_key_may_have_opened_is_shared_with_nobody():
+    queue = Scheduler()  # not started, so everything waits
+    spec = ConcurrencySpec("https://models.example.org/v1", concurrency=(1,), requests=1, prompt="Say:", new_tokens=4)
+    one, other = (queue.submit(spec, owner=name, key=f"sk-{name}") for name in ("one", "other"))
+    assert one != other and queue.same(spec) is None
 
 
 def test_the_words_follow_from_the_rows():
