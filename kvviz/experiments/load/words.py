@@ -25,7 +25,7 @@ def best(found: Found, ttft_s: float, itl_s: float) -> tuple[Found, float] | Non
 def claim(found: Found, ttft_s: float, itl_s: float) -> str:
     """Say how many requests a second keep to two limits, at which rate, and how many are completed without limits."""
     most = max(found["rows"] or [found["at_once"]], key=lambda point: point["completed_per_s"])
-    without = f"without limits {mark(most)}{most['completed_per_s']:.3g} are completed"
+    without = f"without limits {mark(most)}{two_digits(most['completed_per_s'])} are completed"
     top = best(found, ttft_s, itl_s)
     if top is None:
         return f"No request keeps to both limits at any rate; {without}"
@@ -44,7 +44,7 @@ def throughput_claim(found: Found) -> str:
     if not found["rows"]:
         return "Throughput"
     last = found["rows"][-1]
-    return f"Throughput: {mark(last)}{last['completed_per_s']:.3g}/s completed, {last['rate']:.3g}/s offered"
+    return f"Throughput: {mark(last)}{two_digits(last['completed_per_s'])}/s completed, {last['rate']:.3g}/s offered"
 
 
 def latency_claim(found: Found, name: str) -> str:
@@ -82,8 +82,8 @@ def sentences(found: Found) -> list[str]:
         error = once["predicted"]["completed_per_s"] / once["completed_per_s"] - 1
         said.append(
             f"**Predicted**: the cost model, which knows this engine's scheduler and this device's paces, has "
-            f"{once['predicted']['completed_per_s']:.3g} requests/s completed where {mark(once)}"
-            f"{once['completed_per_s']:.3g} were, {_off(error)}."
+            f"{two_digits(once['predicted']['completed_per_s'])} requests/s completed where {mark(once)}"
+            f"{two_digits(once['completed_per_s'])} were, {_off(error)}."
         )
     if len(found["steps"]) > 1:
         said.append(_free(found))
@@ -102,7 +102,8 @@ def capacity(found: Found) -> str:
         point = next(point for point in found["rows"] if point["rate"] == knee.growing)
         behind = f"{point['per_s']:.2g} ± {point['within']:.2g} requests each second"
         said.append(f"grows without bound at {offered(knee.growing)}, by {behind}")
-    once = f"all at once, {mark(found['at_once'])}{found['at_once']['completed_per_s']:.3g} a second were completed"
+    completed = f"{mark(found['at_once'])}{two_digits(found['at_once']['completed_per_s'])}"
+    once = f"all at once, {completed} a second were completed"
     short = f" The {found['spec']['seconds']} s were used up before the knee was found more closely."
     return f"**The queue** {'; it '.join(said)}; {once}.{short if found['short'] else ''}"
 

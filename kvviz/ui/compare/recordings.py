@@ -21,6 +21,18 @@ FILES = ("recording", "h100-gpt2")
 
 
 @cache
+def _told_of_the_gain(file: str) -> str:
+    """The passes of a recording and the interval of the speed-up with the cache, as its record of figures has them."""
+    records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
+    runs = next((record["runs"] for record in records if record["t"] == "figures"), [])
+    run = next((run for run in runs if run["mode"] == "cached" and run["speedup_interval"]), None)
+    if run is None:
+        return ""
+    low, high = run["speedup_interval"]
+    return f", {run['passes']['clean']} undisturbed passes, 95 % interval of the gain {low:.2f} to {high:.2f} times"
+
+
+@cache
 def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
     disturbance is on record.
@@ -41,7 +53,8 @@ def recordings() -> None:
         model, here, spec = started["model"], started["environment"], started["spec"]
         weights, about = ", random weights" if model["weights"] == "random" else "", "" if told else "≈ "
         column.header(of_recording(curves, KINDS[here["device"]], about), anchor=False)
-        column.caption(f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}")
+        made = f"{model['title']}{weights}, {spec['new_tokens']} new tokens, recorded on {here['device_name']}"
+        column.caption(made + _told_of_the_gain(file))
         figure = overlay(with_ends(curves, "total", about), view="total")
         mark_gain(figure, curves, about)
         plot(figure, column, key=f"c_{file}")

@@ -87,5 +87,5 @@ def _row(title: str, spec: ModelSpec, memory: Memory, base: int) -> dict[str, ob
         "full windows": human(memory.plateau_bytes),
         "reserved": human(memory.reserved_bytes),
         "weights": human(memory.weights_bytes) if memory.weights_bytes else "unknown",
-        "against the first": f"{memory.total_bytes / base:.3g}×" if base else "",
+        "against the first": fraction(memory.total_bytes / base) if base else "",
     }

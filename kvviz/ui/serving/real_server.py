@@ -17,6 +17,7 @@ from kvviz.ui.shared.plots import plot
 from kvviz.ui.shared.tables import draw_table
 
 REQUESTS = 3
+PRESS = "Ask it"
 _WAITS = (("ttft_s", "First token (TTFT)"), ("itl_s", "Between two pieces of text (ITL)"))
 
 
@@ -35,13 +36,14 @@ def section(scheduler: Scheduler, form: Form) -> None:
         tokens = st.select_slider("Tokens of each", pieces, width=240, **form.value("pieces"))
     with errors_said():
         if not form["endpoint"].strip():
+            bar.button(PRESS, type="primary", disabled=True)
             st.caption(texts["real_server_example"])
             return
         levels = tuple(2**power for power in range(most.bit_length()))
         model = form["endpoint_model"].strip() or None
         spec = ConcurrencySpec(form["endpoint"].strip(), model, levels, REQUESTS, new_tokens=tokens)
         words = f"Up to {most} at once; each asker sends {REQUESTS} requests, one after another, of {tokens} tokens."
-        shown = {"words": words, "press": "Ask it"}
+        shown = {"words": words, "press": PRESS}
         measured(scheduler, spec, _draw, place=bar, key="ve", progress=progress, secret=secret, **shown)
 
 

@@ -8,6 +8,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
+WHOLE = 20  # rows
+
 _FIGURE = re.compile(r"(≈ )?[-−<]?[\d,.]+(e-?\d+| × 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( ?[\w/%×µ]{1,12})?( to [\d,.]+)?|–|none|unknown")
 
 
@@ -18,7 +20,12 @@ def draw_table(
     columns: Mapping[str, ColumnConfig] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table: figures stand on the right, also those with a unit, and the first column stays in view."""
+    """Draw a table: figures stand on the right, also those with a unit, and the first column stays in view.
+
+    A table of up to 20 rows shows all of them.
+    """
+    if len(rows) <= WHOLE:
+        options.setdefault("height", "content")
     titles = list(rows[0]) if rows else []
     found = {title: _column(title == titles[0], [row[title] for row in rows]) for title in titles}
     drawn = {**{title: column for title, column in found.items() if column}, **(columns or {})}

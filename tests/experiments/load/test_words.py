@@ -44,7 +44,7 @@ def test_a_goodput_is_certain_only_where_the_queue_is_known_not_to_grow():
     may_grow = "From 9.9 to 37 requests a second keep to your limits: at 40 offered the queue may grow; without limits"
     assert claim({**FOUND, "rows": [slow, fast]}, 0.2, 0.02).startswith(may_grow)
     level = claim({**FOUND, "rows": [slow, {**fast, "within": 0.0}]}, 0.2, 0.02)
-    assert level.startswith("At most 37 requests a second keep to your limits, of 40 offered; without limits 37.4")
+    assert level.startswith("At most 37 requests a second keep to your limits, of 40 offered; without limits 37 are")
 
 
 def test_a_latency_is_told_from_the_lowest_rate_to_the_highest():

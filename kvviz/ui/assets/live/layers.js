@@ -118,11 +118,16 @@ function held(row, step, watched, name) {
   return `After step ${step}: ${bytes(used)} (${count(used)} bytes) of keys and values${shared(row.layers, used)}${slack}.`
 }
 
-// How many bytes each token takes, where all layers hold all tokens, and each of them as many bytes.
+// How many bytes each token takes and of what, where all layers hold all tokens, and each of them as many bytes.
 function shared(groups, used) {
   const tokens = groups[0].held * (groups[0].key_shape[0] ?? 1)
   const alike = groups.every((group) => group.kind === "full" && group.held === groups[0].held)
-  return alike && tokens && used % tokens === 0 ? `: ${count(tokens)} tokens × ${count(used / tokens)} bytes` : ""
+  if (!alike || !tokens || used % tokens) return ""
+  const layers = groups.reduce((all, group) => all + group.indices.length, 0)
+  const [, heads, , width] = groups[0].key_shape
+  const each = used / tokens / (layers * 2 * heads * width) // bytes of a number
+  const factors = Number.isInteger(each) ? `, each ${layers} layers × K and V × ${heads} heads × ${width} numbers × ${each} bytes` : ""
+  return `: ${count(tokens)} tokens × ${count(used / tokens)} bytes${factors}`
 }
 
 // Formula, tensors, allocator: three accounts that know nothing of one another.

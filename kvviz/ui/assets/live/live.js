@@ -310,7 +310,8 @@ function lineWords(state, chart) {
   lines.push(once ? ["thin", "each step, timed once: noise makes it jagged, and parts the prefills"]
     : [smooth ? "thin" : "bold", "median of the timed passes"], ...(once ? [] : [["band", "quartiles"]]))
   if (!once && !state.figures) lines.push(["thin", "the first look"])
-  if (chart.disturbed(state).length) lines.push(["faint", "passes that other work disturbed"])
+  const others = chart.disturbed(state).length
+  if (others) lines.push(["faint", `${others} ${others === 1 ? "pass" : "passes"} that other work disturbed`])
   if (!once && chart.foretells && state.modes.some((mode) => mode.predicted)) lines.push(["dashed", foretold(state)])
   if (above) lines.push(["", `spikes up to ${ms(above / 1000)} are cut off`])
   return lines
