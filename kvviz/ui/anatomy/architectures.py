@@ -80,7 +80,7 @@ def _asked(scheduler: Scheduler, form: Form, bar: DeltaGenerator, scene: str) ->
         text = st.text_input("Prompt", max_chars=MOST_PROMPT, **form.value("text"))
         new = st.number_input("New tokens", **form.within("steps", 2, MOST_NEW))
     form.write()
-    st.markdown(TEXTS["anatomy"][scene])
+    st.markdown(f"{TEXTS['anatomy'][scene]} {TEXTS['anatomy']['tiny']}")
     with errors_said():
         work = requested(scheduler, ArchitectureSpec(scene, text, new), key=scene)
         return work.id if work is not None else None

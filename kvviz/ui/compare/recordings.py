@@ -24,7 +24,7 @@ FILES = ("recording", "h100-gpt2")
 def _told_of_the_gain(file: str) -> str:
     """The passes of a recording and the interval of the speed-up with the cache, as its record of figures has them."""
     records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
-    runs = next((record["runs"] for record in records if record["t"] == "figures"), [])
+    runs: list[dict[str, Any]] = next((record["runs"] for record in records if record["t"] == "figures"), [])
     run = next((run for run in runs if run["mode"] == "cached" and run["speedup_interval"]), None)
     if run is None:
         return ""
