@@ -119,4 +119,7 @@ def in_line(ahead: int, wait_s: float | None, held_by: str = "") -> str:
         return f"Waiting: {held_by}"
     if not ahead:
         return "Waiting for the device"
-    return f"{ordinal(ahead)} in line, " + ("how long is not known" if wait_s is None else f"about {lasting(wait_s)}")
+    if wait_s is None:
+        return f"{ordinal(ahead)} in line, how long is not known"
+    # a run that takes longer than its estimate has no seconds left by it
+    return f"{ordinal(ahead)} in line, " + (f"about {lasting(wait_s)}" if wait_s >= 1 else "soon")

@@ -6,11 +6,14 @@ which the server itself runs is left out: its devices have workers already.
 """
 
 import logging
+import math
+import os
 import re
 import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypedDict
 
 import kvviz
@@ -63,6 +66,7 @@ class Ray:
     """What is asked of Ray. Raises KvvizError for a cluster that can't be joined."""
 
     def __init__(self, address: str) -> None:
+        os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # else a call after `leave` starts a cluster on this machine
         try:
             import ray
         except ImportError as error:
@@ -141,7 +145,8 @@ class _Actor:
 
     def send(self, method: str, *args: object) -> None:
         """Call a method of the relay; nobody waits."""
-        getattr(self._actor, method).remote(*args)
+        with suppress(Exception):  # Ray raises what its layers raise; `call` notices a lost machine
+            getattr(self._actor, method).remote(*args)
 
 
 class Cluster:
@@ -170,24 +175,34 @@ class Cluster:
         said = ""
         while not self._closing.is_set():
             try:
-                self._ray = self._ray or self._join(self._address)
-                for node in self._ray.nodes():
-                    self._employ(self._ray, node)
+                ray = self._ray = self._ray or self._join(self._address)
+                for node in filter(self._is_due, ray.nodes()):
+                    self._again_at[node["id"]] = math.inf  # until its thread has its answer
+                    threading.Thread(target=self._employ, args=(ray, node), name="node", daemon=True).start()
                 said = ""
-            except KvvizError as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("%s", said)
-            except Exception:  # this thread has to live on
-                log.exception("cluster")
+            except Exception as error:  # Ray raises what its layers raise, and this thread has to live on
+                why = str(error) if isinstance(error, KvvizError) else f"the Ray cluster is lost ({in_a_line(error)})"
+                if why != said:
+                    said = why
+                    log.warning("%s", said, exc_info=not isinstance(error, KvvizError))
+                if self._ray is not None:  # a connection that was lost does not come back: the next look makes another
+                    with suppress(Exception):
+                        self._ray.leave()
+                    self._ray = None
             self._closing.wait(WATCH_S)
 
-    def _employ(self, ray: Ray, node: Node) -> None:
-        """Start those of a node's workers that are not there, once a minute at most."""
-        there, known = {worker.name for worker in self._scheduler.workers}, self._offers.get(node["id"])
+    def _there(self) -> set[str]:
+        return {worker.name for worker in self._scheduler.workers}
+
+    def _is_due(self, node: Node) -> bool:
+        """Whether one of a node's workers is not there, and a minute has passed since the node was asked."""
+        there, known = self._there(), self._offers.get(node["id"])
         missing = known is None or any(f"{node['name']}/{device}" not in there for device, _ in known["workers"])
-        if not missing or self._again_at.get(node["id"], 0.0) > time.monotonic():
-            return
+        return missing and self._again_at.get(node["id"], 0.0) <= time.monotonic()
+
+    def _employ(self, ray: Ray, node: Node) -> None:
+        """Start those of a node's workers that are not there; in a thread of its own, since a node may not answer."""
+        there = self._there()
         try:
             found = self._offers[node["id"]] = ray.offer_of(node)
             if found["version"] != kvviz.__version__:
@@ -198,11 +213,17 @@ class Cluster:
             event(log, "node_joined", name=node["name"], workers=len(found["workers"]))
         except MachineLost as error:
             event(log, "node_left_out", logging.WARNING, name=node["name"], why=str(error))
-        self._again_at[node["id"]] = time.monotonic() + AGAIN_S
+        except Exception as error:  # Ray raises what its layers raise
+            event(log, "node_left_out", logging.WARNING, name=node["name"], why=in_a_line(error))
+        finally:
+            self._again_at[node["id"]] = time.monotonic() + AGAIN_S
 
 
 def listed(address: str) -> list[dict[str, object]]:
-    """The devices of a cluster's nodes: `node`, `device`, `name`, `free_bytes`. Raises KvvizError."""
+    """The devices of a cluster's nodes: `node`, `device`, `name`, `free_bytes`. Raises KvvizError.
+
+    A node that can't take part has one row, with nothing but `why`; that is None for every other.
+    """
     ray = Ray(address)
     rows: list[dict[str, object]] = []
     try:
@@ -210,12 +231,15 @@ def listed(address: str) -> list[dict[str, object]]:
             try:
                 found = ray.offer_of(node)
             except MachineLost as error:
-                rows.append({"node": node["name"], "device": None, "name": None, "free_bytes": None, "why": str(error)})
+                rows.append(_row(node["name"], why=str(error)))
                 continue
-            rows += [
-                {"node": node["name"], "device": d["device"], "name": d["device_name"], "free_bytes": d["free_bytes"]}
-                for d in found["devices"]
-            ]
+            rows += [_row(node["name"], d["device"], d["device_name"], d["free_bytes"]) for d in found["devices"]]
     finally:
         ray.leave()
     return rows
+
+
+def _row(
+    node: str, device: str | None = None, name: str | None = None, free_bytes: int | None = None, why: str | None = None
+) -> dict[str, object]:
+    return {"node": node, "device": device, "name": name, "free_bytes": free_bytes, "why": why}

@@ -42,6 +42,7 @@ class Employed:
     def is_called(self, asked: str) -> bool:
         """Whether a job that asks for this device means this worker; "cpu" means each share of the processor."""
         own = {self.name, device_of(self.name) if not self.place else ""}
+        # cuda is torch's name for its current card, which is cuda:0 here
         return asked in own or (asked == "cuda" and "cuda:0" in own) or (asked == "cuda:0" and "cuda" in own)
 
     def is_like(self, other: "Employed") -> bool:

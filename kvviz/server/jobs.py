@@ -65,6 +65,7 @@ class Job:
     asked_at: float | None = None  # when it was queued, on the monotonic clock
     begun: float | None = None  # when the worker began with it, on the monotonic clock
     restarts: int = 0  # how often its machine was lost, and it began again
+    elsewhere: str | None = ""  # the weights that another machine takes, "" if its spec says; None: it stays here
 
     def __post_init__(self) -> None:
         self.countdown = None if self.spec is None else Countdown(self.spec, self.earlier)

@@ -5,6 +5,7 @@ On that machine a `Relay` keeps the worker alive with a link of its own and coll
 `Caller`: through Ray in `kvviz.server.cluster`.
 """
 
+import logging
 import os
 import queue
 import threading
@@ -13,6 +14,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from kvviz.server.worker_process import POLL_S, Link, Listener, named_worker
+
+log = logging.getLogger("kvviz.server.remote")
 
 Event = tuple[Any, ...]  # the name of a listener's method, and its arguments
 
@@ -140,6 +143,13 @@ class RemoteLink:
             self._lost = True
             if not self._closing.is_set():
                 listener.machine_lost(str(error))
+        except Exception as error:  # without this thread nobody would hear the worker again
+            log.exception("link %s", self.name)
+            self._lost = True
+            if not self._closing.is_set():
+                with suppress(Exception):
+                    self._relay.send("close")
+                listener.machine_lost(f"its link failed ({type(error).__name__})")
         finally:
             if self._closing.is_set():
                 listener.worker_ended(0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from kvviz.base.errors import KvvizError
 from kvviz.base.logs import event
 from kvviz.base.records import new_id
-from kvviz.base.settings import Limits, settings
+from kvviz.base.settings import Limits, device_of, settings
 from kvviz.base.single import Single
 from kvviz.base.words import lasting
 from kvviz.experiments.eta import in_line
@@ -165,6 +165,7 @@ class Scheduler:
         """
         kind = kind_of(spec)
         kind.check(spec, self.limits)
+        elsewhere = _weights_elsewhere(spec.to_dict())
         with self._lock:
             same = None if kind.kept else self.same(spec)
             if same is not None and (same.active or not again):
@@ -172,6 +173,7 @@ class Scheduler:
             if self._closing:
                 raise KvvizError("the server is being ended; it takes no more runs")
             job = Job(new_id(), spec, kind=kind.name, earlier=earlier, made_by=mark_of(owner), key=key)
+            job.elsewhere = elsewhere
             self._check_queue_limits(job.made_by)
             self._jobs.add(job)
             job.asked_at = self._clock()
@@ -356,8 +358,9 @@ class Scheduler:
         return worker.name if worker is not None else ""
 
     def _able(self, job: Job) -> list[Employed]:
-        """The workers that may measure a job; a key is sent to no other machine."""
-        here = [worker for worker in self.workers if not worker.place] if job.key else []
+        """The workers that may measure a job; a key, and a job without one kind of weights, go to no other machine."""
+        stays = job.key or job.elsewhere is None
+        here = [worker for worker in self.workers if not worker.place] if stays else []
         return able(here or self.workers, _asked(job))
 
     def _worker_of(self, job: Job) -> Employed | None:
@@ -378,14 +381,15 @@ class Scheduler:
         spec = dict(job.description())
         if worker.is_called(_asked(job)) and worker.device is not None:
             spec["device"] = worker.device.get("device", spec["device"])
-        if worker.place and spec.get("weights") == "auto" and isinstance(spec.get("model"), str):
-            spec["weights"] = find_source(spec["model"]).weights  # another machine might have others: then it says so
+        if worker.place and job.elsewhere:
+            spec["weights"] = job.elsewhere  # `auto` might find others there; a machine without these says so
         asked = {"spec": spec, "limits": asdict(self._limits_of(worker)), "earlier": list(job.earlier), "key": job.key}
         worker.link.tell({"do": job.kind, "id": job_id, **asked})
 
     def _limits_of(self, worker: Employed) -> Limits:
-        """What its job may ask for: workers on one processor share its memory."""
-        beside = [one for one in self.workers if one.name.startswith("cpu") and worker.name.startswith("cpu")]
+        """What its job may ask for: workers on one machine's processor share its memory."""
+        near = [one for one in self.workers if one.place == worker.place]
+        beside = [one for one in near if device_of(one.name) == device_of(worker.name) == "cpu"]
         return replace(self.limits, memory_share=self.limits.memory_share / max(1, len(beside)))
 
     def _release(self, worker: Employed) -> Job | None:
@@ -532,6 +536,24 @@ class Scheduler:
 def _asked(job: Job) -> str:
     """The device that a job asks for."""
     return getattr(job.spec, "device", "auto")
+
+
+def _weights_elsewhere(asked: Record) -> str | None:
+    """Decide which weights another machine takes for a spec; "" if the spec has none to decide.
+
+    None if no other machine may measure it: a spec holds one kind of weights, so models of two kinds stay here, and so
+    does a draft that doesn't come with kvviz, for which a worker always takes what it finds.
+    """
+    models, draft = asked.get("models") or [asked.get("model")], asked.get("draft")
+    try:
+        if draft and find_source(draft).weights != "bundled":
+            return None
+        if asked.get("weights") != "auto":
+            return ""
+        kinds = {find_source(model).weights for model in models if isinstance(model, str)}
+    except KvvizError:  # the worker of this machine says on the job what is wrong
+        return None
+    return next(iter(kinds), "") if len(kinds) < 2 else None
 
 
 scheduler = Single(Scheduler)  # of this server process

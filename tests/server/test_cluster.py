@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from importlib.util import find_spec
 
 import pytest
@@ -12,7 +13,9 @@ import kvviz
 from kvviz.base.errors import KvvizError
 from kvviz.cli.cluster import cluster as listing
 from kvviz.experiments.comparison.spec import ComparisonSpec
-from kvviz.server.cluster import Cluster
+from kvviz.experiments.sweep.spec import SweepSpec
+from kvviz.models.sources import find_source
+from kvviz.server.cluster import Cluster, listed
 from kvviz.server.feed import Feed, Viewer
 from kvviz.server.persister import Persister
 from kvviz.server.remote import MachineLost, Relay, RemoteLink
@@ -167,6 +170,60 @@ def test_another_machine_gets_no_key_and_is_told_which_weights(two):
     assert told["key"] is None and told["spec"]["weights"] == "bundled"
     two.workers[1].received(told["id"], "failed", '{"message": "there is no such model"}')
     assert two.get(told["id"]).message == "on gpu-2: there is no such model"
+    two.submit(SweepSpec(models=("mini-gpt2", "mini-qwen3")))
+    (_, told) = two.workers[1].link.told
+    assert told["spec"]["weights"] == "bundled", "a sweep has several models"
+
+
+MIXED = [
+    SweepSpec(models=("mini-gpt2", "gpt2")),
+    ComparisonSpec("mini-gpt2", prompt="x", modes=("cached", "speculative"), draft="gpt2"),
+]
+
+
+@pytest.mark.parametrize("spec", MIXED)
+def test_a_run_with_two_kinds_of_weights_stays_on_this_machine(two, spec):
+    two.submit(asking())
+    waits = two.submit(spec)
+    assert two.workers[1].job is None and two.ahead(waits) == 1
+    end(two.workers[0])
+    assert two.workers[0].job.id == waits and two.workers[0].link.told[-1]["spec"]["weights"] == "auto"
+
+
+def test_a_model_that_is_deleted_while_its_run_waits_harms_no_worker(two, monkeypatch):
+    first, other = (two.submit(asking(NODE, new_tokens=n)) for n in (8, 9))
+    waits = two.submit(ComparisonSpec(model="mini-gpt2", prompt="x", device=NODE))
+
+    def gone(model, weights="auto"):
+        raise KvvizError(f"no model {model!r}")
+
+    monkeypatch.setattr("kvviz.server.scheduler.find_source", gone)
+    end(two.workers[1])
+    end(two.workers[1])
+    assert two.get(first).state == two.get(other).state == "done" and two.workers[1].job.id == waits
+    assert two.workers[1].link.told[-1]["spec"]["weights"] == find_source("mini-gpt2").weights
+    two.workers[1].received(waits, "failed", '{"message": "no such model"}')
+    assert two.workers[1].ready
+
+
+def test_shares_of_a_processor_elsewhere_share_its_memory():
+    scheduler = Scheduler(Silent(""))
+    for name in ("gpu-2/cpu:0", "gpu-2/cpu:1", "gpu-2/cuda:0", "gpu-3/cpu"):
+        scheduler.join(Silent(name))
+    shares = [scheduler.limits.memory_share / scheduler._limits_of(worker).memory_share for worker in scheduler.workers]
+    assert shares == [1, 2, 2, 1, 1]
+
+
+def test_a_link_that_fails_lets_its_worker_go():
+    relay = Relay(NODE, link=Silent(NODE))
+    scheduler, link = Scheduler(Silent("")), RemoteLink(NODE, Wire(relay))
+    scheduler.join(link)
+    job = scheduler.get(scheduler.submit(asking(NODE)))
+    relay.worker_is("ready")
+    relay.received("-", "hello", "this is no JSON")
+    until(lambda: len(scheduler.workers) == 1)
+    assert not link.up and not relay._link.up, "the worker there is ended"
+    assert job.state == "failed" and "its link failed (JSONDecodeError)" in job.message
 
 
 class FakeRay:
@@ -187,7 +244,7 @@ class FakeRay:
         return Wire(Relay(name, cores, link=Silent(name)))
 
     def leave(self):
-        pass
+        self.living = []
 
 
 def test_every_device_of_a_node_joins_and_another_version_does_not(monkeypatch):
@@ -205,6 +262,68 @@ def test_every_device_of_a_node_joins_and_another_version_does_not(monkeypatch):
     assert not any(worker.place == "old" for worker in scheduler.workers)
     cluster.close()
     scheduler.close()
+
+
+def test_a_node_that_does_not_answer_keeps_no_other_waiting(monkeypatch):
+    monkeypatch.setattr("kvviz.server.cluster.WATCH_S", 0.02)
+    ray, scheduler, answers = FakeRay(), Scheduler(Silent("")), threading.Event()
+    ray.living, brought = ["silent", "one"], ray.offer_of
+
+    def offer_of(node):
+        if node["name"] == "silent":
+            answers.wait()
+        return brought(node)
+
+    ray.offer_of = offer_of
+    cluster = Cluster(scheduler, "10.0.0.1:6379", lambda address: ray)
+    cluster.start()
+    until(lambda: len(scheduler.workers) == 3)
+    assert ray.asked == ["one"]
+    answers.set()
+    until(lambda: len(scheduler.workers) == 5)
+    assert ray.asked == ["one", "silent"], "each is asked once"
+    cluster.close()
+    scheduler.close()
+
+
+def test_a_lost_connection_to_the_cluster_is_made_anew(monkeypatch, caplog):
+    monkeypatch.setattr("kvviz.server.cluster.WATCH_S", 0.02)
+    lost, found, left = FakeRay(), FakeRay(), []
+
+    def nodes():
+        raise RuntimeError("the head does not answer")
+
+    def leave():
+        left.append(lost)
+        raise RuntimeError("it was never there")
+
+    lost.nodes, lost.leave = nodes, leave
+    joined = iter([lost, lost, found])
+    scheduler = Scheduler(Silent(""))
+    cluster = Cluster(scheduler, "10.0.0.1:6379", lambda address: next(joined))
+    cluster.start()
+    until(lambda: len(scheduler.workers) == 3)
+    assert left == [lost] * 2
+    assert caplog.text.count("the Ray cluster is lost (RuntimeError: the head does not answer)") == 1
+    cluster.close()
+    scheduler.close()
+
+
+def test_each_row_of_the_list_has_the_same_fields(monkeypatch):
+    ray = FakeRay()
+    device = {"device": "cpu", "device_name": "A processor", "free_bytes": 8}
+
+    def offer_of(node):
+        if node["name"] == "old":
+            raise MachineLost("it has no kvviz")
+        return {"devices": [device]}
+
+    ray.offer_of = offer_of
+    monkeypatch.setattr("kvviz.server.cluster.Ray", lambda address: ray)
+    assert listed("10.0.0.1:6379") == [
+        {"node": "one", "device": "cpu", "name": "A processor", "free_bytes": 8, "why": None},
+        {"node": "old", "device": None, "name": None, "free_bytes": None, "why": "it has no kvviz"},
+    ]
 
 
 def test_without_an_address_or_without_ray_the_command_says_so(monkeypatch):

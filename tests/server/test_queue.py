@@ -222,6 +222,7 @@ def test_what_earlier_runs_took_sets_later_estimates_right():
 def test_places_in_words():
     assert in_line(0, None) == "Waiting for the device"
     assert in_line(3, 41.2) == "3rd in line, about 41 s"
+    assert in_line(1, 0.0) == "1st in line, soon", "the run before it takes longer than its estimate"
     assert in_line(12, None) == "12th in line, how long is not known"
     assert in_line(1, 5.0, "kvviz run has had it since noon") == "Waiting: kvviz run has had it since noon"
 

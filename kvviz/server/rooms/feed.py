@@ -119,6 +119,7 @@ async def _write(rooms: Rooms, room: Room, seat: Seat, websocket: WebSocket, cha
         if early <= 0 and (curves := room.curves(seat)):
             await websocket.send_text(curves)
             due = time.monotonic() + CURVES_S
+        # curves that came too early are sent as soon as they may be
         patience = early if early > 0 and seat.behind else PURGE_S
         await asyncio.sleep(PAUSE_S)
         rooms.purge()

@@ -77,9 +77,9 @@ def _place(scheduler: Scheduler, job: Job) -> str:
 def _what(job: Job) -> str:
     """What a job measures: a model outside the catalog may be somebody's folder, so it is not named."""
     asked = job.description()
-    model, modes = asked.get("model"), ", ".join(title_of(name) for name in asked.get("modes", ()))
-    named = title(model) if model in models() else "a model of somebody's own"
-    called = KINDS[job.kind].spec.called + (f" of {named}" if model else "")
+    names, modes = asked.get("models") or [asked.get("model")], ", ".join(map(title_of, asked.get("modes", ())))
+    named = [title(name) if name in models() else "a model of somebody's own" for name in names if name]
+    called = KINDS[job.kind].spec.called + (f" of {', '.join(dict.fromkeys(named))}" if named else "")
     return plain(f"{called}: {modes}" if modes else called)
 
 
