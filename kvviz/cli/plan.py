@@ -10,13 +10,13 @@ from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
 from kvviz.base.words import human
 from kvviz.cli.options import AsJson, ModelOrGguf, gguf_source, source_with_config
 from kvviz.cli.output import answer
-from kvviz.deployment.plan import Asked, Option, Plan, options, short
+from kvviz.deployment.plan import VLLM_UTILIZATION, Asked, Option, Plan, options, short
 from kvviz.deployment.plan import plan as plan_for
 
 _CARD = "An accelerator by name (L40S, rtx-4090, h100-sxm) or its memory (24GB)."
 _VIEW = "Whose cache: vllm if not given, for a GGUF file llama.cpp; or hf-dynamic, hf-static, sglang, architecture."
 _CHUNK = "Tokens of a prompt at once; if not given the engine's default, or the whole prompt."
-_UTILIZATION = "Share of each card that may be used; if not given 0.92 for vLLM, else all of it."
+_UTILIZATION = f"Share of each card that may be used; if not given {VLLM_UTILIZATION} for vLLM, else all of it."
 
 
 def plan(

@@ -33,7 +33,7 @@ class Widths:
     `queries`, `keys` and `values` are over all heads of a layer. `inner`: the width of the MLP, `inner_tensors` how
     many rows of it are alive at once; `kept_rows`: those of the hidden width that the code still names then. `chosen`:
     the experts that a token passes, 0 for an MLP without experts. `window`: the longest window, None if no layer has
-    one; `windows_only`: every layer has one.
+    one; `windows_only`: every layer has one. `unlike_heads`: the head dims of keys and values differ.
     """
 
     hidden: int
@@ -54,6 +54,7 @@ class Widths:
     normed_queries: bool
     plain_softmax: bool
     own_attention: bool
+    unlike_heads: bool
 
     @property
     def grouped(self) -> bool:
@@ -70,6 +71,7 @@ def read_widths(config: Mapping[str, object]) -> Widths:
     heads = read_heads(fields) if widest else 0
     latent = any(layer.latent for layer in layers)
     key_dim = _latent_key_dim(fields) if latent else widest.key_dim if widest else 0
+    value_dim = fields.optional("v_head_dim", 0) if latent else widest.value_dim if widest else 0
     plain, experts = _inner(fields, spec, hidden)
     learned = kind in _FAMILIES["learned_positions"]
     return Widths(
@@ -91,6 +93,7 @@ def read_widths(config: Mapping[str, object]) -> Widths:
         normed_queries=kind in _FAMILIES["normed_queries"],
         plain_softmax=kind in _FAMILIES["plain_softmax"],
         own_attention=kind in _FAMILIES["own_attention"],
+        unlike_heads=bool(widest) and key_dim != value_dim,
     )
 
 

@@ -29,9 +29,10 @@ from kvviz.models.spec import ModelSpec
 
 _OVERHEADS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("overheads.toml").read_text(encoding="utf-8"))
 MOST_SEQUENCES, MOST_TOKENS = 2**20, 2**24
-ENGINES = ("vllm", "sglang", "tensorrt-llm")  # they put the prompts of all sequences through in chunks
-_EXCEPT = "a100"  # of the cards with 70 GiB or more
-_SMALL_CHUNK = 512  # tokens
+# They page the cache and capture graphs. One prompt at a time is counted for them, in chunks if their chunk is known.
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+VLLM_UTILIZATION: float = _OVERHEADS["vllm"]["utilization"]
+_SMALL_CHUNK = 512  # tokens of the chunk that a change proposes
 _COUNTS = (2, 4, 8, 16)  # of cards, as machines have them
 
 
@@ -249,10 +250,11 @@ class _Case:
         """Tokens of a prefill that go through at once."""
         usual: int | None = None
         if self.asked.view == "vllm":
-            large = self.card.memory_bytes >= 70 * 2**30 and _EXCEPT not in self.card.id
-            usual = _OVERHEADS["vllm"]["chunk_from_70_gib" if large else "chunk"]
+            row = _OVERHEADS["vllm"]
+            large = self.card.memory_bytes >= row["large_bytes"] and row["never_large"] not in self.card.id
+            usual = row["large_chunk" if large else "chunk"]
         elif self.asked.view == "llama.cpp":
-            usual = 512
+            usual = _OVERHEADS["llama_cpp"]["chunk"]
         return min(tokens, self.asked.chunk or usual or tokens)
 
     def activations(self, sequences: int, tokens: int) -> tuple[Activations, Activations]:
@@ -268,31 +270,36 @@ class _Case:
         return prefill, activations(self.model.widths, 1, held=max(0, tokens - 1), batch=own, **usual)
 
     def parts(self, sequences: int, tokens: int) -> tuple[Part, ...]:
-        """The parts of the fullest card."""
+        """The parts of the fullest card; the cache's bytes are the most on the way to that many tokens."""
         asked, sharing, weights = self.asked, self.asked.sharing, self.model.weights
         layers = self.model.spec.decoder_layers
         on_card = max(0, sharing.of_one_card(weights, layers) - asked.offload_bytes)
         how = "as the file states them" if weights.exact else f"{weights.params:,} parameters in {weights.dtype}"
-        kept, own = self.cache(sequences, tokens), -(-sequences // sharing.data)
+        kept, own = self.peak(sequences, tokens), -(-sequences // sharing.data)
+        when = ", at its largest on the way there" if kept > self.cache(sequences, tokens) else ""
         prefill, step = self.activations(sequences, tokens)
         paged = asked.view in ENGINES
         most = max(prefill.nbytes, 0 if paged else step.nbytes)
         return (
             Part("weights", on_card, on_card, how),
-            Part("KV cache", kept, kept, f"{own:,} x {tokens:,} tokens in {asked.dtype}, view {asked.view}"),
+            Part("KV cache", kept, kept, f"{own:,} x {tokens:,} tokens in {asked.dtype}, view {asked.view}{when}"),
             Part("activations", most, most, f"a prefill of {self.chunk(tokens):,} tokens, at its {prefill.widest}"),
             *_overhead(self.card, asked, sharing),
         )
 
     def total(self, sequences: int, tokens: int, *, most: bool) -> int:
         """The most bytes on the fullest card on the way to that many tokens."""
-        at_the_end = sum(part.most if most else part.least for part in self.parts(sequences, tokens))
-        return at_the_end - self.cache(sequences, tokens) + self.peak(sequences, tokens)
+        return sum(part.most if most else part.least for part in self.parts(sequences, tokens))
+
+    def fits(self, sequences: int, tokens: int) -> bool | None:
+        """Whether they fit even at the most (True), only at the least (None), or not at all (False)."""
+        most, least = (self.total(sequences, tokens, most=most) for most in (True, False))
+        return True if most <= self.budget else None if least <= self.budget else False
 
     @property
     def budget(self) -> int:
         """Bytes of each card that may be used."""
-        usual = _OVERHEADS["vllm"]["utilization"] if self.asked.view == "vllm" else 1.0
+        usual = VLLM_UTILIZATION if self.asked.view == "vllm" else 1.0
         return int(self.card.memory_bytes * (self.asked.utilization or usual))
 
     def sequences(self, tokens: int, *, most: bool) -> int:
@@ -337,9 +344,7 @@ def plan(config: Mapping[str, object], asked: Asked, *, name: str = "", params: 
     model, card = case.model, case.card
     certain, possible = (case.sequences(asked.tokens, most=most) for most in (True, False))
     sequences = asked.sequences or max(1, certain)
-    parts = case.parts(sequences, asked.tokens)
-    most, least = sum(part.most for part in parts), sum(part.least for part in parts)
-    fits = True if most <= case.budget else None if least <= case.budget else False
+    fits = case.fits(sequences, asked.tokens)
     prefill, step = case.activations(sequences, asked.tokens)
     found = Plan(
         model=model.name,
@@ -347,7 +352,7 @@ def plan(config: Mapping[str, object], asked: Asked, *, name: str = "", params: 
         card=card,
         sharing=asked.sharing,
         budget_bytes=case.budget,
-        parts=parts,
+        parts=case.parts(sequences, asked.tokens),
         fits=fits,
         sequences=sequences,
         most_sequences=(certain, possible),
@@ -389,8 +394,15 @@ def _notes(model: _Model, asked: Asked, card: Accelerator) -> tuple[str, ...]:
         notes.append(f"The scales of {asked.weights} weights are not counted; they differ by format.")
     if model.widths.own_attention:
         notes.append(
-            "This family's attention is computed in a way of its own; its activations may be larger than here."
+            "This family's attention is computed in a way of its own; its activations may be off by a fifth either way."
         )
+    if model.widths.unlike_heads:
+        notes.append(
+            "The head dims of keys and values differ. On a CPU such a model's activations are not those given here; "
+            "they were not measured on a GPU."
+        )
+    if asked.view in ENGINES and asked.view != "vllm" and asked.utilization is None:
+        notes.append("What share of a card this engine takes is not known here; all of it is counted.")
     if asked.view in ENGINES:
         notes.append(_OVERHEADS["activations"]["note"])
     if card.vendor not in ("NVIDIA", "Apple"):
@@ -489,7 +501,6 @@ def on_every_card(config: Mapping[str, object], asked: Asked, *, params: int | N
     model, rows = _read(config, asked, "", params), []
     for card in accelerators().values():
         case, wanted = _Case(model, replace(asked, card=card.id), card), asked.sequences or 1
-        most, least = (case.total(wanted, asked.tokens, most=most) for most in (True, False))
-        fits = True if most <= case.budget else None if least <= case.budget else False
+        fits = case.fits(wanted, asked.tokens)
         rows.append(OnCard(card, fits, case.sequences(asked.tokens, most=True), case.context(wanted)))
     return tuple(rows)

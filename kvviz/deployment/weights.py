@@ -15,8 +15,9 @@ class Weights:
     """The parameters of a model, and which of them are in experts and in the tables of the vocabulary.
 
     `nbytes` is exact for a GGUF file; otherwise the parameters times the bits of `dtype`. `counted`: the number of
-    parameters is the sum of the matrices, without norms and biases, because no catalog and no file states it.
-    `experts` and `tables` are 0 where the config's work can't be counted block by block.
+    parameters is the sum of the matrices, without norms and biases, because no catalog and no file states it. `tied`:
+    the embeddings and the head are one table. `experts` and `tables` are 0 where the config's work can't be counted
+    block by block.
     """
 
     params: int
@@ -24,6 +25,7 @@ class Weights:
     dtype: str
     experts: int = 0
     tables: int = 0
+    tied: bool = False
     counted: bool = False
     exact: bool = False
 
@@ -39,16 +41,18 @@ def read_weights(config: Mapping[str, object], params: int | None, dtype: str) -
     """
     file, shape = weights_in(config), _shape(config)
     experts = sum(_experts(layer) for layer in shape.layers) if shape else 0
-    tables = _tables(shape, config) if shape else 0
+    tables, tied = _tables(shape, config) if shape else 0, _tied(config) in (True, None)
     if file is not None:
-        return Weights(file.parameters, file.nbytes, "as in the file", experts, tables, exact=True)
+        return Weights(file.parameters, file.nbytes, "as in the file", experts, tables, tied, exact=True)
     if params is not None:
-        return Weights(params, weight_bytes(params, dtype), dtype, experts, tables)
+        return Weights(params, weight_bytes(params, dtype), dtype, experts, tables, tied)
     if shape is None or not _countable(shape, config):
         raise ConfigError("the number of this model's parameters is not known; give it with --params, in billions")
     blocks = [block for layer in shape.layers for block in layer]
     matrices = sum(block.weights for block in blocks if isinstance(block, Matrix))
-    return Weights(matrices + tables, weight_bytes(matrices + tables, dtype), dtype, experts, tables, counted=True)
+    return Weights(
+        matrices + tables, weight_bytes(matrices + tables, dtype), dtype, experts, tables, tied, counted=True
+    )
 
 
 def _shape(config: Mapping[str, object]) -> Shape | None:
@@ -99,12 +103,13 @@ class Sharing:
     def of_one_card(self, weights: Weights, layers: int) -> int:
         """Bytes of the weights on the card that has most of them: the stage with most layers and a table.
 
+        A tied table lies whole on the first stage, for the embeddings, and on the last, for the head.
         A tensor's rows or columns are divided; norms, which every card has, are too small to be counted.
         """
         per_param = weights.nbytes / max(1, weights.params)
         plain = weights.params - weights.experts - weights.tables
         stage = -(-layers // self.pipeline) / layers if layers else 1.0
-        tables = weights.tables if self.pipeline == 1 else weights.tables / 2
+        tables = weights.tables if self.pipeline == 1 or weights.tied else weights.tables / 2
         among = self.tensor * (self.data if self.experts else 1)
         return round(per_param * (stage * (plain / self.tensor + weights.experts / among) + tables / self.tensor))
 

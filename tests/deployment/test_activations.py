@@ -20,7 +20,7 @@ def test_a_prefills_bytes_are_the_allocators(model, dtype, attention):
     for batch, tokens in ((1, 200), (3, 70)):
         prefill, step = measured(loaded, tokens, batch, attention)
         assert prefill["formula_bytes"] == pytest.approx(prefill["measured_bytes"], rel=0.001), prefill
-        # a kernel on the CPU takes up to 64 KiB for each thread, which no tensor of the model is
+        # a kernel on the CPU takes up to 64 KiB, 65,536 bytes, which no tensor of the model is; 70,000 lets that pass
         assert step["formula_bytes"] == pytest.approx(step["measured_bytes"], rel=0.03, abs=70_000), step
 
 

@@ -146,11 +146,43 @@ def test_tokens_as_people_write_them():
 def test_a_chunk_that_is_given_back_does_not_hide_what_it_took():
     """Llama 4 in vLLM takes less just behind a chunk of 8,192 tokens than just before its end."""
     asked = Asked("h100-sxm", 4, weights="int4", sequences=1, utilization=1.0)
-    peak, after = (part(planned("llama-4-scout", replace(asked, tokens=n)), "KV cache").most for n in (16_384, 16_385))
-    assert after < peak
-    whole = planned("llama-4-scout", replace(asked, tokens=16_384))
-    tight = replace(asked, utilization=(whole.most - 1) / whole.card.memory_bytes)
-    assert planned("llama-4-scout", tight).context < 16_384
+    row = model_row("llama-4-scout")
+    spec, shared = ModelSpec.from_config(row.config), {"view": "vllm", "tensor_parallel": 4}
+    peak, after = (kv_memory(spec, n, **shared).reserved_bytes for n in (16_384, 16_385))
+    whole = planned("llama-4-scout", replace(asked, tokens=16_385))
+    kept = part(whole, "KV cache")
+    assert kept.most == peak > after and kept.says.endswith("on the way there")
+    between = whole.most - (peak - after) // 2
+    tight = replace(asked, tokens=16_385, utilization=between / whole.card.memory_bytes)
+    found = planned("llama-4-scout", tight)
+    every = on_every_card(row.config, tight, params=row.params)
+    alike = next(each for each in every if each.card.id == "h100-sxm")
+    assert found.fits is alike.fits is None and found.most_sequences[0] == alike.sequences == 0
+    assert found.context < 16_384
+
+
+def test_a_tied_table_lies_whole_on_the_first_and_on_the_last_stage():
+    row, other = model_row("gemma-3-4b"), model_row("llama-3.1-8b")
+    tied, untied = (read_weights(each.config, each.params, "bfloat16") for each in (row, other))
+    assert tied.tied and not untied.tied
+    halves = tied.nbytes / 2 + tied.tables
+    assert Sharing(pipeline=2).of_one_card(tied, 34) == pytest.approx(halves)
+    assert Sharing(pipeline=2).of_one_card(untied, 32) == untied.nbytes / 2
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "words", "said"),
+    [
+        ("llama-3.1-8b", Asked(view="sglang"), "What share of a card this engine takes is not known", True),
+        ("llama-3.1-8b", Asked(view="sglang", utilization=0.9), "What share of a card this engine takes", False),
+        ("llama-3.1-8b", Asked(), "What share of a card this engine takes", False),
+        ("deepseek-v3", Asked(count=16, weights="fp8"), "they were not measured on a GPU", True),
+        ("llama-3.1-8b", Asked(), "not measured on a GPU", False),
+        ("falcon-7b", Asked(), "off by a fifth either way", True),
+    ],
+)
+def test_what_is_not_known_is_said(model, asked, words, said):
+    assert any(words in note for note in planned(model, asked).notes) is said
 
 
 def test_every_card_is_answered_as_it_is_alone():
