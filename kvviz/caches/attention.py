@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -124,14 +125,20 @@ def rotation(model: PreTrainedModel, module: torch.nn.Module) -> Rotate:
     """
     rotary = next((part for name, part in model.named_modules() if name.rpartition(".")[2] == "rotary_emb"), None)
     apply: Any = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    own_way = f"{type(module).__name__} rotates in a way of its own"
     if rotary is None:
+        config = model.config.get_text_config()
+        if any(getattr(config, name, None) for name in ("rope_theta", "rope_parameters")):
+            raise KvvizError(f"{own_way}: take snapkv instead of expected")
         return lambda rows, positions, mean: rows
     kinds = {"layer_type": module.layer_type} if "layer_type" in inspect.signature(rotary.forward).parameters else {}
 
     def rotate(rows: torch.Tensor, positions: torch.Tensor, mean: bool) -> torch.Tensor:
-        found = rotary(rows, positions[None], **kinds)
+        # a copy, since some kinds (dynamic, longrope) change with the positions that they are asked for
+        config = getattr(rotary, "config", None)
+        found = deepcopy(rotary, {id(config): config})(rows, positions[None], **kinds)
         if apply is None or not isinstance(found, tuple):
-            raise KvvizError(f"{type(module).__name__} rotates in a way of its own: take snapkv instead of expected")
+            raise KvvizError(f"{own_way}: take snapkv instead of expected")
         cos, sin = (x.to(rows.dtype) for x in found)  # (1, positions, D)
         length = (cos[:, :1] ** 2 + sin[:, :1] ** 2).sqrt()
         cos, sin = ((x / length).mean(1, keepdim=True) if mean else x / length for x in (cos, sin))

@@ -17,7 +17,7 @@ from kvviz.base.errors import KvvizError
 from kvviz.caches.designs import SINKS
 from kvviz.caches.evicting import Evicting, Rotate
 
-FUTURE = 512  # positions over which the rotation is averaged, as in the paper
+FUTURE = 512  # positions over which the rotation is averaged, as in kvpress
 
 
 class Expected(Evicting):

@@ -126,10 +126,8 @@ class DesignCache(DynamicCache):
             own.begin()
         try:
             for ids in pieces:
-                for (
-                    i,
-                    layer,
-                ) in others.items():  # those of keys and values replace their tensors; others write into them
+                # layers of keys and values replace their tensors; others write into them
+                for i, layer in others.items():
                     self.layers[i] = copy(layer) if isinstance(layer, DynamicLayer) else deepcopy(layer)
                 with watch():
                     model.base_model(input_ids=ids, past_key_values=self, use_cache=True)
@@ -137,7 +135,9 @@ class DesignCache(DynamicCache):
             for i, layer in others.items():
                 self.layers[i] = layer
             for own in caches:
-                own.end()
+                own.again = False
+        for own in caches:
+            own.end()
 
     def note(self, ids: torch.Tensor) -> None:
         """Tell the layers which tokens come, (B, T); this waits for the device."""

@@ -16,7 +16,7 @@ from kvviz.caches.base import Pair
 from kvviz.caches.designs import SINKS
 from kvviz.caches.evicting import Evicting
 
-CHUNK = 2_048  # tokens that are read again at a time, as in the paper
+CHUNK = 2_048  # tokens that are read again at a time, as in kvpress
 ROOM = 16  # positions that a chunk needs at least
 
 
@@ -54,7 +54,9 @@ class KVzip(Evicting):
                 f"{max(0, room):,} positions left: take a shorter text, or another design"
             )
         if not self.text:
-            raise KvvizError("KVzip was not told which tokens came; it can't read them again")
+            raise KvvizError(
+                "KVzip was not told which tokens came, so it can't read them again; call `note` before each forward"
+            )
         return list(torch.tensor(self.text, device=self.device).split(room, dim=1))
 
     def begin(self) -> None:

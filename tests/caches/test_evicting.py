@@ -3,12 +3,14 @@
 import pytest
 import torch
 from torch.nn.functional import avg_pool1d
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from kvviz.base.errors import KvvizError
 from kvviz.caches.attention import rotation
 from kvviz.caches.designs import DESIGNS, held_within, pyramid_budget, tokens_of
 from kvviz.caches.formula import kept_bytes
 from kvviz.caches.hf_layer import DesignCache
+from kvviz.caches.kvzip import KVzip
 from kvviz.decoding.modes import reading_new_tokens
 from tests.caches.conftest import prompt_of
 
@@ -173,6 +175,39 @@ def test_kvzip_scores_by_a_second_reading_that_leaves_no_trace(family, name):
         assert own.seen == 25 and own.held == held_within(24, own.at_once, 25)
     assert torch.isfinite(kept["kvzip"][1]).all()
     assert zip_cache.get_seq_length() == kept["h2o"][0].get_seq_length() == 25
+
+
+def test_a_second_reading_that_fails_evicts_nothing(family, monkeypatch):
+    model, _ = family("llama")
+    cache, ids = DesignCache(DESIGNS["kvzip"].at(24), model.config), prompt_of(1, 40)
+    monkeypatch.setattr(KVzip, "chunks", lambda *_: [torch.tensor([[10**6]])])
+    cache.note(ids)
+    with pytest.raises(IndexError), torch.inference_mode(), cache.watching(model)():
+        model(input_ids=ids, past_key_values=cache)
+    assert all(own.held == 40 and not own.again for own in cache.own)
+
+
+def test_a_rotation_leaves_the_models_own_rope_as_it_is():
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=64, max_position_embeddings=32, rope_parameters=rope, **sizes)
+    model, ids = LlamaForCausalLM(config).eval(), torch.arange(60)[None]
+    cache = DesignCache(DESIGNS["expected"].at(24), config)
+    with torch.inference_mode():
+        before = model(input_ids=ids).logits
+        with cache.watching(model)():
+            model(input_ids=ids, past_key_values=cache)
+        assert cache.own[0].held < 60
+        torch.testing.assert_close(model(input_ids=ids).logits, before, rtol=0, atol=0)
+
+
+def test_a_rope_under_another_name_is_refused():
+    config = LlamaConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    model = LlamaForCausalLM(config)
+    model.model.turning = model.model.rotary_emb
+    del model.model.rotary_emb
+    with pytest.raises(KvvizError, match="rotates in a way of its own"):
+        rotation(model, model.model.layers[0].self_attn)
 
 
 def test_a_budget_can_fall_from_layer_to_layer(family):
