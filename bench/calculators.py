@@ -4,9 +4,9 @@ The truth is `kvviz probe`: transformers builds the model without weights on tor
 step, and the cache's tensors are added up. Peers that install from PyPI run their own code, in a virtual environment of
 their own (`--peers FOLDER`, see docs/scoreboard.md); a formula that a web page publishes is written down here.
 
-    python -m venv /tmp/peers && /tmp/peers/bin/pip install hf-mem vramscout vramcalc && /tmp/peers/bin/pip install \
-        --no-deps llm-analysis && /tmp/peers/bin/pip install fire
-    python -m bench.calculators --peers /tmp/peers --out docs/scoreboard.md
+    python -m venv .venv-peers && .venv-peers/bin/pip install hf-mem vramscout vramcalc && .venv-peers/bin/pip install \
+        --no-deps llm-analysis && .venv-peers/bin/pip install fire
+    python -m bench.calculators --peers .venv-peers --out docs/scoreboard.md
 """
 
 import argparse
@@ -146,7 +146,7 @@ def installed(cases: list[dict[str, Any]], folder: Path | None) -> dict[str, Any
 
 
 def judged(answer: int | str, truth: int) -> str:
-    """One cell: exact, or how many times the truth; a dash for a refusal."""
+    """One cell: exact, or how many times the truth, or refused."""
     if isinstance(answer, str):
         return "refused"
     ratio = answer / truth

@@ -3,8 +3,8 @@
 kvpress can't be installed beside kvviz's transformers, so this runs in an environment of its own and imports of kvviz
 only the designs, which need torch and transformers alone:
 
-    python -m venv /tmp/kvpress && /tmp/kvpress/bin/pip install kvpress==0.5.5
-    /tmp/kvpress/bin/python bench/kvpress_scores.py
+    python -m venv .venv-kvpress && .venv-kvpress/bin/pip install kvpress==0.5.5
+    .venv-kvpress/bin/python bench/kvpress_scores.py
 
 A seeded small Llama with grouped queries reads random tokens; each press scores its one layer's keys. `correlation`
 is Spearman's over the tokens that may be evicted, the least of all heads; `kept_alike` is the share of a 25 % budget

@@ -15,10 +15,8 @@ from kvviz.ui.shared.stop_and_think import think
 with page("anatomy"):
     form, bar = choose()
     if form["scene"] == "attention":
-        places, led = (
-            (st.container(), st.container()),
-            opens("letters"),
-        )  # whoever the tour leads to them sees them first
+        # whoever the tour leads to the letters sees them first
+        places, led = (st.container(), st.container()), opens("letters")
         with places[not led], st.expander("The same with three letters, no numbers", expanded=led):
             letters()
         with places[led]:

@@ -26,9 +26,8 @@ AT_ROOT = {
     "changelog.md": "CHANGELOG.md",
     "code-of-conduct.md": "CODE_OF_CONDUCT.md",
 }
-OPTIONAL = {
-    "Trust": {"Scoreboard": "scoreboard.md"}
-}  # pages that a bench writes; in the navigation once they are there
+# pages that a bench writes; in the navigation once they are there
+OPTIONAL = {"Trust": {"Scoreboard": "scoreboard.md"}}
 
 COMMANDS = """\
 # Command line

@@ -21,7 +21,9 @@ def of(name, tokens=8192, **case):
 def test_the_factors_multiply_to_the_whole_ratio(name, tokens):
     one, another = of("gemma-3-12b", tokens), of(name, tokens)
     found = levers(*one, *another)
-    if not found:  # of a model without a cache of tokens
+    if not found:
+        holds_tokens = any(layer.kv_heads for layer in another[0].layers)
+        assert name == "gemma-3-12b" or not holds_tokens, "another model with a cache of tokens has factors"
         return
     ratio = another[1].total_bytes / one[1].total_bytes
     assert math.prod(lever.factor for lever in found) == pytest.approx(ratio, rel=0.02)
