@@ -66,7 +66,7 @@ class Ray:
     """What is asked of Ray. Raises KvvizError for a cluster that can't be joined."""
 
     def __init__(self, address: str) -> None:
-        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a call after `leave` starts a cluster on this machine
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a call after `leave` starts a cluster here
         try:
             import ray
         except ImportError as error:
