@@ -34,6 +34,11 @@ def brief(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
+def human_range(least: int, most: int) -> str:
+    """Bytes between two numbers: '1.5 GiB to 2.0 GiB', and '1.5 GiB' where both are the same."""
+    return human(most) if least == most else f"{human(least)} to {human(most)}"
+
+
 def two_digits(count: float) -> str:
     """A figure that rests on some dozens of counts, which know no third digit: 62.87 -> '63', 1234 -> '1,200'."""
     return f"{float(f'{count:.2g}'):,g}"

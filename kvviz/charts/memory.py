@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvviz.base.words import human
+from kvviz.base.words import human, human_range
 from kvviz.charts import palette
 from kvviz.charts.layout import MARGIN, as_text, blank, name_ends
 from kvviz.memory.explain import KIND_WORDS
@@ -81,16 +81,16 @@ def card_figure(parts: Sequence[tuple[str, int, int]], capacity: int, budget: in
     figure = _blank(unit, "", height=250, barmode="stack", legend_y=1.2, margin={**MARGIN, "t": 60})
     words: dict[str, Any]
     for name, least, most in parts:
-        span = f"{human(least)} ({least:,} B)" if least == most else f"{human(least)} to {human(most)}"
+        span = human_range(least, most) + (f" ({least:,} B)" if least == most else "")
         colour = palette.KINDS[_PARTS.get(name, "overhead")]
         words = {"hovertext": f"{name}: {span}", "hoverinfo": "text", "name": name, "orientation": "h", "y": [""]}
         figure.add_bar(x=[least / size], marker_color=colour, legendgroup=name, **words)
         if most > least:
             hatched = {"color": colour, "pattern": {"shape": "/", "fillmode": "replace", "solidity": 0.35}}
             figure.add_bar(x=[(most - least) / size], marker=hatched, showlegend=False, legendgroup=name, **words)
-    for place, said, anchor in ((capacity, title, "left"), (budget, "the engine may use", "right")):
-        if place == capacity or budget < capacity:
-            label = {"text": said, "textangle": 0, "xanchor": anchor, "yanchor": "bottom", "y": 1}
-            look = {"width": 3, "color": "#777777", "dash": "solid" if place == capacity else "dot"}
-            figure.add_vline(x=place / size, line=look, annotation=label)
+    lines = [(capacity, title, "left", "solid")]
+    lines += [(budget, "the engine may use", "right", "dot")] if budget < capacity else []
+    for place, said, anchor, dash in lines:
+        label = {"text": said, "textangle": 0, "xanchor": anchor, "yanchor": "bottom", "y": 1}
+        figure.add_vline(x=place / size, line={"width": 3, "color": "#777777", "dash": dash}, annotation=label)
     return figure

@@ -7,7 +7,7 @@ import typer
 
 from kvviz.base.errors import KvvizError
 from kvviz.base.precision import PRECISIONS, WEIGHT_BITS
-from kvviz.base.words import human
+from kvviz.base.words import human, human_range
 from kvviz.cli.options import AsJson, ModelOrGguf, gguf_source, source_with_config
 from kvviz.cli.output import answer
 from kvviz.deployment.plan import VLLM_UTILIZATION, Asked, Option, Plan, options, short
@@ -89,9 +89,9 @@ _VERDICT = {
 
 def plan_text(found: Plan, others: tuple[Option, ...]) -> str:
     """The plan as text: verdict, parts of the fullest card, changes, and what the cards hold otherwise."""
-    total, budget = _range(found.least, found.most), human(found.budget_bytes)
+    total, budget = human_range(found.least, found.most), human(found.budget_bytes)
     lines = [found.sentence, f"{_VERDICT[found.fits]}: {total} of {budget} on each card."]
-    lines += [f"  {part.name}: {_range(part.least, part.most)} ({part.says})" for part in found.parts]
+    lines += [f"  {part.name}: {human_range(part.least, part.most)} ({part.says})" for part in found.parts]
     certain, possible = found.most_sequences
     most = f"{certain:,} for certain" + (f", up to {possible:,}" if possible > certain else "")
     lines.append(f"Sequences of {short(found.asked.tokens)} tokens that fit: {most}.")
@@ -104,10 +104,6 @@ def plan_text(found: Plan, others: tuple[Option, ...]) -> str:
         reach = _reach(option.context, found.trained) if option.context else "not one token"
         lines.append(f"  {option.weights} weights, {option.dtype} KV: {reach}; {_counted(option.sequences)}")
     return "\n".join([*lines, *found.notes])
-
-
-def _range(least: int, most: int) -> str:
-    return human(most) if least == most else f"{human(least)} to {human(most)}"
 
 
 def _counted(sequences: int) -> str:

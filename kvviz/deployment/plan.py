@@ -38,8 +38,8 @@ _COUNTS = (2, 4, 8, 16)  # of cards, as machines have them
 
 @dataclass(frozen=True)
 class Asked:
-    """A deployment. `sequences` None: as many as fit. `tensor` None: all cards that the other two leave
-    (in llama.cpp, which shares by layers, they become stages).
+    """A deployment. `sequences` None: as many as fit. `tensor` None: all cards that pipeline and data parallelism leave
+    over; in the view llama.cpp they become pipeline stages, because llama.cpp shares a model out by layers.
 
     `tokens`: the context of each sequence. `dtype` is the cache's, `weights` the weights'. `chunk`: tokens of a prefill
     at once; None for the engine's default, or the whole prompt. `utilization`: the share of each card that the engine
@@ -317,7 +317,7 @@ class _Case:
         with suppress(ConfigError):
             weights = self.model.weights.stored_as(other.weights)
             case = _Case(replace(self.model, weights=weights), other, card_named(other.card))
-            if case.total(other.sequences or 1, other.tokens, most=True) <= case.budget:
+            if case.fits(other.sequences or 1, other.tokens):
                 count = other.sequences or case.sequences(other.tokens, most=True)
                 fit = f"{count:,} sequence{'s' if count > 1 else ''} of {short(other.tokens)} tokens"
                 yield Change(f"{words}: {fit} then {'fit' if count > 1 else 'fits'}.", other, count)

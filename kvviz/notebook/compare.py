@@ -18,6 +18,7 @@ from kvviz.experiments.comparison.records import Document, Record, Run
 from kvviz.experiments.comparison.spec import ComparisonSpec, how_often
 from kvviz.experiments.comparison.verdict import verdict
 from kvviz.models.text import STORY
+from kvviz.notebook.table import html_table
 from kvviz.store.files.reading import to_json
 
 if TYPE_CHECKING:
@@ -52,13 +53,9 @@ class Comparison:
         environment = found["environment"]
         said += f", {escape(environment['dtype'])} on {escape(environment['device_name'])}"
         heads = ("mode", "first token", "a further token", "all", "speed-up", "tokens", "cache at the end")
-        titles = "".join(f'<th style="{_CELL};font-weight:600">{head}</th>' for head in heads)
-        rows = "".join(f"<tr>{_html_row(run, found['reference'])}</tr>" for run in found["runs"])
+        table = html_table(heads, (_cells(run, found["reference"]) for run in found["runs"]))
         note = "≈: other work on the machine disturbed every pass." if any(map(_disturbed, found["runs"])) else ""
-        return (
-            f'<div style="color:inherit"><div>{said}</div><table style="border-collapse:collapse;color:inherit">'
-            f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table><div>{note}</div></div>"
-        )
+        return f'<div style="color:inherit"><div>{said}</div>{table}<div>{note}</div></div>'
 
     def figure(self, *, log: bool = False) -> "go.Figure":
         """Draw the latency curves as a Plotly figure, in milliseconds per new token."""
@@ -178,19 +175,16 @@ def _in_eval_mode(model: "PreTrainedModel") -> Iterator[None]:
             module.training = True
 
 
-_CELL = "padding:.25em .9em .25em 0;text-align:left;color:inherit;background:none"
-
-
 def _disturbed(run: Run) -> bool:
     """Whether other work disturbed every timed pass of a mode."""
     passes = run["passes"]
     return passes is not None and not passes["clean"] and passes["disturbed"] > 0
 
 
-def _html_row(run: Run, reference: str) -> str:
+def _cells(run: Run, reference: str) -> tuple[str, ...]:
     about = "≈&nbsp;" if _disturbed(run) else ""
     same = "the same" if run["identical"] else f"differ from token {(run['first_divergence'] or 0) + 1:,} on"
-    cells = (
+    return (
         f"<b>{escape(run['mode'])}</b>",
         about + millis(run["ttft_s"]),
         about + millis(run["itl_s"]) if run["itl_s"] is not None else "–",
@@ -199,7 +193,6 @@ def _html_row(run: Run, reference: str) -> str:
         "the reference" if run["mode"] == reference else same,
         human(run["cache_bytes"][-1]) if run["cache_bytes"] else "–",
     )
-    return "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
 
 
 def _rows(run: Run) -> Iterator[dict[str, object]]:

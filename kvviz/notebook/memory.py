@@ -15,6 +15,7 @@ from kvviz.memory.explain import terms
 from kvviz.memory.formula import Memory
 from kvviz.memory.given import read_given
 from kvviz.memory.levers import fraction, largest_lever, levers
+from kvviz.notebook.table import html_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -63,18 +64,12 @@ class CacheMemory:
             escape(note) for note in dict.fromkeys([*notes, f"{f'{view.title} {view.version}'.strip()}: {view.rule}"])
         ]
         heads = ("model", "layers", "", "cache", "one more token", "weights", "because of" * bool(self.answers[1:]))
-        titles = "".join(f'<th style="{_CELL};font-weight:600">{head}</th>' for head in heads)
-        rows = "".join(_row(answer, first, most) for answer in self.answers)
+        table = html_table(heads, (_cells(answer, first, most) for answer in self.answers))
         lines = "".join(f'<div style="margin:.2em 0">{line}</div>' for line in said)
         return (
             f'<div style="color:inherit;line-height:1.45"><div style="font-size:1.7em;font-weight:600">'
-            f"{human(memory.total_bytes)}</div>{lines}"
-            f'<table style="border-collapse:collapse;margin-top:.6em;color:inherit;background:none">'
-            f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>"
+            f"{human(memory.total_bytes)}</div>{lines}{table}</div>"
         )
-
-
-_CELL = "padding:.25em .9em .25em 0;text-align:left;color:inherit;background:none"
 
 
 def _of(answer: Answer) -> Memory:
@@ -83,7 +78,7 @@ def _of(answer: Answer) -> Memory:
     return answer.memory
 
 
-def _row(answer: Answer, first: Answer, most: int) -> str:
+def _cells(answer: Answer, first: Answer, most: int) -> tuple[str, ...]:
     """One model: the kinds of its layers, a bar of its bytes in their colours, and its figures."""
     memory, spec = _of(answer), answer.spec
     same = terms(spec, memory) if spec else ()
@@ -94,7 +89,7 @@ def _row(answer: Answer, first: Answer, most: int) -> str:
         for term, share in shares
     )
     why = levers(first.spec, _of(first), spec, memory) if spec and first.spec else ()
-    cells = (
+    return (
         f"<b>{escape(answer.title)}</b>",
         ", ".join(f"{term.count} {term.row.kind}" for term in same),
         f'<div style="width:12em;white-space:nowrap;font-size:1em">{bar}</div>',
@@ -103,8 +98,6 @@ def _row(answer: Answer, first: Answer, most: int) -> str:
         human(memory.weights_bytes).replace(" ", "&nbsp;") if memory.weights_bytes else "unknown",
         escape(", ".join(map(str, why))),
     )
-    drawn = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
-    return f"<tr>{drawn}</tr>"
 
 
 def memory(

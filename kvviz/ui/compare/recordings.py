@@ -21,10 +21,14 @@ FILES = ("recording", "h100-gpt2")
 
 
 @cache
+def _records(file: str) -> list[Any]:
+    found: list[Any] = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
+    return found
+
+
 def _told_of_the_gain(file: str) -> str:
     """The passes of a recording and the interval of the speed-up with the cache, as its record of figures has them."""
-    records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
-    runs: list[dict[str, Any]] = next((record["runs"] for record in records if record["t"] == "figures"), [])
+    runs: list[dict[str, Any]] = next((record["runs"] for record in _records(file) if record["t"] == "figures"), [])
     run = next((run for run in runs if run["mode"] == "cached" and run["speedup_interval"]), None)
     if run is None:
         return ""
@@ -37,7 +41,7 @@ def recorded(file: str) -> tuple[dict[str, Any], list[Curve], bool]:
     """The record that a recording begins with, a curve for each mode (its passes' medians), and whether their
     disturbance is on record.
     """
-    records = json.loads(gzip.decompress((ASSETS / "live" / f"{file}.json.gz").read_bytes()))["records"]
+    records = _records(file)
     started, curves, modes = records[0], [], by_mode(records)
     for mode, found in modes.items():
         run = {**figures(found.kept), "mode": mode, "step_s_q1": (), "step_s_q3": ()}  # lines alone

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from kvviz.base.words import human
+from kvviz.base.words import human, human_range
 from kvviz.charts import claims
 from kvviz.charts.memory import batch_figure, card_figure
 from kvviz.deployment import plan as deployment
@@ -101,7 +101,9 @@ def _said(found: Plan, asked: Asked) -> None:
         st.caption(TEXTS["memory"]["one_device"].format(devices=asked.tensor_parallel))
     with st.expander("Where each part is from"):
         st.markdown(
-            "\n".join(f"- **{part.name}**: {_span(part.least, part.most)}; {plain(part.says)}" for part in found.parts)
+            "\n".join(
+                f"- **{part.name}**: {human_range(part.least, part.most)}; {plain(part.says)}" for part in found.parts
+            )
         )
         st.caption("  \n".join(plain(note) for note in found.notes))
 
@@ -109,10 +111,6 @@ def _said(found: Plan, asked: Asked) -> None:
 def _cards(found: Plan) -> str:
     count = found.asked.count
     return f"{count} of these cards" if count > 1 else "this card"
-
-
-def _span(least: int, most: int) -> str:
-    return human(most) if least == most else f"{human(least)} to {human(most)}"
 
 
 def _reach(context: int, trained: int | None) -> str:

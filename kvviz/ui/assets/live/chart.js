@@ -2,6 +2,7 @@
 
 import { cacheBytes, curve, disturbedPasses, doubling, keptPasses, mean, median, quantile, runningTotal } from "../shared/state.js"
 import { bytes, times } from "../shared/format.js"
+import { MANY, running, WIDE } from "./shapes.js"
 
 let plotly = null
 
@@ -220,7 +221,7 @@ const labelled = (state) => state.modes.length > 0 && state.modes.length <= 3
 function labels(state, look, log, total, each, top = Infinity) {
   if (!labelled(state)) return []
   const ends = state.modes.map((mode) => ({ mode, line: points(state, mode, total) })).filter(({ line }) => line.length)
-    .map(({ mode, line }) => ({ mode, x: line.length, y: (running(state, mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
+    .map(({ mode, line }) => ({ mode, x: line.length, y: (smoothed(state, mode, line, total) ?? []).at(-1) ?? line.at(-1).mid }))
     .map(({ y, ...end }) => ({ ...end, y: Math.min(y, top) }))
     .sort((a, b) => a.y - b.y)
   let free = -Infinity // the lowest height, in pixels, at which the next name may stand
@@ -254,15 +255,11 @@ function disturbed(state, look) {
     if (left.some((seconds) => keptPasses(state, mode).includes(seconds))) return []
     return left.slice(-FAINT).map((seconds) => seconds.map((s) => ({ mid: s * 1000 }))).map((line) => ({
       type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, disturbed`, showlegend: false, opacity: 0.3,
-      x: line.map((_, i) => i + 1), y: running(state, mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
+      x: line.map((_, i) => i + 1), y: smoothed(state, mode, line, false) ?? line.map((p) => p.mid), line: { color: look.colour(mode.name), width: 1 },
       hovertemplate: "a pass that other work disturbed: %{y:.2f} ms<extra></extra>",
     }))
   })
 }
-
-const MANY = 48 // steps; on a line of more the markers would hide it
-
-const WIDE = 9 // steps of a running median
 
 // Whether a mode's line is read off its running median, because it is long or will be; the medians of the passes are thin
 // below it.
@@ -270,16 +267,13 @@ const isLong = (state, line, total) => !total && line.length > WIDE && Math.max(
 
 // The median of each step and its neighbours, without the prefill; the mean where tokens come several at a time. Null for
 // a short line, which speaks for itself.
-function running(state, mode, line, total) {
-  if (!isLong(state, line, total)) return null
-  const half = (WIDE - 1) / 2
-  const middle = mode.speculates ? mean : median
-  return line.map((_, i) => (i ? middle(line.slice(Math.max(1, i - half), i + half + 1).map((p) => p.mid)) : null))
+function smoothed(state, mode, line, total) {
+  return isLong(state, line, total) ? running(line.map((p) => p.mid), mode.speculates ? mean : median) : null
 }
 
 function runningMedians(state, look, total) {
   return state.modes.flatMap((mode) => {
-    const y = running(state, mode, points(state, mode, total), total)
+    const y = smoothed(state, mode, points(state, mode, total), total)
     return y ? [{ type: "scatter", mode: "lines", name: `${escapeHtml(mode.title)}, running median`, hoverinfo: "skip", showlegend: false,
                   x: y.map((_, i) => i + 1), y, line: { color: look.colour(mode.name), width: 3, dash: look.dash(mode.name) } }] : []
   })

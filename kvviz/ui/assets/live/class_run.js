@@ -4,16 +4,14 @@ import { element, put } from "../shared/dom.js"
 import { times } from "../shared/format.js"
 import { ClassLink } from "../shared/classlink.js"
 import { isDark } from "../shared/theme.js"
-import { apply, curve, emptyState, keptPasses, median, quantile } from "../shared/state.js"
+import { apply, curve, emptyState, keptPasses, quantile } from "../shared/state.js"
 import { dataButton } from "../frame/chart_table.js"
 import { BrowserRun } from "./browser_run.js"
 import { loadPlotly } from "./chart.js"
-import { ends } from "./shapes.js"
+import { ends, MANY, running } from "./shapes.js"
 
 export const CURVES = ["uncached", "cached"]
 const NAMES = { uncached: "No cache", cached: "KV cache" }
-const WIDE = 9 // steps of a running median
-const MANY = 48 // steps; a longer run is drawn by it
 const DIGITS = 4 // of a step's milliseconds
 
 export class ClassRun {
@@ -196,11 +194,8 @@ export function curvesOf(state) {
   return Object.fromEntries(state.modes.map((mode) => [mode.name, curve(mode).map((point) => rounded(point.mid))]))
 }
 
-// The median of each step and its neighbours, without the prefill; a short line speaks for itself.
-function smooth(line) {
-  const half = (WIDE - 1) / 2
-  return line.length > MANY ? line.map((value, i) => (i ? median(line.slice(Math.max(1, i - half), i + half + 1)) : value)) : line
-}
+// A long line's running median behind its prefill; a short line speaks for itself.
+const smooth = (line) => (line.length > MANY ? [line[0], ...running(line).slice(1)] : line)
 
 const ratios = ({ uncached, cached }) => uncached.map((ms, i) => (cached[i] ? ms / cached[i] : null))
 

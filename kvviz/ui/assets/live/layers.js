@@ -125,8 +125,9 @@ function shared(groups, used) {
   if (!alike || !tokens || used % tokens) return ""
   const layers = groups.reduce((all, group) => all + group.indices.length, 0)
   const [, heads, , width] = groups[0].key_shape
-  const each = used / tokens / (layers * 2 * heads * width) // bytes of a number
-  const factors = Number.isInteger(each) ? `, each ${layers} layers × K and V × ${heads} heads × ${width} numbers × ${each} bytes` : ""
+  const each = used / tokens / (layers * 2 * heads * width) // bytes of a number, where all keys and values have one shape
+  const same = groups.every((group) => [group.key_shape, group.value_shape].every((sizes) => String(sizes) === String(groups[0].key_shape)))
+  const factors = same && Number.isInteger(each) ? `, each ${layers} layers × K and V × ${heads} KV heads × head dim ${width} × ${each} bytes` : ""
   return `: ${count(tokens)} tokens × ${count(used / tokens)} bytes${factors}`
 }
 

@@ -1,9 +1,12 @@
 // What a speed-up says, and two curves of one mode, drawn and measured, on one scale and in words. Plain data: no DOM.
 
 import { ms, times as ratio } from "../shared/format.js"
+import { median } from "../shared/state.js"
 
 export const COLUMNS = 65 // a stroke is a height for each of so many places from the first new token to the last
 export const TENTH = 0.1
+export const MANY = 48 // steps; a longer line is read off its running median
+export const WIDE = 9 // steps of a running median
 const UNSTEADY = 0.5 // quartiles further apart than this part of the median
 const NEARLY = 0.1 // ends of a drawn line that differ by less of the tallest point are no climb to the eye
 
@@ -37,6 +40,12 @@ export function ends(values) {
   const decode = values.length > 2 ? values.slice(1) : values
   const some = Math.max(1, Math.round(decode.length * TENTH))
   return [middle(decode.slice(0, some)), middle(decode.slice(-some))]
+}
+
+// The median of each step and its neighbours, and null for the prefill, which is no decode step; `middle` may be a mean.
+export function running(values, middle = median) {
+  const half = (WIDE - 1) / 2
+  return values.map((_, i) => (i ? middle(values.slice(Math.max(1, i - half), i + half + 1)) : null))
 }
 
 // What a drawn line does, by what its ends differ as a part of the tallest point of all.
