@@ -3,10 +3,7 @@
 import { curve } from "../shared/state.js"
 import { element } from "../shared/dom.js"
 import { duration } from "../shared/format.js"
-
-const LONGEST = 25 // seconds on the wall: longer races are shown faster, and say so
-const SHORTEST = 2 // and shorter ones slower, over SLOW_MOTION seconds
-const SLOW_MOTION = 6
+import { pace, paceWords } from "./pace.js"
 
 export class Race {
   constructor(redraw, onStart) {
@@ -31,8 +28,7 @@ export class Race {
       let at = 0
       return { mode, at: curve(mode).map((point) => (at += point.mid)) }
     })
-    const slowest = Math.max(...this.finish.map((lane) => lane.at.at(-1)))
-    this.speed = slowest < SHORTEST ? slowest / SLOW_MOTION : Math.max(1, Math.ceil(slowest / LONGEST))
+    this.speed = pace(Math.max(...this.finish.map((lane) => lane.at.at(-1))))
     this.onStart()
     this.began = performance.now()
     this.running = true
@@ -57,8 +53,6 @@ export class Race {
   }
 
   sentence() {
-    const slower = this.speed < 1 ? `, shown ${(1 / this.speed).toFixed(0)} times slower` : ""
-    const fast = this.speed > 1 ? `, shown ${this.speed} times as fast` : slower
     const order = [...this.finish].sort((a, b) => a.at.at(-1) - b.at.at(-1))
     const [first, last] = [order[0], order.at(-1)]
     if (this.over) {
@@ -66,7 +60,7 @@ export class Race {
       return `${first.mode.title} was done after ${duration(first.at.at(-1))}, ${duration(lead)} before ${last.mode.title}`
     }
     const done = this.clock >= first.at.at(-1) ? ` · ${first.mode.title} is done` : ""
-    return `${this.clock.toFixed(2)} s${fast}${done}`
+    return `${[`${this.clock.toFixed(2)} s`, paceWords(this.speed)].filter(Boolean).join(", ")}${done}`
   }
 
   stop() {

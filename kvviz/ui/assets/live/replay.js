@@ -1,6 +1,7 @@
-// Replays the kept recording before anything has run: the first look at the speed at which it was measured, then the rest.
+// Replays the kept recording before anything has run: the first look step by step, then the rest.
 
 import { apply, emptyState } from "../shared/state.js"
+import { pace, paceWords } from "./pace.js"
 
 const PAUSE_S = 1.5 // between the first look and the result
 const FRAME_MS = 100
@@ -21,11 +22,12 @@ export class Replay {
     const packed = (await fetch(this.url)).body.pipeThrough(new DecompressionStream("gzip"))
     const { made, records } = await new Response(packed).json()
     const looks = records.filter((record) => record.t === "first_look").map((record) => record.at)
-    const end = looks.at(-1) - looks[0] + PAUSE_S
-    const due = (record) => (record.at === undefined ? 0 : record.t === "first_look" ? record.at - looks[0] : end)
+    const speed = pace(looks.at(-1) - looks[0])
+    const end = (looks.at(-1) - looks[0]) / speed + PAUSE_S
+    const due = (record) => (record.at === undefined ? 0 : record.t === "first_look" ? (record.at - looks[0]) / speed : end)
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches
     this.waiting = records.map((record) => ({ record, due: still ? 0 : due(record) }))
-    this.state = Object.assign(emptyState(""), { recorded: made })
+    this.state = Object.assign(emptyState(""), { recorded: made, shown: still ? "" : paceWords(speed) })
     this.began = performance.now()
     this.tick()
   }
@@ -34,6 +36,7 @@ export class Replay {
   tick() {
     const now = (performance.now() - this.began) / 1000
     while (this.waiting.length && this.waiting[0].due <= now) apply(this.state, this.waiting.shift().record)
+    if (!this.waiting.length) this.state.shown = "" // all of it
     this.redraw()
     if (this.waiting.length) this.timer = setTimeout(() => this.tick(), FRAME_MS)
   }
